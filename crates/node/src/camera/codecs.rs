@@ -1,4 +1,4 @@
-//! Starts the codec threads of a camera when they are first needed: one for live frames, one for frames of the past.
+//! Starts a camera's codec threads when they are first needed: one for live frames, one for frames of the past.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::codec::{Codec, H264Library, Made};
 use crate::decoders::Decoders;
 use crate::degrade::StreamKnobs;
 
-/// A codec that starts with the first frame it gets. Cameras that never adapt have no codec thread.
+/// A codec that starts with its first frame. Cameras that never adapt have no codec thread.
 pub(super) struct LazyCodec {
     h264: H264Library,
     log: LogReader,

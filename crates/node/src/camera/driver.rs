@@ -1,6 +1,6 @@
-//! Drives the state machine of a camera broker: carries out its outputs, and reports what happened.
+//! Drives the state machine of a camera broker: carries out its outputs and reports events to it.
 //!
-//! One task owns the state machine. Codecs, disks and connections have tasks or threads of their own, so this loop never waits for them.
+//! One task owns the state machine. Codecs, disks and connections have their own tasks or threads, so this loop never waits for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,46 +36,46 @@ use crate::revocation::{LiveRevocations, Taken};
 use crate::source::KeyFrameNeed;
 use crate::state::CameraState;
 
-/// How long the edge may take to acknowledge what was said last.
+/// How long the edge may take to acknowledge the last messages.
 const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// If frames of the source's own video cannot be decoded for so long, its next key frame is far away.
+/// If no frame of the source's own video could be decoded for this long, its next key frame is far away.
 const LACKING_TIME_MIN: Duration = Duration::from_secs(4);
 
-/// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
+/// The loop that owns the state machine, and everything that the state machine may not use: sockets, threads, clocks.
 pub(super) struct Driver {
     pub(super) broker: Broker,
     pub(super) shared: Arc<Shared>,
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
-    /// Who was revoked, as far as an edge has told.
+    /// The deny list, as far as an edge has brought one.
     revoked: LiveRevocations,
     /// The edges, in order of preference.
     edges: Box<[EdgeAddress]>,
     pub(super) links: HashMap<LinkId, CommandSender>,
-    /// Who waits for a certificate, and the connection on which it was asked for.
+    /// The pending request for a certificate: its connection, and the channel for the answer.
     pub(super) renewal: Option<(LinkId, oneshot::Sender<Bytes>)>,
     next_link: u64,
-    /// The failures to connect, so that the same one is not logged four times a second.
+    /// The last failure to connect, so that the same failure is not logged four times a second.
     failures: Failures,
     /// The reader of frames of the past, while it is idle.
     past: Option<LocalPast>,
-    /// Reads of the past: one at a time, unless the connection changed meanwhile.
+    /// Reads of the past: one at a time, unless the connection changes meanwhile.
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
     /// Surveys of the log for an edge: one at a time.
     pub(super) surveys: JoinSet<Option<Survey>>,
     /// Profiles that are being parsed: one at a time, unless the contracts change meanwhile.
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
-    /// The stages of the frame that the codec works on. It has one at a time.
+    /// The stages of the frame in the codec, which works on one frame at a time.
     trace: CameraTrace,
-    /// Since when no frame of the source's own video could be decoded.
+    /// Since when no frame of the source's own video could be decoded. `None`: the last one was.
     lacking_since: Option<Instant>,
-    /// For live frames.
+    /// The codec for live frames.
     codec: LazyCodec,
-    /// For frames of the past.
+    /// The codec for frames of the past.
     past_codec: LazyCodec,
-    /// The question that `past_codec` works for.
+    /// The question that `past_codec` works on.
     past_ticket: u64,
 }
 
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// The loop: carries out what the broker wants, waits for the next event, and reports it to the broker.
+    /// Runs the loop: carries out the broker's outputs, waits for an event, and reports the event to the broker.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<CameraEvent>,
@@ -123,7 +123,7 @@ impl Driver {
     ) {
         let (shared, mut source) = (Arc::clone(&self.shared), self.shared.source.subscribe());
         let mut answer_bound = shared.answer_bound.subscribe();
-        // Something may have been heard, and answers asked for, before this loop began.
+        // News of the source, and the wish for answers, may be older than this loop.
         source.mark_changed();
         answer_bound.mark_changed();
         let mut revoked = self.revoked.clone();
@@ -136,7 +136,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 Err(_) = stopped.changed() => break,
-                // Before events: a frame is judged by what was known when it was published.
+                // Goes before events: a frame is judged by what was known when it was published.
                 Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
                 Ok(()) = source.changed() => self.hear_source(&mut source),
                 () = revoked.changed() => {
@@ -176,7 +176,7 @@ impl Driver {
         self.shared.over.send_replace(true);
     }
 
-    /// Something was heard of the source of the frames. If it has given frames since, that is over.
+    /// Passes on news of the source. News older than the last frame is void, because the source has given frames since.
     fn hear_source(&mut self, source: &mut watch::Receiver<Option<(SourceNews, u64)>>) {
         let now = monotonic_now();
         self.broker.handle_published(now);
@@ -188,7 +188,7 @@ impl Driver {
         }
     }
 
-    /// The publisher takes answers, or none any more.
+    /// Passes on whether the publisher takes answers.
     fn take_answers(&mut self, bound: Option<Duration>) {
         if bound.is_none() {
             lock(&self.shared.answers).clear();
@@ -196,7 +196,7 @@ impl Driver {
         self.broker.set_answers(bound);
     }
 
-    /// Closes all connections once the edge has what was said last.
+    /// Closes all connections after the edge has received the last messages.
     async fn say_farewell(&mut self) {
         self.broker.handle_leaving(monotonic_now());
         while let Some(output) = self.broker.poll_output() {
@@ -244,7 +244,7 @@ impl Driver {
             CameraEvent::AnswerCancelled(link, frame) => self.broker.handle_answer_cancelled(link, frame),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
-                // A connection that had worked is reported by `LinkChanged`. This one never worked.
+                // A connection that had worked is reported by `LinkChanged`. This connection never worked.
                 if self.links.contains_key(&link) && self.failures.is_news(&reason, self.broker.is_up()) {
                     warn!(camera = %self.shared.camera, "the edge did not accept the camera: {reason}; trying again every 250 ms");
                 }
@@ -255,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Edges that lack the list are told that it is here.
+    /// Offers the deny list to edges that lack it.
     fn hand_on_revocations(&mut self) {
         let held = self.revoked.now();
         if held.list.version() > 0 {
@@ -263,7 +263,7 @@ impl Driver {
         }
     }
 
-    /// An edge has brought a list. What is not signed by the authority, or is not newer, changes nothing.
+    /// Takes a list that an edge has brought. A list that is not newer, or not signed by the authority, changes nothing.
     fn take_revocations(&mut self, signed: Bytes) {
         let why = match self.revoked.take(signed, "the edge") {
             Ok(Taken::News | Taken::Known) => return,
@@ -349,7 +349,7 @@ impl Driver {
         }
     }
 
-    /// The codec made something of a frame, or could not decode it.
+    /// Notes whether the codec could decode a frame of the source's own video.
     fn note_lacking(&mut self, transformed: &Transformed) {
         match transformed {
             Transformed::Lacking => {
@@ -389,7 +389,7 @@ impl Driver {
     }
 
     fn report_refusal(&mut self, code: RefuseCode, text: String) {
-        // Some refusals are tried again four times a second.
+        // The broker retries after some refusals, four times a second.
         if !self.failures.is_news(&text, false) {
             return debug!(camera = %self.shared.camera, ?code, "the edge refused the camera again: {text}");
         }
@@ -406,7 +406,7 @@ impl Driver {
         self.shared.edge.send_replace(edge);
     }
 
-    /// Adds the stages that the broker cannot stamp, because it has no clock: when the rung was chosen, and when the codec worked.
+    /// Adds the stages that the broker cannot stamp because it has no clock: when the rung was chosen, and when the codec worked.
     fn add_stamps(&mut self, header: &mut FrameHeader) {
         let now = monotonic_now();
         if header.meta.rung.as_str() != Rung::ORIGINAL {
@@ -418,7 +418,7 @@ impl Driver {
     }
 
     pub(super) fn command(&mut self, link: LinkId, command: Command) {
-        // The end of one that has ended is told in its turn, behind what the edge said last, such as why.
+        // If the task of the connection has ended, its `Closed` event follows in order, behind the edge's last messages.
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
             && !commands.is_gone()

@@ -1,14 +1,14 @@
-//! Decides which failures of connections are told to people: each once, and none that no longer matters.
+//! Decides which failures of connections are logged as warnings: each once, and none that no longer matters.
 
-/// The failure that was told last.
+/// Remembers the failure that was logged last.
 #[derive(Default)]
 pub(super) struct Failures {
     last: String,
 }
 
 impl Failures {
-    /// A connection failed, or the edge refused it. Whether people are to be told. `is_up`: another connection of the camera is in use.
-    /// Attempts overlap, so one that began before the edge was there may end after a later one has succeeded.
+    /// Whether to log that a connection failed, or that the edge refused it. `is_up`: another connection of the camera is in
+    /// use. Attempts overlap, so an attempt from before the edge was reachable may fail after a later attempt has succeeded.
     pub(super) fn is_news(&mut self, reason: &str, is_up: bool) -> bool {
         if is_up || reason == self.last {
             return false;
@@ -17,7 +17,7 @@ impl Failures {
         true
     }
 
-    /// The camera has connected, or has lost its connection: what fails from now on is news.
+    /// Notes that the camera has connected, or has lost its connection: the next failure is news.
     pub(super) fn handle_link(&mut self) {
         self.last.clear();
     }
@@ -27,7 +27,7 @@ impl Failures {
 mod tests {
     use super::*;
 
-    /// A camera starts before its edge. Attempts that began meanwhile end after it has connected.
+    /// A camera starts before its edge. Attempts from this time end after it has connected.
     #[test]
     fn an_attempt_that_was_overtaken_is_no_news() {
         let (mut failures, reason) = (Failures::default(), "no answer from edge.local:7601 within 2s");

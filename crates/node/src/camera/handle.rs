@@ -24,7 +24,7 @@ use crate::source::KeyFrameNeed;
 /// How long a broker may take to stop in good order.
 const LEAVING_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
+/// A running camera broker. Cheap to clone; the broker stops with the last clone.
 #[derive(Clone)]
 pub struct CameraHandle {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ impl CameraHandle {
         Self { shared, _stop: Arc::new(stop) }
     }
 
-    /// What decodes H.264.
+    /// The decoders for H.264.
     pub(crate) fn decoders(&self) -> Decoders {
         self.shared.decoders.clone()
     }
@@ -52,20 +52,20 @@ impl CameraHandle {
         self.shared.frame_bytes_max
     }
 
-    /// Stamps a frame and appends it to the log. Any thread may call it. It waits at most until another publisher has copied a few words.
+    /// Stamps a frame and appends it to the log. Can be called on any thread. Waits at most until another publisher has copied a few words.
     pub fn publish(&self, frame: Published) -> Result<FrameId, PublishError> {
         self.publish_at(monotonic_now(), frame)
     }
 
-    /// Like [`CameraHandle::publish`], for a frame that another process of this machine has stamped. So the way from there counts in the
-    /// frame's age. A stamp that lies in the future, or more than a minute ago, is replaced by the present.
+    /// Like [`CameraHandle::publish`], for a frame that another process on this machine has stamped. So the frame's age
+    /// includes the transfer from that process. A stamp in the future, or more than a minute old, is replaced by the present.
     pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
         let id = lock(&self.shared.intake).publish(plausible(captured), frame)?;
         self.tell_appended();
         Ok(id)
     }
 
-    /// Like [`CameraHandle::publish_at`], for a picture of a source's own video stream, in the order of the stream.
+    /// Like [`CameraHandle::publish_at`], for a picture of a source's own video stream. Pictures must come in the order of the stream.
     pub fn publish_part_at(
         &self,
         captured: Instant,
@@ -84,15 +84,13 @@ impl CameraHandle {
         }
     }
 
-    /// Says what is known of the source of the frames, besides that it gives some: that it is lost, or has ended.
-    /// With the next frame it gives some again.
+    /// Reports news of the source of the frames: it is lost, or has ended. The next frame makes it live again.
     pub fn tell_source(&self, news: SourceNews) {
         let published = *self.shared.appended.borrow();
         self.shared.source.send_replace(Some((news, published)));
     }
 
-    /// Says that the source of the frames has ended in good order. One that was lost for good, and has given no frame since, stays lost: its end
-    /// is no order.
+    /// Reports that the source of the frames has ended in good order. A source that was lost for good, and has given no frame since, stays lost.
     pub fn end_source(&self) {
         let published = *self.shared.appended.borrow();
         self.shared.source.send_if_modified(|heard| {
@@ -105,17 +103,16 @@ impl CameraHandle {
         });
     }
 
-    /// Another share of the link's time for frames of the past, 0.01 to 1.
+    /// Sets the share of the link's time for frames of the past, 0.01 to 1.
     pub fn set_history_share(&self, share: f64) {
         self.shared.history_share.send_replace(share);
     }
 
-    /// Stops the broker in good order: what was said last of the source reaches the edge, if there is one. Frames
-    /// that are published after this go nowhere.
+    /// Stops the broker in good order: the last news of the source reaches the edge, if one is connected. Frames that are published later go nowhere.
     pub async fn leave(&self) {
         self.shared.leaving.notify_one();
         let mut over = self.shared.over.subscribe();
-        // It waits no longer than its connections may take to close.
+        // The broker waits no longer than its connections may take to close.
         let _ = tokio::time::timeout(LEAVING_TIME_MAX, over.wait_for(|over| *over)).await;
     }
 
@@ -124,18 +121,18 @@ impl CameraHandle {
         self.shared.reader.clone()
     }
 
-    /// Where frames of the past are, besides the log in memory.
+    /// The sources of past frames besides the log in memory. `None`: there is no log on disk.
     pub(crate) fn past(&self) -> Option<Arc<PastSources>> {
         self.shared.places.clone()
     }
 
-    /// Changes when the source is to be asked for a key frame, because frames of its video could go to the edge as they are from there on.
-    /// Its value says how badly one is wanted.
+    /// Changes when the source should be asked for a key frame, from which frames of its video could go to
+    /// the edge unchanged. The value says how urgently.
     pub fn key_frames_asked(&self) -> watch::Receiver<KeyFrameNeed> {
         self.shared.key_frames.subscribe()
     }
 
-    /// Counts appended frames, for waiting.
+    /// The number of appended frames, for waiting.
     pub fn appended(&self) -> watch::Receiver<u64> {
         self.shared.appended.subscribe()
     }
@@ -145,22 +142,22 @@ impl CameraHandle {
         self.shared.edge.borrow().is_some()
     }
 
-    /// The edge that the camera is connected to, and its changes.
+    /// The edge that the camera is connected to. Notifies of changes.
     pub fn edge(&self) -> watch::Receiver<Option<EdgeAddress>> {
         self.shared.edge.subscribe()
     }
 
-    /// Frames refused so far.
+    /// The number of frames refused so far.
     pub fn refused(&self) -> u64 {
         lock(&self.shared.intake).refused()
     }
 
-    /// Bytes in the log and in the hands of its readers.
+    /// The bytes in the log and in use by its readers.
     pub fn log_bytes(&self) -> u64 {
         lock(&self.shared.intake).log_bytes()
     }
 
-    /// The state of the log on disk; `None` if there is none.
+    /// The state of the log on disk. `None`: there is none.
     pub fn log_on_disk(&self) -> Option<StoreStatus> {
         self.shared.keeper.as_ref()?.status(&self.shared.camera)
     }
@@ -172,7 +169,7 @@ impl CameraHandle {
         }
     }
 
-    /// The next reply of an application. At most 64 replies wait; beyond that the oldest is dropped.
+    /// Waits for the next reply of an application. At most 64 replies wait; beyond that, the oldest is dropped.
     pub async fn next_reply(&self) -> Reply {
         loop {
             let replied = self.shared.replied.notified();
@@ -183,14 +180,14 @@ impl CameraHandle {
         }
     }
 
-    /// Takes answers from now on: pictures that applications make of the frames. `bound`: the most that may pass from a frame's capture until
-    /// all of its answer has left the edge; later ones are given up and counted. `None`, the default: no answers.
+    /// Sets whether the publisher takes answers: pictures that applications make of its frames. `bound`: the longest time from a frame's
+    /// capture until its whole answer has left the edge; later answers are given up and counted. `None`, the default: no answers.
     pub fn set_answers(&self, bound: Option<Duration>) {
         self.shared.answer_bound.send_replace(bound);
     }
 
-    /// The newest answer, once there is one that is newer than the last, and how many were not given since that one. Nothing queues: an answer
-    /// that nobody takes before the next one comes is counted as `unread`. `None` once no answers are taken.
+    /// Waits for an answer that is newer than the last one, and returns the newest, with the counts of answers skipped since the last one.
+    /// There is no queue: an answer that is not taken before the next one comes counts as `unread`. `None`: the publisher takes no answers.
     pub async fn next_answer(&self) -> Option<(Answered, AnswerSkips)> {
         let mut bound = self.shared.answer_bound.subscribe();
         loop {
@@ -208,7 +205,7 @@ impl CameraHandle {
         }
     }
 
-    /// All answers that the publisher was not given so far, by reason.
+    /// All answers so far that did not reach the publisher, by reason.
     pub fn answers_skipped(&self) -> AnswerSkips {
         lock(&self.shared.answers).skipped()
     }

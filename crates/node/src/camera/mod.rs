@@ -60,12 +60,12 @@ use crate::state::{self, CameraState, StateError};
 pub struct CameraOptions {
     /// The camera's name.
     pub camera: CameraName,
-    /// The edges, in order of preference, all of one site. At least one, at most [`EDGES_MAX`]. The camera is connected to one at a time. If
-    /// that one is gone, the camera moves to the next; when a preferred one is back, the camera returns.
+    /// The edges, in order of preference, all of one site. At least one, at most [`EDGES_MAX`]. The camera is connected to one
+    /// at a time. If this edge is lost, the camera moves to the next; when a preferred edge is back, the camera returns to it.
     pub edges: Vec<EdgeAddress>,
-    /// Who the camera host is.
+    /// The identity of the camera host, with its keys.
     pub credentials: Credentials,
-    /// What carries the link. Default [`Transport::Auto`].
+    /// The transport of the link. Default [`Transport::Auto`].
     pub transport: Transport,
     /// The policy that chooses the rungs of live frames. Default [`PolicyName::Quantile`].
     pub policy: PolicyName,
@@ -81,9 +81,9 @@ pub struct CameraOptions {
     pub state: Option<PathBuf>,
     /// How the log is also kept on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
-    /// The share of the link's time that frames of the past may take beside live ones, 0.01 to 1. Default a quarter.
+    /// The share of the link's time that frames of the past may take beside live frames, 0.01 to 1. Default a quarter.
     pub history_share: f64,
-    /// By which knobs data records may be degraded, and what does that. Default: by none, so that they go as they are published.
+    /// The knobs with which data records may be degraded, and what applies them. Default: none, so that records go as published.
     pub knobs: Option<Arc<StreamKnobs>>,
 }
 
@@ -108,13 +108,13 @@ impl CameraOptions {
     }
 }
 
-/// The most edges that a camera may be given.
+/// The most edges that a camera can have.
 pub const EDGES_MAX: usize = 8;
 
 /// Why a camera broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No edge, or too many.
+    /// There is no edge, or too many.
     #[error("a camera broker needs one to {EDGES_MAX} edges, not {0}")]
     Edges(usize),
     /// The identity may not publish this camera.
@@ -122,7 +122,7 @@ pub enum StartError {
         "the identity {identity} may not publish camera {camera}; enrol one that may: mez keys token camera/{camera}"
     )]
     NotPermitted {
-        /// Who the camera host is.
+        /// The identity of the camera host.
         identity: String,
         /// The camera.
         camera: CameraName,
@@ -130,7 +130,7 @@ pub enum StartError {
     /// The camera's state, such as its epoch, cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
-    /// TLS does not take the camera's certificate.
+    /// The camera's certificate cannot be used for TLS.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
     /// The log on disk cannot be opened.
@@ -143,7 +143,7 @@ pub enum StartError {
         camera: CameraName,
         /// The folder of logs.
         folder: PathBuf,
-        /// What is wrong with the epoch.
+        /// Why the epoch does not fit.
         source: StateError,
     },
 }
@@ -159,7 +159,7 @@ impl CameraBroker {
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
         let folder = state::folder(options.state.as_deref())?;
         let mut state = CameraState::open(&folder, camera)?;
-        // What an edge brought is handed on to other edges, also after a restart.
+        // A deny list that an edge brought is offered to other edges, also after a restart.
         let own_folder = state::camera_folder(&folder, camera);
         let revoked = RevokedFile::of(&own_folder, credentials);
         let revoked = LiveRevocations::kept(credentials, revoked);

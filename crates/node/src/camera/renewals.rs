@@ -16,17 +16,17 @@ use crate::ports::EdgeAddress;
 /// How long a request waits for an edge.
 const CONNECTED_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A request, and who waits for the answer.
+/// A request, and the channel for its answer.
 pub(super) type Asking = (Bytes, oneshot::Sender<Bytes>);
 
-/// The way of a camera host to its edge: the link.
+/// A camera host's way to its edge: over the link.
 pub(super) struct Link {
     asks: mpsc::Sender<Asking>,
     edge: watch::Receiver<Option<EdgeAddress>>,
 }
 
 impl Link {
-    /// The way, and the end at which the broker's loop takes requests.
+    /// The link, and the channel from which the broker's loop takes requests.
     pub(super) fn new(edge: watch::Receiver<Option<EdgeAddress>>) -> (Self, mpsc::Receiver<Asking>) {
         let (asks, asked) = mpsc::channel(1);
         (Self { asks, edge }, asked)
@@ -61,7 +61,7 @@ impl Way for Link {
 }
 
 impl Driver {
-    /// Sends a request to the edge that has the camera. Whoever waits learns by the end of the channel that there is none.
+    /// Sends a request to the edge that has the camera connected. If there is none, `answer` is dropped, which tells the asker.
     pub(super) fn ask_for_certificate(&mut self, (request, answer): Asking) {
         if let Some(link) = self.broker.link() {
             self.renewal = Some((link, answer));
@@ -69,7 +69,7 @@ impl Driver {
         }
     }
 
-    /// The edge has answered, or the connection has ended (`None`).
+    /// Passes on the edge's answer. `None`: the connection has ended, and the asker is told by dropping its channel.
     pub(super) fn handle_renewal(&mut self, link: LinkId, answer: Option<Bytes>) {
         if let Some((_, waiting)) = self.renewal.take_if(|(asked, _)| *asked == link)
             && let Some(answer) = answer

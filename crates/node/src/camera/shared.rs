@@ -19,7 +19,7 @@ use crate::reading::PastSources;
 use crate::reply::ReplyContent;
 use crate::source::KeyFrameNeed;
 
-/// Replies that wait for the publisher. Beyond that the oldest is dropped.
+/// The most replies that wait for the publisher. Beyond that, the oldest is dropped.
 const REPLIES_MAX: usize = 64;
 
 /// An application's result for a frame.
@@ -29,7 +29,7 @@ pub struct Reply {
     pub frame: FrameId,
     /// The application.
     pub application: String,
-    /// The result. Detections are in the pixels of the frame as it was published.
+    /// The result. Detections are in pixels of the frame as it was published.
     pub content: ReplyContent,
 }
 
@@ -39,36 +39,36 @@ pub(super) struct Shared {
     pub(super) frame_bytes_max: u32,
     pub(super) intake: Mutex<Intake>,
     pub(super) reader: LogReader,
-    /// What decodes H.264.
+    /// The decoders for H.264.
     pub(super) decoders: Decoders,
-    /// Counts appended frames.
+    /// The number of appended frames.
     pub(super) appended: watch::Sender<u64>,
-    /// What was heard last of the source of the frames, and how many were appended before.
+    /// The last news of the source of the frames, and the number of frames appended before.
     pub(super) source: watch::Sender<Option<(SourceNews, u64)>>,
-    /// Changes when the source is to be asked for a key frame.
+    /// Changes when the source should be asked for a key frame.
     pub(super) key_frames: watch::Sender<KeyFrameNeed>,
     /// The share of the link's time that frames of the past may take.
     pub(super) history_share: watch::Sender<f64>,
-    /// Set when the broker is to say farewell and stop.
+    /// Set when the broker should say farewell and stop.
     pub(super) leaving: Notify,
     /// Set when the broker has stopped.
     pub(super) over: watch::Sender<bool>,
-    /// The edge that has the camera connected.
+    /// The edge that the camera is connected to.
     pub(super) edge: watch::Sender<Option<EdgeAddress>>,
     pub(super) replies: Mutex<VecDeque<Reply>>,
     pub(super) replied: Notify,
-    /// How old answers may be. `None`: the publisher takes none.
+    /// The age bound of answers. `None`: the publisher takes none.
     pub(super) answer_bound: watch::Sender<Option<Duration>>,
     pub(super) answers: Mutex<AnswerBox>,
     pub(super) answered: Notify,
     /// Writes the log to disk. `None` if the log is in memory only.
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
-    /// Where frames of the past lie besides memory. `None` if there is no log on disk.
+    /// The sources of past frames besides memory. `None`: there is no log on disk.
     pub(super) places: Option<Arc<PastSources>>,
 }
 
 impl Shared {
-    /// Leaves a reply for the publisher.
+    /// Queues a reply for the publisher.
     pub(super) fn add_reply(&self, reply: Reply) {
         let mut replies = lock(&self.replies);
         if replies.len() == REPLIES_MAX {
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// Locks a mutex even if a publisher panicked: the intake is then as it was before or after that publisher's frame.
+/// Locks a mutex even if a publisher panicked: the intake is then in its state before or after that publisher's frame.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

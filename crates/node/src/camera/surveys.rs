@@ -9,7 +9,7 @@ use crate::held::{LogOf, Surveyor};
 use crate::work;
 
 impl Driver {
-    /// Surveys a span on a thread for blocking work. It ends early if the broker stops. Nothing comes of a log that cannot be read.
+    /// Surveys a span on a blocking thread. The survey ends early if the broker stops. A log that cannot be read gives no survey.
     pub(super) fn survey(&mut self, span: (Timestamp, Timestamp)) {
         let camera = self.shared.camera.clone();
         let disk = self.shared.places.as_ref().and_then(|places| places.skimming(&camera));
@@ -22,7 +22,7 @@ impl Driver {
                     warn!(%camera, "the log on disk cannot be surveyed: {error}; `mez store verify` names the damage");
                     return None;
                 }
-                // Only the end of the runtime ends it before.
+                // The survey fails to return only when the runtime shuts down.
                 Err(_) => return None,
             };
             Some(survey)

@@ -1,7 +1,7 @@
-//! Keeps what each subscription was given: for those who look at an edge, and for its metrics.
+//! Keeps an account of what each subscription was given, for the page and the edge's metrics.
 //!
-//! A subscription notes every frame that it hands over. That takes a lock of its own and no memory, so it costs frames nothing. Whoever looks
-//! computes rates and quantiles from the frames of the last seconds.
+//! A subscription notes each frame that it hands over. The note takes the account's own lock and
+//! allocates no memory. Rates and quantiles are computed on request, from the frames of the last seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,32 +23,32 @@ use crate::clock::{monotonic_now, wall_now};
 
 /// The span of time over which rates and quantiles are computed.
 pub const ACCOUNT_WINDOW: Duration = Duration::from_secs(10);
-/// The most frames of one camera that are remembered for that. At more frames per second than this allows, the window is shorter.
+/// The most frames of one camera that an account remembers. At higher frame rates the window is shorter than [`ACCOUNT_WINDOW`].
 const FRAMES_MAX: usize = 1024;
 
-/// The upper bounds of [`AgesSeen`], in seconds: those that Prometheus' own client libraries use.
+/// The upper bounds of the buckets of [`AgesSeen`], in seconds: the default buckets of Prometheus' client libraries.
 pub(crate) const AGE_BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What all subscriptions of an edge were given. Cheap to clone.
+/// The accounts of all subscriptions of an edge. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Accounts(Arc<All>);
 
 #[derive(Default)]
 struct All {
-    /// As many entries as there are subscriptions.
+    /// One entry per open subscription.
     open: Mutex<BTreeMap<SubscriptionId, Arc<Account>>>,
-    /// Of applications: what the page was shown is in the account of its subscription alone.
+    /// Frames handed to applications. Subscriptions that only look on are left out: only their own accounts count their frames.
     delivered: AtomicU64,
     skipped: [AtomicU64; SkipReason::ALL.len()],
     ages: AgesKept,
-    /// The same by camera: as many as the edge knows, and those that open subscriptions were given frames of.
+    /// The ages by camera: one entry per camera that the edge knows or whose frames an open subscription was given.
     ages_of_cameras: Mutex<BTreeMap<CameraName, Arc<AgesKept>>>,
 }
 
-/// The ages of live frames that were handed over, as they are counted.
+/// A histogram of the ages of live frames at delivery.
 #[derive(Default)]
 struct AgesKept {
-    /// How many, by the first of [`AGE_BOUNDS`] that they were within. The last: by none.
+    /// The number of frames by the first of [`AGE_BOUNDS`] that is not below their age. Last: frames older than all bounds.
     counts: [AtomicU64; AGE_BOUNDS.len() + 1],
     /// The sum of their ages, in nanoseconds.
     sum: AtomicU64,
@@ -61,20 +61,20 @@ pub(crate) struct Totals {
     pub(crate) delivered: u64,
     /// Frames that were skipped.
     pub(crate) skipped: SkipCounts,
-    /// How old live frames were when they were handed over.
+    /// The ages of live frames at delivery.
     pub(crate) ages: AgesSeen,
 }
 
-/// How old frames were.
+/// A histogram of the ages of frames.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgesSeen {
-    /// How many, by the first of [`AGE_BOUNDS`] that they were within. The last: by none.
+    /// The number of frames by the first of [`AGE_BOUNDS`] that is not below their age. Last: frames older than all bounds.
     pub(crate) counts: [u64; AGE_BOUNDS.len() + 1],
     /// The sum of their ages.
     pub(crate) sum: Duration,
 }
 
-/// What one subscription was given. It is forgotten with the subscription.
+/// What one subscription was given. Removed when the subscription ends.
 pub(crate) struct Account {
     id: SubscriptionId,
     all: Arc<All>,
@@ -91,7 +91,7 @@ pub(crate) struct Asked {
     pub(crate) deliver: Deliver,
     /// The group that it serves.
     pub(crate) group: Option<String>,
-    /// It only looks on, for a page.
+    /// The subscription only looks on, for a page.
     pub(crate) looks_on: bool,
 }
 
@@ -103,15 +103,15 @@ struct Kept {
 /// What a subscription was given of one camera.
 #[derive(Default)]
 struct OfCamera {
-    /// The contract's state, the sentence that says why, and since when it is so.
+    /// The contract's state, a sentence with the reason, and the time of the last change.
     state: Option<(ContractState, String, Timestamp)>,
     delivered: u64,
     skipped: SkipCounts,
-    /// How old its live frames were, with those of all subscriptions. `None`: there was none yet.
+    /// The ages of the camera's live frames, shared by all subscriptions. `None`: no live frame yet.
     ages: Option<Arc<AgesKept>>,
-    /// Frames that were handed over: when, their age, and the expected accuracy.
+    /// Delivered frames: time of delivery, age, and expected accuracy.
     handed: VecDeque<(Instant, Option<Duration>, Option<f64>)>,
-    /// Frames that the application took, as its client says: when it said so, and their age.
+    /// Frames that the application took, as its client reports: time of the report, and age.
     taken: VecDeque<(Instant, Duration)>,
 }
 
@@ -125,27 +125,28 @@ pub(crate) struct AccountNow {
     pub(crate) cameras: BTreeMap<CameraName, GivenNow>,
 }
 
-/// What a subscription is given of one camera at this moment. Rates and quantiles are of the last [`ACCOUNT_WINDOW`].
+/// What a subscription is given of one camera at this moment. Rates and quantiles cover the last [`ACCOUNT_WINDOW`].
 #[derive(Clone, Debug)]
 pub(crate) struct GivenNow {
     pub(crate) state: Option<(ContractState, String, Timestamp)>,
     pub(crate) delivered: u64,
     pub(crate) skipped: SkipCounts,
     pub(crate) frames_per_second: f64,
-    /// The mean expected accuracy, where it is known.
+    /// The mean expected accuracy. `None`: not known for any frame.
     pub(crate) accuracy: Option<f64>,
     pub(crate) ages: Option<Ages>,
 }
 
-/// How old frames were.
+/// Quantiles of the ages of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ages {
-    /// Half of them were not older, and 95 %.
+    /// The median.
     pub(crate) p50: Duration,
+    /// The 95 % quantile.
     pub(crate) p95: Duration,
-    /// The share that was within the latency bound. `None`: there is none.
+    /// The share of frames within the latency bound. `None`: the contract has no bound.
     pub(crate) on_time_share: Option<f64>,
-    /// The ages are those at which the application took frames. Otherwise those at which the edge handed them over.
+    /// True: ages when the application took the frames. False: ages when the edge handed the frames over.
     pub(crate) at_application: bool,
 }
 
@@ -181,7 +182,7 @@ impl Accounts {
         open.iter().map(|account| account.now(now)).collect()
     }
 
-    /// What applications were given since the edge's start.
+    /// What applications were given since the edge started.
     pub(crate) fn totals(&self) -> Totals {
         let mut skipped = SkipCounts::default();
         for (reason, count) in SkipReason::ALL.into_iter().zip(&self.0.skipped) {
@@ -190,7 +191,7 @@ impl Accounts {
         Totals { delivered: self.0.delivered.load(Ordering::Relaxed), skipped, ages: self.0.ages.seen() }
     }
 
-    /// How old live frames of each camera were. Cameras that the edge has forgotten, and that nobody reads, are forgotten here too.
+    /// The ages of live frames by camera. Removes cameras that are neither known to the edge nor read.
     pub(crate) fn ages(&self, is_known: impl Fn(&CameraName) -> bool) -> BTreeMap<CameraName, AgesSeen> {
         let mut of_cameras = lock(&self.0.ages_of_cameras);
         of_cameras.retain(|camera, ages| is_known(camera) || Arc::strong_count(ages) > 1);
@@ -212,7 +213,7 @@ impl AgesKept {
 }
 
 impl All {
-    /// A frame was handed to an application. Frames of the past have no age that says anything.
+    /// Counts a frame that was handed to an application. `live`: the age of a live frame; ages of past frames are not counted.
     fn note_delivered(&self, camera: &CameraName, of_camera: &mut OfCamera, live: Option<Duration>) {
         self.delivered.fetch_add(1, Ordering::Relaxed);
         if let Some(age) = live {
@@ -232,24 +233,24 @@ impl Account {
         self.asked.looks_on
     }
 
-    /// The subscription asks for something else.
+    /// Replaces the subscription's contract.
     pub(super) fn update(&self, contract: Contract) {
         lock(&self.kept).contract = contract;
     }
 
-    /// The subscription no longer reads a camera.
+    /// Removes a camera that the subscription no longer reads.
     pub(super) fn forget(&self, camera: &CameraName) {
         lock(&self.kept).cameras.remove(camera);
     }
 
-    /// The contract's state has changed on a camera.
+    /// Notes a new contract state on a camera.
     pub(super) fn note_contract(&self, change: &Change) {
         let mut kept = lock(&self.kept);
         let of_camera = kept.cameras.entry(change.camera.clone()).or_default();
         of_camera.state = Some((change.state, change.reason.clone(), wall_now()));
     }
 
-    /// Something goes to the application.
+    /// Notes what is handed to the application.
     pub(super) fn note_served(&self, served: &Served) {
         match served {
             Served::Frame { delivery, times, verdict, .. } => {
@@ -277,7 +278,7 @@ impl Account {
         }
     }
 
-    /// The application had frames, as its client says.
+    /// Notes the age of a frame when the application took the frame, as its client reports.
     pub(super) fn note_taken(&self, camera: &CameraName, report: &TakenReport) {
         let (Some(age), mut kept) = (report.taken, lock(&self.kept)) else { return };
         if let Some(of_camera) = kept.cameras.get_mut(camera) {
@@ -312,7 +313,7 @@ impl Account {
     }
 }
 
-/// The account ends with its subscription, which keeps it in an [`Open`].
+/// The account of an open subscription. Dropping it removes the account.
 pub(super) struct Open(pub(super) Arc<Account>);
 
 impl std::ops::Deref for Open {
@@ -353,7 +354,7 @@ impl Ages {
     fn of(mut ages: Vec<Duration>, bound: Option<Duration>, at_application: bool) -> Option<Self> {
         ages.sort_unstable();
         let last = ages.len().checked_sub(1)?;
-        // The first that as many are not older than.
+        // Nearest-rank quantile.
         let rank = |share: f64| (ages.len() as f64 * share).ceil() as usize;
         let quantile = |share: f64| ages[rank(share).saturating_sub(1).min(last)];
         let on_time = |bound| ages.iter().filter(|age| **age <= bound).count() as f64 / ages.len() as f64;
@@ -366,7 +367,7 @@ impl Ages {
     }
 }
 
-/// Events per second over the window, or over the time that the oldest of them goes back.
+/// Events per second, from the oldest event to `now`. `times`: the events, oldest first.
 fn rate(now: Instant, mut times: impl Iterator<Item = Instant>) -> f64 {
     let Some(first) = times.next() else { return 0.0 };
     let (count, span) = (times.count(), now.saturating_since(first).as_secs_f64());
@@ -401,7 +402,7 @@ mod tests {
         let read = given.now(now, Some(ms(49)));
         let ages = read.ages.expect("there are frames");
         assert_eq!((ages.p50, ages.p95, ages.at_application), (ms(50), ms(95), false));
-        // The first of the hundred has left the window.
+        // The first of the hundred frames has left the window.
         assert_eq!(ages.on_time_share, Some(49.0 / 99.0));
         assert!((read.frames_per_second - 9.9).abs() < 0.1, "{}", read.frames_per_second);
         assert!((read.accuracy.expect("it is known") - 0.9).abs() < 1e-9);

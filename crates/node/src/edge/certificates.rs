@@ -1,4 +1,4 @@
-//! Knows when the certificates of members end, as far as they were shown to this edge or got from it.
+//! Knows when the certificates of members expire: certificates that members showed to this edge or got through it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,19 +6,17 @@ use std::time::SystemTime;
 
 use super::lock;
 
-/// When the newest certificate of each member ends. Cheap to clone.
-///
-/// As many entries as there are members of the site that have connected since the edge's start.
+/// The expiry of each member's newest certificate: one entry per member that connected since the edge started. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberCertificates(Arc<Mutex<BTreeMap<String, SystemTime>>>);
 
 impl MemberCertificates {
-    /// A member has shown a certificate, or got one. The last one counts: it is the one that the member uses, or will use.
+    /// Notes the expiry of a certificate that a member showed or got. The last note counts: the member uses this certificate now or will soon.
     pub(super) fn note(&self, identity: String, ends: SystemTime) {
         lock(&self.0).insert(identity, ends);
     }
 
-    /// When a member's certificate ends. `None`: none was seen since the edge's start.
+    /// When a member's certificate expires. `None`: no certificate was seen since the edge started.
     pub(super) fn ends(&self, identity: &str) -> Option<SystemTime> {
         lock(&self.0).get(identity).copied()
     }

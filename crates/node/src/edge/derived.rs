@@ -1,4 +1,4 @@
-//! Serves those who publish derived streams at this edge.
+//! Serves the publishers of derived streams at this edge.
 
 use std::sync::atomic::Ordering;
 
@@ -17,24 +17,24 @@ use crate::clock::{anchor, monotonic_now};
 use crate::derived::BeginError;
 use crate::persist::NotOnDisk;
 
-/// Why somebody may not publish a derived stream.
+/// Why a publisher may not publish a derived stream.
 #[derive(Debug, thiserror::Error)]
 pub enum DeriveFailure {
-    /// The broker refused it.
+    /// The broker refused the publisher.
     #[error(transparent)]
     Refused(#[from] PublisherRefused),
     /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// It is not known how often the stream began.
+    /// The stream's last epoch could not be read, or the new one not recorded.
     #[error(transparent)]
     State(#[from] BeginError),
 }
 
-/// Why a record of a derived stream was not taken.
+/// Why a record of a derived stream was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum DerivedFailure {
-    /// The broker refused it.
+    /// The broker refused the record.
     #[error(transparent)]
     Refused(#[from] DerivedError),
     /// The broker has stopped.
@@ -42,19 +42,19 @@ pub enum DerivedFailure {
     Stopped(#[from] Stopped),
 }
 
-/// What the loop is asked by those who publish.
+/// What a publisher asks of the loop.
 pub(super) enum DerivedRequest {
-    /// Somebody wants to publish, perhaps with the epoch that begins.
+    /// Open a stream, with its new epoch if the broker has asked for one.
     Open(Opening, oneshot::Sender<Result<Epoch, PublisherRefused>>),
-    /// A record, and when its publisher had it.
+    /// Publish a record, with the time when its publisher had it.
     Record(PublisherId, Instant, Published, oneshot::Sender<Result<FrameId, DerivedError>>),
-    /// There is nothing to publish for now.
+    /// The publisher has nothing to publish for now, with the reason.
     Lost(PublisherId, String),
-    /// The publisher is gone; why, if not in good order.
+    /// The publisher has ended. The reason is given unless it ended in good order.
     Gone(PublisherId, Option<String>),
 }
 
-/// A stream that somebody wants to publish.
+/// A stream that a publisher asks to open.
 #[derive(Clone)]
 pub(super) struct Opening {
     id: PublisherId,
@@ -64,7 +64,7 @@ pub(super) struct Opening {
 }
 
 impl EdgeHandle {
-    /// Begins to publish a derived stream. It is numbered and kept here, and read as any camera.
+    /// Opens a derived stream for publishing. The edge numbers and keeps its records; applications read it like a camera.
     pub async fn derive(
         &self,
         stream: CameraName,
@@ -89,11 +89,11 @@ impl EdgeHandle {
         }
     }
 
-    /// Waits until a record of a derived stream, and every one before it, is on disk as far as the store promises.
+    /// Waits until a record of a derived stream, and every record before it, is on disk as durably as the store promises.
     ///
     /// # Errors
     ///
-    /// As [`LogKeeper::on_disk`](crate::persist::LogKeeper::on_disk); or there are no logs on disk.
+    /// As [`LogKeeper::on_disk`](crate::persist::LogKeeper::on_disk). Also fails if the edge keeps no logs on disk.
     pub async fn on_disk(&self, stream: &CameraName, frame: FrameId) -> Result<(), NotOnDisk> {
         match &self.keeper {
             Some(keeper) => keeper.on_disk(stream, frame).await,
@@ -106,7 +106,7 @@ impl EdgeHandle {
     }
 }
 
-/// Publishes a derived stream. Dropping it says that the publisher was lost.
+/// Publishes a derived stream. Dropping it reports the publisher as lost.
 pub struct DerivedPublisher {
     id: PublisherId,
     epoch: Epoch,
@@ -115,12 +115,12 @@ pub struct DerivedPublisher {
 }
 
 impl DerivedPublisher {
-    /// The epoch of what it publishes.
+    /// The epoch of the records that it publishes.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Publishes a record that its publisher had at `captured`, by the edge's clock.
+    /// Publishes a record that the publisher had at `captured`, by the edge's clock.
     pub async fn publish(&self, captured: Instant, record: Published) -> Result<FrameId, DerivedFailure> {
         let (answer, published) = oneshot::channel();
         let request = DerivedRequest::Record(self.id, captured, record, answer);
@@ -128,13 +128,13 @@ impl DerivedPublisher {
         Ok(published.await.map_err(|_| Stopped)??)
     }
 
-    /// Says that there is nothing to publish for now, and why.
+    /// Reports that there is nothing to publish for now, and why.
     pub async fn tell_lost(&self, reason: String) {
         let request = DerivedRequest::Lost(self.id, reason);
         let _ = self.requests.send(Request::Derived(Box::new(request))).await;
     }
 
-    /// Ends the publishing. `reason`: why, if not in good order.
+    /// Ends the stream. `reason`: why, unless it ends in good order.
     pub fn end(mut self, reason: Option<String>) {
         self.go(reason);
     }
@@ -160,14 +160,14 @@ impl Drop for DerivedPublisher {
 }
 
 impl Driver {
-    /// Somebody who publishes asks for something.
+    /// Serves a request of a publisher.
     pub(super) fn serve_derived(&mut self, request: DerivedRequest) {
         let now = monotonic_now();
         match request {
             DerivedRequest::Open(Opening { id, stream, deriving, start }, answer) => {
                 let opened = self.broker.handle_publisher(id, &stream, deriving, start);
                 let is_open = opened.is_ok();
-                // Whoever asked may have left.
+                // If the publisher has gone meanwhile, the stream must not stay open.
                 if answer.send(opened).is_err() && is_open {
                     self.broker.handle_publisher_gone(now, id, Some("its publisher is gone".into()));
                 }

@@ -1,4 +1,4 @@
-//! Drives the state machine of an edge broker: carries out its outputs, and reports what happened.
+//! Drives the state machine of an edge broker: carries out its outputs and reports events to it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -40,49 +40,49 @@ use crate::reply::ReplyContent;
 use crate::revocation::LiveRevocations;
 use crate::stills::{Helpers, Stills};
 
-/// How often to look for cameras that have been gone for too long.
+/// How often to look for cameras that may be forgotten, and for questions that nobody waits for.
 const STALE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection of a camera host.
 pub(super) struct CameraLink {
-    /// Its identity and address, for people.
+    /// The identity and address, for messages.
     pub(super) who: String,
-    /// Its certificate and its address.
+    /// The certificate.
     pub(super) shown: Shown,
     pub(super) from: IpAddr,
     pub(super) commands: CommandSender,
-    /// Requests for certificates, which take turns.
+    /// Certificate requests of this connection, which are answered one at a time.
     pub(super) renewing: Turns,
 }
 
 pub(super) struct Driver {
     pub(super) broker: Broker,
-    /// Logs on disk, if they are kept.
+    /// Logs on disk. `None`: replica logs are in memory only.
     pub(super) replicas: Option<Replicas>,
-    /// What was said of frames, if that is kept.
+    /// Notes on frames, such as replies. `None`: the edge keeps no notes.
     notes: Option<Notes>,
     noted_sources: NotedSources,
-    /// Whose which start of a camera was.
+    /// Records which certificate made which start of a camera.
     pub(super) starts: Starts,
-    /// How often derived streams began.
+    /// The epochs of derived streams.
     derived: DerivedStates,
-    /// Who decodes, for stills and shared pictures.
+    /// What decodes, for stills and shared pictures.
     helpers: Helpers,
-    /// The way to this loop, for those who make stills.
+    /// Sends requests to this loop, for the makers of stills.
     requests: mpsc::WeakSender<Request>,
     pub(super) links: HashMap<LinkId, CameraLink>,
     pub(super) renewals: Renewals,
     refusals: Refusals,
-    /// Who was revoked.
+    /// The deny list.
     pub(super) revoked: LiveRevocations,
     pub(super) audit: Audit,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
     subscribers: Subscribers,
     /// Which cameras are connected.
     up: HashMap<CameraName, bool>,
-    /// Who waits for frames of the past. At most as many as there are readings of cameras.
+    /// Waiters for frames of the past, by request. At most one per reading of a camera's past.
     questions: HashMap<u64, oneshot::Sender<PastAnswer>>,
-    /// Who waits for surveys of cameras. The broker bounds how many cameras are asked.
+    /// Waiters for surveys of cameras, by question. The broker bounds the number of cameras that are asked.
     surveys: HashMap<u64, oneshot::Sender<CameraSurvey>>,
 }
 
@@ -117,7 +117,7 @@ impl Driver {
         }
     }
 
-    /// The whole loop: do what the broker wants, wait for what happens, tell the broker.
+    /// Runs the loop: carries out the broker's outputs, waits for an event, and reports the event to the broker.
     pub(super) async fn run(
         mut self,
         listener: Listener,
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Somebody asks how a camera would stand here. The broker itself learns nothing of it.
+    /// Answers how a camera would stand here. The broker's state does not change.
     fn answer(&self, link: LinkId, inquiry: &Inquiry) {
         let (Some(standing), Some(asking)) =
             (self.broker.standing(link, inquiry, wall_now()), self.links.get(&link))
@@ -227,7 +227,7 @@ impl Driver {
                 let cameras = spec.cameras.clone();
                 self.subscribers.add(id, (cameras.clone(), spec.granted.clone()), mailbox, profile);
                 let patience = self.broker.handle_subscribe(clock, id, spec);
-                // The logs that it reads are in the mailbox before the application looks.
+                // The subscription's logs are in the mailbox before the application polls for the first time.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);
                 }
@@ -273,7 +273,7 @@ impl Driver {
             Request::Reply(reply, answer) => {
                 let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);
-                // Also if the camera is not there to get it: it was said of a frame that this edge has handed out.
+                // The reply is also noted if the camera cannot get it: it is about a frame that this edge has handed out.
                 if matches!(
                     replied,
                     Ok(()) | Err(ReplyError::NotConnected { .. } | ReplyError::IsDerived { .. })
@@ -293,7 +293,7 @@ impl Driver {
         notes.note(camera, NoteContent::Reply(NotedReply { frame, captured, application, content }));
     }
 
-    /// Withdraws the questions of those who no longer wait: they have closed the other end, which may be later than they unsubscribed.
+    /// Withdraws questions whose waiter has closed its channel. The channel may close only after the unsubscribe request.
     fn drop_questions(&mut self) {
         let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
         dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
@@ -301,8 +301,8 @@ impl Driver {
         dropped.for_each(|(question, _)| self.broker.handle_survey_dropped(question));
     }
 
-    /// Whoever begins to wait is told of the connected cameras whose source gives no frames. What an absent camera said last is over when it
-    /// comes again, and nobody would take it back.
+    /// Tells a new subscription which connected cameras have a source that gives no frames. Absent cameras
+    /// are left out: what they said last is void once they reconnect, and nobody would retract it.
     fn tell_lost_sources(&self, id: SubscriptionId, cameras: &CameraPattern) {
         let now = monotonic_now();
         let connected = self.up.iter().filter(|(camera, up)| **up && cameras.matches(camera));
@@ -333,7 +333,7 @@ impl Driver {
         self.let_go(unused);
     }
 
-    /// Nobody uses a profile any longer.
+    /// Removes a profile that no subscription uses any longer.
     fn let_go(&mut self, profile: Option<Arc<HeldProfile>>) {
         if let Some(held) = profile {
             self.broker.remove_profile(held.sha256);
@@ -421,7 +421,7 @@ impl Driver {
         }
     }
 
-    /// Somebody reads a camera's log, and may need stills of its frames.
+    /// Prepares stills of a camera's frames for a subscription that reads its log.
     fn make_stills(&self, camera: &CameraName, log: &LogReader, shared: &SharedCamera) {
         let mut stills = lock(&shared.stills);
         if stills.as_ref().is_some_and(|stills| stills.is_of(log)) {
@@ -429,13 +429,13 @@ impl Driver {
         }
         let (lost, requests) = (camera.clone(), self.requests.clone());
         let ask_for_chain = move || {
-            // Where the loop has too much to do, the chain ends by itself after a while.
+            // If the loop's queue is full, the request is lost; the chain ends by itself after a while.
             let _ = requests.upgrade().map(|requests| requests.try_send(Request::ChainLost(lost.clone())));
         };
         *stills = Some(Stills::new(camera.clone(), log.clone(), self.helpers.clone(), ask_for_chain));
     }
 
-    /// A camera's source gives frames, or no longer: operators and readers are told.
+    /// Tells operators and subscriptions whether a camera's source gives frames.
     fn tell_source(&mut self, camera: &CameraName, source: &SourceStanding) {
         match source.sentence() {
             Some(why) => warn!(%camera, "{why}"),
@@ -447,11 +447,11 @@ impl Driver {
         self.subscribers.source_changed(camera, source);
     }
 
-    /// A frame came: if the source was noted as one that gives none, it gives some again.
+    /// Notes that a camera's source is live again when a frame comes after the source was noted as dark.
     fn note_frames(&mut self, camera: &CameraName) {
         let Some(notes) = self.notes.as_ref().filter(|_| self.noted_sources.is_dark(camera)) else { return };
         let now = monotonic_now();
-        // A frame that was on its way may come after the news. A camera that comes again says nothing of a source that gives some.
+        // A frame that was on its way may come after the news that the source is dark. A camera that reconnects does not report a live source.
         let source = self.broker.view(now, camera).source;
         if source.is_none_or(|source| source.state == SourceState::Live) {
             let live =
@@ -460,7 +460,7 @@ impl Driver {
         }
     }
 
-    /// A camera is not known any more.
+    /// Removes a camera that the broker has forgotten.
     pub(super) fn forget_camera(&mut self, camera: &CameraName, epoch: Option<Epoch>) {
         if let Some(epoch) = epoch {
             let (derived, stream) = (self.derived.clone(), camera.clone());
@@ -471,17 +471,17 @@ impl Driver {
         self.noted_sources.forget(camera);
     }
 
-    /// Whoever reads the newest frame of a camera is to know how old it is.
+    /// Updates the camera's clock, by which readers know the age of its newest frame.
     fn set_clock(&mut self, camera: &CameraName) {
         if let Some(clock) = self.broker.capture_clock(monotonic_now(), camera) {
             *lock(&self.shared.entry(camera.clone()).or_default().clock) = Some(clock);
         }
     }
 
-    /// Logs why a camera is refused. The camera host is told; the operators of this edge must know as well.
+    /// Logs why a camera is refused. The camera host gets the reason as well; the operators of this edge must know it too.
     pub(super) fn note_refusal(&self, link: LinkId, code: RefuseCode, why: &str) {
         match self.links.get(&link) {
-            // A newer connection of the same host has come, which is as it should be.
+            // A newer connection of the same host took over, which is normal.
             Some(known) if code == RefuseCode::Replaced => debug!(peer = known.who, "{why}"),
             Some(known) => {
                 self.refusals.log(monotonic_now(), &known.who, why);
@@ -497,7 +497,7 @@ impl Driver {
     }
 
     fn command(&mut self, link: LinkId, command: Command) {
-        // The end of one that has ended is told in its turn, behind what the camera said last.
+        // If the task of the connection has ended, its `Closed` event follows in order, behind the camera's last messages.
         if let Some(known) = self.links.get(&link)
             && !known.commands.send(command)
             && !known.commands.is_gone()
@@ -507,7 +507,7 @@ impl Driver {
         }
     }
 
-    /// Forgets the camera at once; the log on disk, which nothing new enters, is put aside behind everybody's back.
+    /// Resets a camera. Forgets it at once, and puts its log on disk aside in the background; no new frames enter this log.
     pub(super) fn reset(
         &mut self,
         camera: CameraName,

@@ -7,10 +7,10 @@ use mez_core::broker::edge::{AnswerError, ReplyError};
 #[error("the edge broker has stopped")]
 pub struct Stopped;
 
-/// Why a picture was not taken as an answer.
+/// Why a picture was not accepted as an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerFailure {
-    /// The broker refused it.
+    /// The broker refused the picture.
     #[error(transparent)]
     Refused(#[from] AnswerError),
     /// The broker has stopped.
@@ -21,7 +21,7 @@ pub enum AnswerFailure {
 /// Why a reply was not passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyFailure {
-    /// The broker refused it.
+    /// The broker refused the reply.
     #[error(transparent)]
     Refused(#[from] ReplyError),
     /// The broker has stopped.

@@ -1,4 +1,4 @@
-//! Forgets cameras that are not connected: because somebody says so, or because they have been gone for long.
+//! Forgets cameras that are not connected: on an operator's request, or after a long absence.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ use super::failure::Stopped;
 use crate::clock::{monotonic_now, wall_now};
 use crate::persist::aside::PutAsideError;
 
-/// What was forgotten.
+/// What the edge forgot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForgetReport {
     /// What the edge knew of the camera.
     pub forgotten: Forgotten,
-    /// The folder of logs in which its log is since. `None`: there was none on disk.
+    /// The folder of logs that now holds the camera's log. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 
@@ -29,16 +29,16 @@ pub enum ForgetFailure {
     /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// It is connected, or nobody knows it.
+    /// The camera is connected or unknown.
     #[error(transparent)]
     Refused(#[from] ForgetError),
-    /// The camera was forgotten. Its log could not be put aside, and will be taken up by the next start.
+    /// The camera was forgotten, but its log could not be put aside. The next start of the edge takes the log up again.
     #[error(transparent)]
     PutAside(#[from] PutAsideError),
 }
 
 impl Driver {
-    /// Somebody says that a camera is to be forgotten. Its log on disk is put aside behind everybody's back.
+    /// Forgets a camera on an operator's request. Its log on disk is put aside in the background.
     pub(super) fn forget_by_hand(
         &mut self,
         camera: &CameraName,
@@ -46,7 +46,7 @@ impl Driver {
     ) {
         let forgotten = match self.broker.handle_forget(camera) {
             Ok(forgotten) => forgotten,
-            // Whoever asked may have left.
+            // The asker may have gone.
             Err(error) => return drop(answer.send(Err(error.into()))),
         };
         self.carry_out_forgetting(camera, forgotten.epoch);
@@ -71,10 +71,10 @@ impl Driver {
         });
     }
 
-    /// Forgets cameras that have been gone for too long, unless their logs on this disk still hold frames.
+    /// Forgets cameras that have been absent for too long, unless their logs on this disk still hold frames.
     pub(super) fn forget_stale(&mut self) {
         for camera in self.broker.stale(monotonic_now()) {
-            // Of one that cannot be opened, or is not opened yet, nobody knows what it holds.
+            // A log that cannot be opened, or is not open yet, may hold frames.
             let is_empty = self.replicas.as_ref().is_none_or(|replicas| {
                 let status = replicas.keeper().status(&camera);
                 status.is_some_and(|status| status.disk_bytes == 0 && status.degraded.is_none())
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Does what the broker wants done about a camera that it has forgotten.
+    /// Carries out the broker's outputs after it has forgotten a camera.
     fn carry_out_forgetting(&mut self, camera: &CameraName, epoch: Epoch) {
         while let Some(output) = self.broker.poll_output() {
             self.perform(output);

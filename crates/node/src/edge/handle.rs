@@ -50,7 +50,7 @@ use crate::reading::{PastSources, Reading};
 use crate::reply::ReplyContent;
 use crate::revocation::LiveRevocations;
 
-/// An edge broker that runs. Cheap to clone.
+/// A running edge broker. Cheap to clone.
 #[derive(Clone)]
 pub struct EdgeHandle {
     pub(super) requests: mpsc::Sender<Request>,
@@ -59,26 +59,25 @@ pub struct EdgeHandle {
     pub(super) frame_bytes_max: u32,
     pub(super) next_subscription: Arc<AtomicU64>,
     pub(super) next_publisher: Arc<AtomicU64>,
-    /// Where clips are made, if there is a store to make them of. Nobody else reads there.
+    /// The private folder in which clips are made. `None`: there is no store to make clips of.
     pub(super) clips: Option<PathBuf>,
-    /// How often derived streams began.
+    /// The epochs of derived streams.
     pub(super) derived: DerivedStates,
     pub(super) stop: Arc<watch::Sender<bool>>,
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
-    /// What was said of frames, if that is kept.
+    /// Notes on frames, such as replies. `None`: the edge keeps no notes.
     pub(super) notes: Option<Notes>,
     pub(super) starts: Starts,
-    /// Who was revoked.
+    /// The deny list.
     pub(super) revoked: LiveRevocations,
     pub(super) renewals: Renewals,
-    /// Where frames of the past are.
+    /// The sources of past frames.
     pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
     pub(super) accounts: Accounts,
     pub(super) replies: LastReplies,
     pub(super) audit: Audit,
-    /// The groups of readers.
     pub(super) groups: EdgeGroups,
 }
 
@@ -88,12 +87,12 @@ impl EdgeHandle {
         self.address
     }
 
-    /// The largest payload that is accepted from a camera.
+    /// The largest payload that is accepted from a camera, in bytes.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
     }
 
-    /// Has certificates renewed by this signer from now on. The first one counts.
+    /// Has certificates renewed by this signer from now on. Only the first call counts.
     pub fn set_signer(&self, signer: Signer) {
         self.renewals.set(signer);
     }
@@ -103,7 +102,7 @@ impl EdgeHandle {
         self.renewals.answer(request, asker).await
     }
 
-    /// Stops the broker: tells applications, closes connections, and waits until that is done.
+    /// Stops the broker: ends subscriptions, closes connections, writes out logs and notes, and waits until all is done.
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
@@ -120,7 +119,7 @@ impl EdgeHandle {
         let _ = tokio::task::spawn_blocking(stop).await;
     }
 
-    /// How a camera's log on this disk is doing; `None` if there is none.
+    /// The state of a camera's log on this disk. `None`: there is no such log.
     pub fn log_on_disk(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.keeper.as_ref()?.status(camera)
     }
@@ -136,7 +135,7 @@ impl EdgeHandle {
         self.subscribe_as(spec, None).await
     }
 
-    /// The same with all that an application can ask for, and the profile that its contract names.
+    /// Subscribes with everything that an application can ask for, and the profile that its contract names.
     pub async fn subscribe_as(
         &self,
         spec: SubscriptionSpec,
@@ -151,7 +150,7 @@ impl EdgeHandle {
         let account = Open(self.accounts.open(id, &spec, None));
         let (span, application) = (spec.span, spec.application.clone());
         let open = |spec: &SubscriptionSpec| Session::at_edge(clock, spec, id, sized);
-        // From here on dropping the subscription takes it back.
+        // From here on, dropping the subscription unsubscribes.
         let mut subscription = EdgeSubscription {
             id,
             mailbox,
@@ -174,27 +173,27 @@ impl EdgeHandle {
         Ok(subscription)
     }
 
-    /// Lets an application into a group of readers, which begins if it is new.
+    /// Lets an application into a group of readers. A new group begins.
     pub async fn join_group(&self, joining: Joining) -> Result<GroupMember, JoinFailure> {
         self.groups.join(joining).await
     }
 
-    /// A member of a group says what came of records. `None`: nobody is in such a group.
+    /// Passes on what a member of a group reports of records. `None`: the group has no members.
     pub async fn settle(&self, group: &GroupKey, settlements: Settlements) -> Option<SettledRecords> {
         self.groups.settle(group, settlements).await
     }
 
-    /// Members of a group had records.
+    /// Passes on when members of a group had records.
     pub(crate) async fn taken_in_group(&self, group: &GroupKey, taken: Vec<(CameraName, TakenReport)>) {
         self.groups.taken(group, taken).await;
     }
 
-    /// How groups stand, by owner and name.
+    /// The state of the groups that `wants` selects, by owner and name.
     pub async fn groups(&self, wants: impl Fn(&GroupKey) -> bool) -> Vec<GroupReport> {
         self.groups.list(wants).await
     }
 
-    /// Forgets a group that nobody is in, with its place.
+    /// Forgets a group without members, with its place.
     pub async fn forget_group(&self, group: &GroupKey) -> Result<(), ForgetGroupFailure> {
         self.groups.forget(group).await
     }
@@ -204,22 +203,22 @@ impl EdgeHandle {
         &self.site
     }
 
-    /// The site's deny list, as it is in force here.
+    /// The site's deny list as it is in force here.
     pub fn revoked(&self) -> &LiveRevocations {
         &self.revoked
     }
 
-    /// Where frames of the past are.
+    /// The sources of past frames.
     pub(crate) fn past(&self) -> &Arc<PastSources> {
         &self.places
     }
 
-    /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.
+    /// Notes on frames that are kept on disk. `None`: this edge keeps no notes.
     pub fn notes(&self) -> Option<&Notes> {
         self.notes.as_ref()
     }
 
-    /// Where it is recorded who did what.
+    /// The audit log.
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
@@ -229,17 +228,17 @@ impl EdgeHandle {
         self.stop.subscribe()
     }
 
-    /// Where clips are made. `None`: this edge has no store.
+    /// The folder in which clips are made. `None`: this edge has no store.
     pub(crate) fn clips(&self) -> Option<&Path> {
         self.clips.as_deref()
     }
 
-    /// The profiles that applications name, or have sent.
+    /// The profiles that applications name or have sent.
     pub fn profiles(&self) -> &Arc<ProfileStore> {
         &self.profiles
     }
 
-    /// How the contracts on a camera stand, as far as they ask anything.
+    /// The states of the contracts on a camera, by subscription. Contracts that ask for nothing are left out.
     pub fn standings(&self, camera: &CameraName) -> Vec<(SubscriptionId, Standing)> {
         let standings = lock(&self.standings);
         standings.get(camera).into_iter().flatten().map(|(id, standing)| (*id, standing.clone())).collect()
@@ -250,29 +249,29 @@ impl EdgeHandle {
         self.accounts.now()
     }
 
-    /// What applications found last in a camera's frames.
+    /// The last detections of each application in a camera's frames.
     pub(crate) fn last_replies(&self, camera: &CameraName) -> Vec<LastReply> {
         self.replies.of(camera)
     }
 
-    /// Frames that were handed to applications, and frames that were skipped, by reason, since the edge's start.
+    /// Frames handed to applications, and skipped frames by reason, since the edge started.
     pub(crate) fn totals(&self) -> Totals {
         self.accounts.totals()
     }
 
-    /// How old live frames of each camera were when they were handed to applications. Others than the known ones are forgotten.
+    /// The ages of live frames by camera when they were handed to applications. Removes cameras that are neither known nor read.
     pub(crate) fn ages(&self, is_known: impl Fn(&CameraName) -> bool) -> BTreeMap<CameraName, AgesSeen> {
         self.accounts.ages(is_known)
     }
 
-    /// What is known of every camera, with its newest frame.
+    /// The state of every camera, with its newest frame.
     pub(crate) async fn look(&self) -> Result<Vec<CameraLook>, Stopped> {
         let (answer, looked) = oneshot::channel();
         self.requests.send(Request::Look(answer)).await.map_err(|_| Stopped)?;
         looked.await.map_err(|_| Stopped)
     }
 
-    /// What is known of every camera.
+    /// The state of every camera.
     pub async fn cameras(&self) -> Result<Vec<CameraInfo>, Stopped> {
         let (answer, cameras) = oneshot::channel();
         self.requests.send(Request::Cameras(answer)).await.map_err(|_| Stopped)?;
@@ -294,20 +293,19 @@ impl EdgeHandle {
         done.await.map_err(|_| Stopped)?
     }
 
-    /// Changes after how long a camera that is not connected may be forgotten, and which channels cameras share.
+    /// Changes after how long an absent camera may be forgotten, and which channels cameras share.
     pub async fn change(&self, forget_after: Option<Duration>, channels: Channels) -> Result<(), Stopped> {
         let (answer, done) = oneshot::channel();
         self.requests.send(Request::Change(forget_after, channels, answer)).await.map_err(|_| Stopped)?;
         done.await.map_err(|_| Stopped)
     }
 
-    /// Which starts of a camera were whose, and when it was reset.
+    /// The recorded starts of a camera, with their certificates, and its resets.
     pub async fn record(&self, camera: &CameraName) -> CameraRecord {
         self.starts.read(camera).await
     }
 
-    /// Passes an application's result for a frame on to the camera. Detections are in the pixels of the frame as it was
-    /// published.
+    /// Passes an application's result for a frame on to the camera. Detections are in pixels of the frame as it was published.
     pub async fn reply(
         &self,
         camera: CameraName,
@@ -316,7 +314,7 @@ impl EdgeHandle {
         content: ReplyContent,
     ) -> Result<(), ReplyFailure> {
         let (answer, done) = oneshot::channel();
-        // Here, so that the loop has no more to do than to look when the frame was captured.
+        // Cloned here, so that the loop only has to look up when the frame was captured.
         let noted = self.notes.as_ref().map(|_| content.clone());
         let last = LastReply::of(frame, &application, &content);
         let of = camera.clone();
@@ -328,7 +326,7 @@ impl EdgeHandle {
         Ok(())
     }
 
-    /// Takes a picture that an application made of a frame, for the camera. Returns what the next one may have.
+    /// Takes a picture that an application made of a frame, for the camera. Returns the limits for the next picture.
     pub async fn answer(
         &self,
         camera: CameraName,

@@ -1,4 +1,4 @@
-//! Looks at all cameras of an edge at once: what is known of each, and its newest frame.
+//! Looks at all cameras of an edge at once: the state of each, and its newest frame.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,15 +9,15 @@ use mez_core::units::Instant;
 
 use super::certificates::MemberCertificates;
 
-/// A camera at one moment.
+/// The state of a camera at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct CameraLook {
     pub(crate) info: CameraInfo,
-    /// `None`: the edge holds no frame of it.
+    /// The newest frame. `None`: the edge holds no frame of the camera.
     pub(crate) newest: Option<NewestFrame>,
-    /// Its frames in memory. `None`: none ever came.
+    /// The camera's log in memory. `None`: no frame has come yet.
     pub(crate) log: Option<LogReader>,
-    /// When the certificate of its host ends. `None`: that was not seen since the edge's start, or it is a derived stream.
+    /// When the certificate of the camera's host expires. `None`: no certificate was seen since the edge started, or this is a derived stream.
     pub(crate) certificate_ends: Option<SystemTime>,
 }
 
@@ -25,10 +25,10 @@ pub(crate) struct CameraLook {
 #[derive(Clone, Debug)]
 pub(crate) struct NewestFrame {
     pub(crate) meta: FrameMeta,
-    /// Bytes of its payload.
+    /// The payload's size, in bytes.
     pub(crate) bytes: usize,
     pub(crate) quality: Quality,
-    /// How old it is. `None`: the clocks have not been compared since the camera's start.
+    /// The frame's age. `None`: the clocks were not compared since the camera's start.
     pub(crate) age: Option<Duration>,
 }
 

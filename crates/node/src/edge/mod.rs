@@ -70,7 +70,7 @@ use crate::revocation::LiveRevocations;
 use crate::state::{self, StateError, edge_folder};
 use crate::stills::Helpers;
 
-/// Requests of applications that may wait for the loop. Senders wait beyond that; the loop never takes long.
+/// The length of the queue of requests to the loop. Senders wait if it is full, which is never for long.
 const REQUESTS_MAX: usize = 64;
 
 /// How an edge broker is set up.
@@ -78,20 +78,19 @@ const REQUESTS_MAX: usize = 64;
 pub struct EdgeOptions {
     /// The UDP address for camera brokers. Default `[::]` with port [`crate::ports::LINK`].
     pub listen: SocketAddr,
-    /// Who the edge is.
+    /// The identity of the edge, with its keys.
     pub credentials: Credentials,
     /// The broker's own settings.
     pub config: EdgeConfig,
-    /// The folder for state. Default as in [`crate::state`] for logs on disk and for profiles; which starts of cameras were whose is then
-    /// remembered in memory only.
+    /// The folder for state. Default as in [`crate::state`] for logs on disk and profiles; the starts of cameras are then remembered in memory only.
     pub state: Option<PathBuf>,
     /// How replica logs are also kept on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
-    /// The deny list. Default: nobody is revoked until a camera brings a list.
+    /// The deny list. Default: empty until a camera brings a list.
     pub revoked: Option<LiveRevocations>,
-    /// Where it is recorded who joined, was refused, read the past and so on. Default: nowhere.
+    /// The audit log: who joined, was refused, read the past and so on. Default: none.
     pub audit: Audit,
     /// What decodes H.264 for stills. Default: the library.
     pub decoders: Decoders,
@@ -120,19 +119,19 @@ impl EdgeOptions {
 /// Why an edge broker did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeStartError {
-    /// The link's port.
+    /// The link's port could not be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The folder for state.
+    /// The folder for state is not known.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The logs on disk.
+    /// The logs on disk could not be opened.
     #[error(transparent)]
     Persist(#[from] PersistError),
-    /// The places of groups of readers.
+    /// The places of groups of readers could not be read.
     #[error("cannot read the places of groups of readers in the folder of logs: {0}")]
     Groups(#[source] std::io::Error),
-    /// The thread that records starts of cameras.
+    /// The thread that records starts of cameras could not be started.
     #[error("cannot start the thread that records starts of cameras: {0}")]
     Thread(#[source] std::io::Error),
 }
@@ -141,7 +140,7 @@ pub enum EdgeStartError {
 pub struct EdgeBroker;
 
 impl EdgeBroker {
-    /// Opens the link's port and starts a broker on the current tokio runtime. It stops with
+    /// Opens the link's port and starts a broker on the current tokio runtime. The broker stops with
     /// [`EdgeHandle::stop`], or when the last handle is dropped.
     pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
@@ -168,7 +167,7 @@ impl EdgeBroker {
             }
             None => (None, PastSources::new(None, Some(Cameras(asks)))),
         };
-        // Nobody else writes into the folder of logs from here on.
+        // From here on this process is the only writer in the folder of logs.
         let journals = logs.map(|logs| Journals::start(&logs)).transpose().map_err(EdgeStartError::Groups)?;
         let (journals, on_disk) =
             journals.map_or_else(Default::default, |(journals, on_disk)| (Some(journals), on_disk));
@@ -226,24 +225,24 @@ fn address_of(listener: &Listener, listen: SocketAddr) -> Result<SocketAddr, Lis
     listener.address().map_err(|source| ListenError::Bind { protocol: "UDP", address: listen, source })
 }
 
-/// Where clips lie while they are made, in the edge's state.
+/// The folder in which clips are made, in the edge's state.
 fn folder_of_clips(state: Option<&Path>) -> Result<PathBuf, StateError> {
     Ok(clips_in(&state::folder(state)?))
 }
 
-/// Where it is remembered how often derived streams began. `None`: in memory only.
+/// The folder that remembers the epochs of derived streams. `None`: in memory only.
 fn state_of_streams(options: &EdgeOptions) -> Result<Option<PathBuf>, StateError> {
     match (&options.state, &options.persist) {
         (Some(state), _) => Ok(Some(state.clone())),
-        // Epochs of a log on disk must not come twice.
+        // An epoch of a log on disk must not come twice.
         (None, Some(_)) => state::folder(None).map(Some),
         (None, None) => Ok(None),
     }
 }
 
-/// The folder in which clips are made. What an edge that was killed has left there is removed: nothing in it is encrypted.
+/// The folder in which clips are made. Removes what a killed edge has left there, because clips are not encrypted.
 fn clips_in(state: &Path) -> PathBuf {
-    // No camera's name holds an `@`.
+    // No camera name contains an `@`.
     let folder = state.join("edge").join("@clips");
     if let Err(error) = std::fs::remove_dir_all(&folder)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -256,12 +255,12 @@ fn clips_in(state: &Path) -> PathBuf {
     folder
 }
 
-/// The folder of profiles in that for state. Without a home there is none; then no name is known.
+/// The folder of profiles in the folder for state. Without a home folder there is none, and no profile name is known.
 fn profiles_in(state: Option<&Path>) -> PathBuf {
     state::folder(state).map_or_else(|_| PathBuf::new(), |state| state.join("profiles"))
 }
 
-/// Locks a mutex even if another thread panicked: what it protects is consistent after every statement.
+/// Locks a mutex even if another thread panicked: each statement leaves the protected value consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

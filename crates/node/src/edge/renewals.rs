@@ -24,23 +24,23 @@ use crate::link::Command;
 
 /// The shortest time between two answers on one connection. A member asks once in days.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
-/// The most requests of one connection that wait. A member waits for its answer before it asks again.
+/// The most requests of one connection that wait or are being answered. A member waits for its answer before it asks again.
 const WAITING_MAX: usize = 4;
 
-/// What renews certificates, once it is known. Cheap to clone.
+/// The signer, once it is known. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Renewals {
     signer: Arc<OnceLock<Signer>>,
     audit: Audit,
-    /// When members' certificates end.
+    /// When members' certificates expire.
     pub(super) certificates: MemberCertificates,
 }
 
-/// From whom a request came.
+/// Who sent a request.
 pub(crate) enum Asker {
-    /// From the member that a connection has proved, for itself: as a URI, and from which address.
+    /// A member, for itself: the identity that its connection has proved, as a URI, and its address.
     Member(String, String),
-    /// From an edge, which passes it on for somebody else.
+    /// An edge that forwards a member's request: the edge's name.
     Edge(String),
 }
 
@@ -49,12 +49,12 @@ impl Renewals {
         Self { signer: Arc::default(), audit, certificates: MemberCertificates::default() }
     }
 
-    /// From now on this signer is asked. The first one counts.
+    /// Sets the signer. Only the first call counts.
     pub(super) fn set(&self, signer: Signer) {
         let _ = self.signer.set(signer);
     }
 
-    /// Answers a request.
+    /// Answers a request for a certificate.
     pub(super) async fn answer(&self, request: Bytes, asker: &Asker) -> Bytes {
         let claimed = match claimed(&request) {
             Claim::Nobody => None,
@@ -76,7 +76,7 @@ impl Renewals {
                 (false, from)
             }
         };
-        // An edge that passes on what was passed on could pass it round for ever.
+        // A request that was forwarded once is not forwarded again: edges could pass it round for ever.
         let Some(signer) = self.signer.get().filter(|signer| !is_edge || !signer.passes_on()) else {
             return encode(&no_signer());
         };
@@ -98,11 +98,11 @@ fn issued(answer: &[u8]) -> Option<CertificateFacts> {
     CertificateFacts::read(&certificate).ok()
 }
 
-/// The requests of one connection, of which one is answered at a time.
+/// The certificate requests of one connection, which are answered one at a time.
 pub(super) struct Turns {
-    /// Had by whoever is answered; each that waits holds it as well.
+    /// Its one permit is held by the request that is being answered. Each waiting request holds a clone of the `Arc`, which counts it.
     turn: Arc<Semaphore>,
-    /// When the next one may be answered.
+    /// The earliest time for the next answer.
     next: Instant,
 }
 
@@ -113,7 +113,7 @@ impl Turns {
 }
 
 impl Driver {
-    /// A camera host asks for its next certificate. Signing takes a while, so a task of its own waits for it.
+    /// Renews the certificate of a camera host. Signing takes a while, so the request gets its own task.
     pub(super) fn renew(&mut self, link: LinkId, request: Bytes) {
         let Some(known) = self.links.get_mut(&link) else { return };
         if Arc::strong_count(&known.renewing.turn) > WAITING_MAX {
@@ -125,7 +125,7 @@ impl Driver {
         let (turn, at) = (Arc::clone(&known.renewing.turn), known.renewing.next);
         known.renewing.next = monotonic_now().max(at) + ANSWER_INTERVAL;
         tokio::spawn(async move {
-            // Never closed, and had in the order in which it was asked for.
+            // The semaphore is never closed, and is fair: requests get the permit in order.
             let _turn = turn.acquire().await;
             sleep_until(at).await;
             let answer = renewals.answer(request, &asker).await;

@@ -1,4 +1,4 @@
-//! Keeps what applications found last in the frames of each camera, for those who look.
+//! Keeps what applications found last in the frames of each camera, for the page.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,34 +11,34 @@ use super::lock;
 use crate::clock::monotonic_now;
 use crate::reply::{Detection, ReplyContent};
 
-/// The most applications whose last replies are kept for one camera. Beyond that the one that was silent longest is forgotten.
+/// The most applications whose last replies are kept for one camera. Beyond that, the application with the oldest reply is removed.
 const APPLICATIONS_MAX: usize = 8;
-/// The most cameras. Beyond that the one that was replied to longest ago is forgotten.
+/// The most cameras. Beyond that, the camera whose newest reply is oldest is removed.
 const CAMERAS_MAX: usize = 256;
-/// The most detections that are kept of a reply: its first.
+/// The most detections that are kept of a reply, from its start.
 pub(crate) const DETECTIONS_KEPT_MAX: usize = 100;
 
 /// The last replies of all applications. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct LastReplies(Arc<Mutex<BTreeMap<CameraName, Vec<LastReply>>>>);
 
-/// What an application found last in a camera's frames.
+/// An application's last reply for a camera.
 #[derive(Clone, Debug)]
 pub(crate) struct LastReply {
     pub(crate) application: String,
     pub(crate) frame: FrameId,
-    /// When it came.
+    /// When the reply came.
     pub(crate) at: Instant,
-    /// Pixels of the frame as it was published, in which the boxes are.
+    /// The size of the frame as it was published, in pixels. Boxes are in these pixels.
     pub(crate) size: (u32, u32),
-    /// How many there were.
+    /// The number of detections.
     pub(crate) found: usize,
-    /// The first of them, without masks and points.
+    /// The first detections, without masks and key points.
     pub(crate) detections: Vec<Detection>,
 }
 
 impl LastReplies {
-    /// An application has replied. What is no list of detections is not kept.
+    /// Notes an application's reply. `None`, a reply without detections, is ignored.
     pub(super) fn note(&self, camera: CameraName, reply: Option<LastReply>) {
         let Some(reply) = reply else { return };
         let mut all = lock(&self.0);
@@ -62,7 +62,7 @@ impl LastReplies {
 }
 
 impl LastReply {
-    /// What is kept of a reply. `None`: nothing.
+    /// What is kept of a reply. `None`: the reply is not a list of detections.
     pub(crate) fn of(frame: FrameId, application: &str, content: &ReplyContent) -> Option<Self> {
         let ReplyContent::Detections(found) = content else { return None };
         let plain =

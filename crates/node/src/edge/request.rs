@@ -1,4 +1,4 @@
-//! Requests that the edge's loop gets from applications.
+//! Requests from applications to the edge's loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
 
-/// A subscription that is to begin.
+/// A subscription to begin.
 pub(super) struct Opening {
     pub(super) id: SubscriptionId,
     pub(super) spec: SubscriptionSpec,
-    /// The profile that its contract names.
+    /// The profile that the contract names.
     pub(super) profile: Option<Arc<HeldProfile>>,
-    /// What time it is for its beginning and end.
+    /// The clocks by which the beginning and end of its span are converted.
     pub(super) clock: ClockAnchor,
     pub(super) mailbox: Arc<Mailbox>,
 }
@@ -40,30 +40,30 @@ pub(super) struct Opening {
 pub(super) type CameraSurvey = Result<Survey, NotSurveyed>;
 
 pub(super) enum Request {
-    /// Answered with how many cameras that match are connected, and until when others may come that are not known yet.
+    /// Answered with the number of connected cameras that match, and until when unknown cameras may still come.
     Subscribe(Box<Opening>, oneshot::Sender<(usize, Option<Instant>)>),
     Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
-    /// Frames take so long from here to the application of a subscription.
+    /// The time that frames take from this edge to the application of a subscription.
     Way(SubscriptionId, Duration),
     Unsubscribe(SubscriptionId),
-    /// A subscription waits for another chain of a camera.
+    /// A subscription needs a new chain of a camera.
     ChainLost(CameraName),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
-    /// Somebody wants to know what a camera itself holds of a span.
+    /// Asks what a camera itself holds of a span.
     Survey(Box<(CameraName, (Timestamp, Timestamp))>, oneshot::Sender<CameraSurvey>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
-    /// The same with the newest frames.
+    /// Like `Cameras`, with the newest frames.
     Look(oneshot::Sender<Vec<CameraLook>>),
-    /// Somebody, by the number of the user, resets a camera.
+    /// Resets a camera for the user with this uid.
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
-    /// Somebody wants a camera forgotten that is not connected.
+    /// Forgets a camera that is not connected.
     Forget(CameraName, oneshot::Sender<Result<ForgetReport, ForgetFailure>>),
-    /// Somebody publishes a derived stream.
+    /// A request of a publisher of a derived stream.
     Derived(Box<DerivedRequest>),
-    /// An application has made a picture of a frame. Answered with what the next one may have.
+    /// An application has made a picture of a frame. Answered with the limits for the next picture.
     Answer(Box<(CameraName, FrameId, AnswerPicture)>, oneshot::Sender<Result<Room, AnswerError>>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
-    /// After how long absent cameras may be forgotten from now on, and which channels there are. Answered once that is so.
+    /// Changes after how long absent cameras may be forgotten, and the channels. Answered once the change is in force.
     Change(Option<Duration>, Channels, oneshot::Sender<()>),
 }
 
@@ -72,17 +72,17 @@ pub(super) struct Replied {
     pub(super) camera: CameraName,
     pub(super) frame: FrameId,
     pub(super) application: String,
-    /// As it crosses the link.
+    /// The result as it crosses the link.
     pub(super) result: ReplyResult,
-    /// As it is noted, if it is.
+    /// The result as it is noted. `None`: the edge keeps no notes.
     pub(super) noted: Option<ReplyContent>,
 }
 
-/// Asks cameras for frames of the past, and what they hold of it. Keeps no broker alive.
+/// Asks cameras for frames of the past, and for surveys of what they hold. Does not keep the broker alive.
 pub(crate) struct Cameras(pub(super) mpsc::WeakSender<Request>);
 
 impl Cameras {
-    /// What a camera has; no answer if the broker has stopped.
+    /// Asks a camera for a frame of the past. Unanswered if the broker has stopped.
     pub(crate) async fn ask(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
         let Some(requests) = self.0.upgrade() else {
             return PastAnswer::unanswered(Unanswered::TimedOut);
@@ -96,7 +96,7 @@ impl Cameras {
         answered.await.unwrap_or_else(|_| PastAnswer::unanswered(Unanswered::TimedOut))
     }
 
-    /// What a camera itself holds of a span. Whoever drops this gives the question up.
+    /// Asks what a camera itself holds of a span. Dropping the future withdraws the question.
     pub(crate) async fn survey(&self, camera: &CameraName, span: (Timestamp, Timestamp)) -> CameraSurvey {
         let stopped = Err(NotSurveyed::Unanswered(Unanswered::TimedOut));
         let Some(requests) = self.0.upgrade() else { return stopped };

@@ -1,6 +1,6 @@
-//! What came of a reset of a camera, which makes an edge forget its epochs and puts its log aside.
+//! The outcome of a reset. A reset makes the edge forget a camera's epochs and put its log aside.
 //!
-//! An operator resets a camera after somebody else used its keys, once that is over.
+//! An operator resets a camera after its keys were stolen and used, once the theft is over.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use crate::persist::aside::PutAsideError;
 /// What a reset did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetReport {
-    /// What the edge knew of the camera. `None` if it knew nothing; its next start is accepted in any case.
+    /// What the edge knew of the camera. `None`: nothing; its next start is accepted in any case.
     pub forgotten: Option<Forgotten>,
-    /// The folder of logs in which its log is since. `None`: there was none on disk.
+    /// The folder of logs that now holds the camera's log. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ pub enum ResetFailure {
     /// The broker has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// Its log could not be put aside.
+    /// The camera's log could not be put aside.
     #[error(transparent)]
     PutAside(#[from] PutAsideError),
     /// The camera was reset, but the reset could not be recorded.

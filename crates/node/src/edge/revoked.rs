@@ -1,4 +1,4 @@
-//! Applies the deny list to links: whoever is revoked is refused with the reason, and cameras carry the list to other edges.
+//! Applies the deny list to links: refuses revoked members with the reason, and lets cameras carry the list to other edges.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -9,7 +9,7 @@ use super::driver::Driver;
 use crate::revocation::{CONFLICT, Taken};
 
 impl Driver {
-    /// Another list is in force, or the edge has just started.
+    /// Applies the list in force, after a change or at the start.
     pub(super) fn apply_revocations(&mut self) {
         let held = self.revoked.now();
         if held.list.version() == 0 {
@@ -20,7 +20,7 @@ impl Driver {
         links.into_iter().for_each(|link| self.refuse_revoked(link));
     }
 
-    /// Refuses a connection whose certificate was revoked, which may have been while it was made.
+    /// Refuses a connection whose certificate is revoked, also if that happened while the connection was made.
     pub(super) fn refuse_revoked(&mut self, link: LinkId) {
         let known = self.links.get(&link);
         if let Some(denial) = known.and_then(|known| self.revoked.denies(&known.shown.certificate)) {
@@ -28,7 +28,7 @@ impl Driver {
         }
     }
 
-    /// A camera has brought a list. What is not signed by the authority, or is not newer, changes nothing.
+    /// Takes a list that a camera has brought. A list that is not newer, or not signed by the authority, changes nothing.
     pub(super) fn take_revocations(&self, link: LinkId, signed: Bytes) {
         let Some(known) = self.links.get(&link) else { return };
         let why = match self.revoked.take(signed, &known.who) {

@@ -1,4 +1,4 @@
-//! Notes how the sources of cameras stand: who reads the past is to know why there are no frames.
+//! Notes the states of cameras' sources, so that a reader of the past learns why there are no frames.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use mez_core::units::{Instant, Timestamp};
 
 use crate::notes::{NoteContent, NotedSource, Notes};
 
-/// What is noted of the sources of cameras, on an edge that keeps notes.
+/// The noted states of cameras' sources, on an edge that keeps notes.
 #[derive(Default)]
 pub(super) struct NotedSources {
-    /// Cameras whose source gives no frames, as far as is noted.
+    /// Cameras whose source gives no frames, according to the last note.
     dark: BTreeSet<CameraName>,
 }
 
 impl NotedSources {
-    /// A camera says how its source stands, at this moment of both clocks.
+    /// Notes how a camera's source stands, at this moment of both clocks.
     pub(super) fn changed(
         &mut self,
         (now, wall): (Instant, Timestamp),
@@ -33,12 +33,12 @@ impl NotedSources {
         notes.note(camera, NoteContent::Source(NotedSource { state, reason, since }));
     }
 
-    /// Whether the last that is noted of a camera's source is that it gives no frames.
+    /// Whether the last note on a camera's source says that it gives no frames.
     pub(super) fn is_dark(&self, camera: &CameraName) -> bool {
         self.dark.contains(camera)
     }
 
-    /// A camera is not known any more.
+    /// Removes a camera that is no longer known.
     pub(super) fn forget(&mut self, camera: &CameraName) {
         self.dark.remove(camera);
     }

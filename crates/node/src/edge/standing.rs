@@ -6,23 +6,23 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::name::CameraName;
 
-/// How contracts stand, by camera: as many entries as subscriptions have cameras.
+/// Contract states by camera: one entry per subscription and camera that it reads.
 pub(super) type Standings = HashMap<CameraName, BTreeMap<SubscriptionId, Standing>>;
 
-/// How one subscription's contract stands on a camera.
+/// The state of one subscription's contract on a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
     /// The application's name, for people; may be empty.
     pub application: String,
-    /// What it asks.
+    /// The contract.
     pub contract: Contract,
     /// The state.
     pub state: ContractState,
-    /// A sentence that says why.
+    /// A sentence with the reason.
     pub reason: String,
 }
 
-/// A subscription reads a camera no more.
+/// Removes a subscription that no longer reads a camera.
 pub(super) fn forget(standings: &mut Standings, camera: &CameraName, subscription: SubscriptionId) {
     if let Some(known) = standings.get_mut(camera) {
         known.remove(&subscription);

@@ -1,7 +1,7 @@
 //! Records which certificate made which start of a camera, and when the camera was reset. So an operator can tell a thief's starts apart.
 //!
-//! Each camera has a file, `edge/NAME/@starts`, in the folder for state: a line of JSON for each start or reset, the oldest first. A thread of
-//! its own reads and writes the files, because nobody else may wait for a disk.
+//! Each camera has a file, `edge/NAME/@starts`, in the folder for state: a line of JSON for each start or reset,
+//! the oldest first. A separate thread reads and writes the files, so that nothing else waits for the disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,26 +19,26 @@ use tracing::{error, info, warn};
 
 use crate::state::{edge_folder, write_durably};
 
-/// Starts that are remembered of each camera. Beyond that the oldest start goes whose certificate and address have another start on
-/// record. So a thief that starts again and again cannot push out the camera's own starts, nor the camera the thief's.
+/// The most starts that are remembered of each camera. Beyond that, the oldest start is removed that has a later start with the
+/// same certificate and address. So repeated starts of a thief cannot push out the camera's own starts, nor the other way round.
 pub const STARTS_MAX: usize = 64;
-/// Resets that are remembered of each camera. Beyond that the oldest goes.
+/// The most resets that are remembered of each camera. Beyond that, the oldest is removed.
 pub const RESETS_MAX: usize = 64;
 /// The file in a camera's folder for state.
 const FILE: &str = "@starts";
-/// Records that may wait for the disk. Beyond that a new one is dropped, and the log says so.
+/// The length of the queue of records for the disk. If it is full, a new record is dropped and an error is logged.
 const WAITING_MAX: usize = 1024;
-/// Cameras that are remembered in memory if there is no folder for state.
+/// The most cameras that are remembered in memory if there is no folder for state.
 const CAMERAS_MAX: usize = 256;
 
 /// A start of a camera broker that an edge accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CameraStart {
-    /// Its epoch.
+    /// The epoch.
     pub epoch: u64,
     /// Distinguishes it from another start with the same epoch.
     anchor: (u64, u64),
-    /// When it was first taken in, in nanoseconds since 1970.
+    /// When the edge first accepted the start, in nanoseconds since 1970.
     pub first_utc_ns: u64,
     /// The identity in its certificate.
     pub identity: String,
@@ -46,7 +46,7 @@ pub struct CameraStart {
     pub serial: String,
     /// SHA-256 over the certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// Where it came from.
+    /// The address that the camera connected from.
     pub address: String,
 }
 
@@ -73,19 +73,19 @@ impl CameraStart {
 /// A reset of a camera.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CameraReset {
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub utc_ns: u64,
     /// The user of the edge's host who asked for it.
     pub uid: u32,
     /// The epoch that was forgotten. `None`: nothing was known of the camera.
     pub epoch: Option<u64>,
-    /// Whose newest start that was, as far as it was known.
+    /// The identity of the newest start that was forgotten. Empty if it is not known.
     pub identity: String,
-    /// Where its log on disk is since. `None`: there was none.
+    /// The folder that now holds the camera's log. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 
-/// What is remembered of a camera.
+/// The remembered starts and resets of a camera.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CameraRecord {
     /// Its starts, the oldest first.
@@ -102,7 +102,7 @@ enum Line {
 }
 
 impl CameraRecord {
-    /// Adds a start; false if it is known.
+    /// Adds a start. Returns false if it is already known.
     fn add(&mut self, start: CameraStart) -> bool {
         if self.starts.iter().any(|known| known.is_same(&start)) {
             return false;
@@ -157,12 +157,12 @@ enum Order {
     Read(CameraName, oneshot::Sender<CameraRecord>),
 }
 
-/// Remembers starts and resets. Cheap to clone; the thread ends with the last clone.
+/// Records starts and resets. Cheap to clone; the thread ends after the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Starts(SyncSender<Order>);
 
 impl Starts {
-    /// Remembers them below `state`, or in memory only.
+    /// Starts the thread. Records are kept below `state`, or in memory only.
     pub(super) fn begin(state: Option<PathBuf>) -> io::Result<Self> {
         let (orders, queue) = sync_channel(WAITING_MAX);
         let keeper = Keeper { state, in_memory: BTreeMap::new() };
@@ -170,14 +170,14 @@ impl Starts {
         Ok(Self(orders))
     }
 
-    /// A camera was taken in. Waits for nothing.
+    /// Records a start that the edge has accepted. Does not wait: if the queue is full, the record is dropped.
     pub(super) fn started(&self, camera: &CameraName, start: CameraStart) {
         if self.0.try_send(Order::Start(camera.clone(), Box::new(start))).is_err() {
             error!(%camera, "a start of the camera was not recorded: the disk of the folder for state does not keep up");
         }
     }
 
-    /// Records that a camera was reset. The result is ready once that is on disk.
+    /// Records a reset of a camera. Returns once the record is on disk.
     pub(super) async fn reset(&self, camera: &CameraName, reset: CameraReset) -> io::Result<()> {
         let (done, recorded) = oneshot::channel();
         let stuck = || io::Error::other("the disk of the folder for state does not answer");
@@ -185,7 +185,7 @@ impl Starts {
         recorded.await.unwrap_or_else(|_| Err(stuck()))
     }
 
-    /// What is remembered of a camera.
+    /// The remembered starts and resets of a camera. Empty if the thread does not keep up.
     pub(super) async fn read(&self, camera: &CameraName) -> CameraRecord {
         let (answer, read) = oneshot::channel();
         if self.0.try_send(Order::Read(camera.clone(), answer)).is_err() {
@@ -197,7 +197,7 @@ impl Starts {
 
 struct Keeper {
     state: Option<PathBuf>,
-    /// Without a folder for state.
+    /// The records, if there is no folder for state.
     in_memory: BTreeMap<CameraName, CameraRecord>,
 }
 
@@ -311,14 +311,14 @@ mod tests {
         assert_eq!(whose, [(1, ("a", "::1")), (1, ("a", "::2")), (2, ("b", "::1"))]);
         assert_eq!(record.resets, [reset(1_002)]);
 
-        // What is damaged costs its own line.
+        // A damaged line loses only itself.
         let path = folder.path().join("edge/dock/cam1/@starts");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replacen("{", "?", 1)).unwrap();
         assert_eq!(starts.read(&camera()).await.starts.len(), 2);
     }
 
-    /// Whoever starts again and again does not push out what is known of others.
+    /// A camera that starts again and again does not push out the starts of others.
     #[test]
     fn a_flood_of_starts_leaves_one_of_everybody() {
         let mut record = CameraRecord::default();

@@ -1,4 +1,4 @@
-//! Tells the readers at an edge what changes: which logs exist, which cameras come and go, and that there are new frames.
+//! Tells the subscriptions at an edge what changes: which logs exist, which cameras come and go, and that there are new frames.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,37 +14,35 @@ use super::lock;
 use crate::profiles::HeldProfile;
 use crate::stills::Stills;
 
-/// Camera changes that wait for an application. Beyond that the oldest is dropped.
+/// The most news items about cameras that wait for an application. Beyond that, the oldest is dropped.
 const CHANGES_MAX: usize = 256;
 
-/// What the driver knows of a camera and subscribers need: the one is updated with every frame, the other when something
-/// changes that bears on contracts.
+/// What the driver shares with the subscriptions of a camera. `clock` is updated with every frame, `view` with every change that affects contracts.
 #[derive(Default)]
 pub(super) struct SharedCamera {
     pub(super) clock: Mutex<Option<CaptureClock>>,
     pub(super) view: Mutex<Arc<CameraView>>,
-    /// Who makes stills of its frames, once somebody reads it.
+    /// Makes stills of the camera's frames. `None`: no subscription has read the camera yet.
     pub(super) stills: Mutex<Option<Arc<Stills>>>,
 }
 
 impl SharedCamera {
-    /// Who makes stills of its frames, if somebody has read it.
+    /// The maker of stills of its frames, if a subscription has read the camera.
     pub(super) fn stills(&self) -> Option<Arc<Stills>> {
         lock(&self.stills).clone()
     }
 }
 
-/// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by
-/// [`CHANGES_MAX`].
+/// What the driver has for a subscription. Its letters are bounded by the number of cameras and by [`CHANGES_MAX`].
 #[derive(Default)]
 pub(super) struct Mailbox {
-    /// Something new is in one of the logs or here.
+    /// A log of the subscription has a new frame, or there is a new letter.
     pub(super) changed: Notify,
     pub(super) letters: Mutex<Letters>,
 }
 
 impl Mailbox {
-    /// Leaves news for the application. If it does not take any, the oldest are dropped.
+    /// Queues news for the application. If the application takes none, the oldest are dropped.
     fn tell(&self, news: CameraNews) {
         let mut letters = lock(&self.letters);
         if letters.changes.len() == CHANGES_MAX {
@@ -59,28 +57,28 @@ impl Mailbox {
 pub(super) struct Letters {
     pub(super) attached: Vec<Attached>,
     pub(super) changes: VecDeque<CameraNews>,
-    /// Cameras that were forgotten. Letters about one that came again since stand in `attached`.
+    /// Cameras that were forgotten. If such a camera came again, its new log is in `attached`.
     pub(super) detached: Vec<CameraName>,
-    /// Something has changed that bears on the contract.
+    /// A camera view has changed in a way that affects the contract.
     pub(super) view_changed: bool,
-    /// A camera was reset, and the subscription is over with that.
+    /// A camera was reset, which ends the subscription.
     pub(super) reset: Option<CameraName>,
     pub(super) stopped: bool,
 }
 
-/// What the application is told of a camera as it is.
+/// News about a camera that the application gets unchanged.
 pub(super) enum CameraNews {
-    /// It came or went; why, if it went.
+    /// The camera came or went. If it went, the reason.
     Camera(CameraName, bool, Option<String>),
-    /// Its source gives frames, or no longer.
+    /// The camera's source gives frames, or no longer.
     Source(CameraName, SourceStanding),
 }
 
-/// A camera's log that a subscription is to read.
+/// A camera's log for a subscription to read.
 pub(super) struct Attached {
     pub(super) camera: CameraName,
     pub(super) log: LogReader,
-    /// The end of the log when the subscription began to want it, which is before the application looks.
+    /// The end of the log when the subscription was attached.
     pub(super) present: u64,
     pub(super) shared: Arc<SharedCamera>,
 }
@@ -89,7 +87,7 @@ struct Subscriber {
     pattern: CameraPattern,
     granted: Granted,
     mailbox: Arc<Mailbox>,
-    /// Held for its cameras.
+    /// The profile that its contract names, which the driver holds for cameras.
     profile: Option<Arc<HeldProfile>>,
 }
 
@@ -141,7 +139,7 @@ impl Subscribers {
         })
     }
 
-    /// A subscription is to read a camera's log from now on.
+    /// Gives a subscription a camera's log to read.
     pub(super) fn attach(&self, id: SubscriptionId, attached: Attached) {
         if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
             lock(&mailbox.letters).attached.push(attached);
@@ -149,12 +147,12 @@ impl Subscribers {
         }
     }
 
-    /// A frame has been appended to a camera's log.
+    /// Wakes the subscriptions of a camera after a frame was appended to its log.
     pub(super) fn appended(&self, camera: &CameraName) {
         self.of(camera).for_each(|mailbox| mailbox.changed.notify_one());
     }
 
-    /// Something of a camera has changed that bears on contracts.
+    /// Tells the subscriptions of a camera that a change affects their contracts.
     pub(super) fn view_changed(&self, camera: &CameraName) {
         for mailbox in self.of(camera) {
             lock(&mailbox.letters).view_changed = true;
@@ -162,25 +160,25 @@ impl Subscribers {
         }
     }
 
-    /// A camera came or went.
+    /// Tells the subscriptions of a camera that it came or went.
     pub(super) fn camera_changed(&self, camera: &CameraName, up: bool, reason: Option<&String>) {
         self.of(camera)
             .for_each(|mailbox| mailbox.tell(CameraNews::Camera(camera.clone(), up, reason.cloned())));
     }
 
-    /// A camera's source gives frames, or no longer.
+    /// Tells the subscriptions of a camera that its source gives frames, or no longer.
     pub(super) fn source_changed(&self, camera: &CameraName, source: &SourceStanding) {
         self.of(camera).for_each(|mailbox| mailbox.tell(CameraNews::Source(camera.clone(), source.clone())));
     }
 
-    /// A subscription begins, and a camera of it has a source that gives no frames.
+    /// Tells a new subscription that the source of one of its cameras gives no frames.
     pub(super) fn begins_without(&self, id: SubscriptionId, camera: CameraName, source: SourceStanding) {
         if let Some(subscriber) = self.0.get(&id).filter(|subscriber| subscriber.selects(&camera)) {
             subscriber.mailbox.tell(CameraNews::Source(camera, source));
         }
     }
 
-    /// A subscription is to read the log of a camera no more, which was forgotten.
+    /// Takes the log of a camera that was forgotten away from a subscription.
     pub(super) fn detach(&self, id: SubscriptionId, camera: CameraName) {
         if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
             let mut letters = lock(&mailbox.letters);
@@ -190,7 +188,7 @@ impl Subscribers {
         }
     }
 
-    /// A camera that a subscription reads was reset, which ends the subscription.
+    /// Ends a subscription because a camera that it reads was reset.
     pub(super) fn end(&self, id: SubscriptionId, camera: CameraName) {
         if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
             lock(&mailbox.letters).reset = Some(camera);
@@ -198,7 +196,7 @@ impl Subscribers {
         }
     }
 
-    /// The broker stops.
+    /// Tells all subscriptions that the broker stops.
     pub(super) fn stop(&self) {
         for Subscriber { mailbox, .. } in self.0.values() {
             lock(&mailbox.letters).stopped = true;

@@ -1,4 +1,4 @@
-//! One application's subscription at an edge. It reads the replica logs itself, and hears of everything else from the loop.
+//! One application's subscription at an edge. It reads the replica logs itself, and gets everything else from the loop.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -37,48 +37,48 @@ pub enum Served {
     Frame {
         /// The frame, and what was skipped before it.
         delivery: Box<Delivery>,
-        /// When it was where, by this machine's monotonic clock.
+        /// When the frame passed each stage, by this machine's monotonic clock.
         times: FrameTimes,
         /// Its verdict under the contract, and the contract's state. `None` for frames of the past.
         verdict: Option<FrameVerdict>,
-        /// In a group: the how manieth time it is given, from 1. 0 outside groups.
+        /// In a group: how often this record has been given, this time included. Outside groups: 0.
         attempt: u32,
     },
     /// The application is a member of a group from now on. Told once, at the start.
     Joined(Joined),
-    /// A group gives nothing new because so many records are not settled; or, with `None`, it goes on.
+    /// A group gives nothing new because this many records are not settled. `None`: it goes on.
     Held(Option<usize>),
-    /// Somebody else has said that it is this member of the group, which ends the subscription.
+    /// Another stream has joined the group as this member, which ends the subscription.
     Replaced,
     /// The state of the contract changed on a camera.
     Contract(Change),
-    /// A camera that matches came or went.
+    /// A matching camera came or went.
     Camera {
         /// The camera.
         camera: CameraName,
         /// Whether it is connected.
         up: bool,
-        /// Why, if it went.
+        /// The reason, if the camera went.
         reason: Option<String>,
     },
-    /// What a camera that matches says of its source has changed.
+    /// A matching camera reports a new state of its source.
     Source {
         /// The camera.
         camera: CameraName,
-        /// How its source is.
+        /// The state of the source.
         source: SourceStanding,
     },
-    /// No camera that matches is connected; frames come as soon as one is. Told once, at the start.
+    /// No matching camera is connected; frames come as soon as one connects. Told once, at the start.
     Waiting {
         /// How many cameras match, connected or not.
         matching: usize,
     },
     /// The end of the subscription's span has passed.
     Ended {
-        /// The skipped frames since each camera's last frame, and what is not held.
+        /// For each camera the frames that were skipped since its last frame, and what is not held.
         rest: Vec<CameraRest>,
     },
-    /// A camera was reset, which ends the subscription: later frames may have lower epochs than frames that it has delivered.
+    /// A camera was reset, which ends the subscription: later frames may have lower epochs than frames that were delivered.
     Reset {
         /// The camera.
         camera: CameraName,
@@ -99,17 +99,17 @@ impl From<SessionOutput> for Served {
     }
 }
 
-/// What the driver knows of the cameras that a subscription reads.
+/// What the driver shares of the cameras that a subscription reads.
 #[derive(Default)]
 pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
 
 impl SharedCameras {
-    /// The subscription reads a camera from now on.
+    /// Adds a camera that the subscription reads from now on.
     pub(super) fn insert(&mut self, camera: CameraName, shared: Arc<SharedCamera>) {
         self.0.insert(camera, shared);
     }
 
-    /// A camera was forgotten.
+    /// Removes a camera that was forgotten.
     pub(super) fn remove(&mut self, camera: &CameraName) {
         self.0.remove(camera);
     }
@@ -144,11 +144,11 @@ pub struct EdgeSubscription {
     pub(super) cameras: SharedCameras,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
-    /// What it was given, for those who look.
+    /// The account of what it was given.
     pub(super) account: Open,
-    /// What is said of frames is kept there, if it is kept.
+    /// Notes on frames. `None`: the edge keeps no notes.
     pub(super) notes: Option<Notes>,
-    /// That no camera is connected is still to be told.
+    /// The application must still be told that no camera is connected.
     pub(super) waiting: bool,
     /// How often the application was too slow for a chain.
     pub(super) chains_lost: u64,
@@ -161,12 +161,12 @@ impl EdgeSubscription {
         self.id
     }
 
-    /// Who makes stills and pictures of a camera's frames, if the camera is read.
+    /// The maker of stills and pictures of a camera's frames, if the subscription reads the camera.
     pub(crate) fn stills(&self, camera: &CameraName) -> Option<Arc<Stills>> {
         self.cameras.0.get(camera)?.stills()
     }
 
-    /// What comes next. Cancelling this loses nothing.
+    /// Waits for the next message. Cancel-safe.
     pub async fn next(&mut self) -> Served {
         loop {
             let looked = monotonic_now();
@@ -181,7 +181,7 @@ impl EdgeSubscription {
         }
     }
 
-    /// Asks for something else from now on, with the profile that the contract names. Readings of the past are left alone.
+    /// Replaces the contract and the profile that it names. Has no effect on a subscription to the past, whose contract is not watched.
     pub async fn update(
         &mut self,
         contract: Contract,
@@ -196,7 +196,7 @@ impl EdgeSubscription {
         Ok(())
     }
 
-    /// Takes the accuracies that the application measured on frames, from 0 to 1. Cameras that it does not read are ignored.
+    /// Takes accuracies that the application measured on frames, from 0 to 1. Cameras that the subscription does not read are ignored.
     pub fn handle_accuracies(&mut self, measured: impl IntoIterator<Item = (CameraName, f64)>) {
         let now = monotonic_now();
         for (camera, accuracy) in measured {
@@ -204,7 +204,7 @@ impl EdgeSubscription {
         }
     }
 
-    /// Takes in when the application had frames, by its client library. Cameras that it does not read are ignored.
+    /// Takes reports of the client library on when the application had frames. Cameras that the subscription does not read are ignored.
     pub fn handle_taken(&mut self, taken: impl IntoIterator<Item = (CameraName, TakenReport)>) {
         let now = monotonic_now();
         let session = self.reading.session();
@@ -213,21 +213,21 @@ impl EdgeSubscription {
             self.account.note_taken(&camera, &report);
         }
         if let Some(way) = session.poll_way(now) {
-            // Where the broker has too much to do, the next change tells.
+            // If the loop's queue is full, the next change is reported instead.
             let _ = self.requests.try_send(Request::Way(self.id, way));
         }
     }
 
-    /// Restarts a camera's chain that the application can no longer decode. The application gets stills until then. The camera is asked at
-    /// most once in two seconds, for all applications together.
+    /// Restarts a camera's chain that the application can no longer decode. Until then the application gets
+    /// stills. The camera is asked at most once in two seconds, for all applications together.
     pub fn restart_chain(&mut self, camera: CameraName) {
         if self.reading.session().handle_chain_lost(&camera) {
-            // Where the broker has too much to do, the chain ends by itself after a while.
+            // If the loop's queue is full, the request is lost; the chain ends by itself after a while.
             let _ = self.requests.try_send(Request::ChainLost(camera));
         }
     }
 
-    /// What is there now, if anything.
+    /// The next message, if there is one now.
     pub fn try_next(&mut self) -> Option<Served> {
         let now = monotonic_now();
         if let Some(served) = self.read_letters(now) {
@@ -242,7 +242,7 @@ impl EdgeSubscription {
             debug!(subscription = self.id.0, application = self.application, "too slow for a chain");
         }
         let output = output?;
-        // Whoever only looks on asks for small frames, and no application is the worse for not getting them.
+        // A subscription that only looks on asks for small frames. Its contract state is no concern of applications, so it is not published.
         if let SessionOutput::Contract(change) = &output
             && !self.account.looks_on()
         {
@@ -253,10 +253,10 @@ impl EdgeSubscription {
         Some(served)
     }
 
-    /// What the driver has told: what the session is to know, and what goes to the application as it is.
+    /// Takes in what the driver has told. Returns news that goes to the application unchanged.
     fn read_letters(&mut self, now: Instant) -> Option<Served> {
         let mut letters = lock(&self.mailbox.letters);
-        // One that was forgotten may have come again since.
+        // A forgotten camera may have come again, so `detached` is handled before `attached`.
         for camera in letters.detached.drain(..) {
             self.reading.forget(&camera);
             self.cameras.remove(&camera);
@@ -283,7 +283,7 @@ impl EdgeSubscription {
         letters.stopped.then_some(Served::Stopped)
     }
 
-    /// How the contract stands is known to whoever asks the broker.
+    /// Publishes the contract's state to those who ask the broker, and notes it.
     fn note_standing(&mut self, change: &Change) {
         let Some(contract) = self.reading.session().contract().cloned() else { return };
         let Change { camera, state, reason, .. } = change.clone();

@@ -1,4 +1,4 @@
-//! The edge's side of the link: accepts connections, and serves those over QUIC.
+//! The edge's side of the link: accepts connections, and serves the QUIC connections.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -38,16 +38,16 @@ use crate::identity::{Credentials, Fingerprint, peer_identity};
 use crate::ports::bind_remedy;
 use crate::revocation::{self, LiveRevocations};
 
-/// UDP clients that may be in their handshake before a new one must prove that it receives packets at its address. Until it has proved that,
-/// it may claim any address, which costs memory here and counts against the real owner of the address.
+/// The number of UDP clients in their handshake above which a new client must prove its address (QUIC Retry). Until a client
+/// has proved it, the client may claim any address, which costs memory here and counts against the real owner of the address.
 const UNPROVED_ADDRESSES_MAX: usize = 16;
-/// New connections whose first packet waits to be handled. QUIC itself refuses more.
+/// The most new connections whose first packet waits to be handled. QUIC itself refuses more.
 const FIRST_PACKETS_MAX: usize = 1024;
-/// Bytes that such connections may send before they are handled. It bounds memory.
+/// The most bytes that such connections may send before they are handled. This bounds memory.
 const FIRST_BYTES_MAX: u64 = 4 << 20;
-/// Attempts to find a port that is free for both UDP and TCP.
+/// The number of attempts to find a port that is free for both UDP and TCP.
 const FREE_PORT_ATTEMPTS: u32 = 16;
-/// How long it may take to read what a camera said before it closed its connection. All of it is here; the broker may be busy.
+/// How long to read a camera's last messages after it has closed its connection. They have all arrived; the broker may be busy.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// An open port for camera brokers, over UDP and over TCP. Dropping it closes all connections.
@@ -63,12 +63,12 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// The address that is listened on.
+    /// The address of the port.
     pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
 
-    /// Closes all connections and waits until the other sides know.
+    /// Closes all connections and waits up to a second until the cameras know.
     pub(crate) async fn close(&self) {
         self.tcp.abort();
         self.endpoint.close(CLOSE_DONE, b"the edge broker is stopping");
@@ -79,17 +79,17 @@ impl Listener {
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The certificate cannot serve.
+    /// The certificate cannot be used for TLS.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
-    /// The port is in use, or the address is not of this machine.
+    /// The port is in use, or the address does not belong to this machine.
     #[error("cannot listen on {protocol} {address}: {source}; {}", bind_remedy(source, "--listen"))]
     Bind {
         /// `UDP` or `TCP`: the link needs the same port of both.
         protocol: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -108,7 +108,7 @@ pub(crate) fn listen(
         .incoming_buffer_size_total(FIRST_BYTES_MAX);
     let (endpoint, tcp) = bind(address, &config)?;
     revoked.record(audit.clone());
-    // One for both: a camera that is refused over UDP tries TCP.
+    // Shared by both transports: a camera that is refused over UDP tries TCP.
     let refusals = Arc::new(Refusals::recorded("link", audit));
     let tls = Arc::new(link_server_config(credentials, revoked)?);
     let incoming = TlsIncoming::new(tcp, tls, Arc::clone(&refusals));
@@ -119,7 +119,7 @@ pub(crate) fn listen(
     Ok(Listener { endpoint, tcp })
 }
 
-/// Accepts connections over QUIC. It waits only for new connections, never for a client.
+/// Accepts QUIC connections. Waits only for new connections, never for a client.
 async fn accept_quic(
     (endpoint, config): (Endpoint, ServerConfig),
     door: Door,
@@ -129,15 +129,15 @@ async fn accept_quic(
 ) {
     while let Some(incoming) = endpoint.accept().await {
         if !incoming.remote_address_validated() && door.strangers() >= UNPROVED_ADDRESSES_MAX {
-            // One more round trip for whoever is there, and nothing is remembered of whoever is not.
+            // Costs a real client one more round trip, and stores nothing about a false one.
             let _ = incoming.retry();
             continue;
         }
         let pass = door.enter(incoming.remote_address().ip());
-        // What has come is the first part of its handshake.
+        // The first packet is the first part of the handshake.
         pass.heard();
         let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
-        // What has left is counted for each connection.
+        // The bytes that have left are counted for each connection.
         let (sent, mut config) = (SentBytes::default(), config.clone());
         config.transport_config(transport_config(sent.clone(), DATAGRAM_BYTES_ETHERNET));
         tokio::spawn(async move {
@@ -149,7 +149,7 @@ async fn accept_quic(
     }
 }
 
-/// Does the handshake of one connection. `None` if it was refused or must be closed; the reason is logged.
+/// Does the handshake of one connection. `None`: the connection was refused, closed or given up; the reason is logged.
 async fn handshake(
     (incoming, config): (Incoming, ServerConfig),
     mut pass: Pass,
@@ -187,13 +187,13 @@ async fn handshake(
     }
 }
 
-/// Whether a client itself ended its attempt before it was connected: another of its attempts was there first. That is no refusal.
+/// Whether a client ended its attempt before the connection was made, because another of its attempts was first. This is not a refusal.
 fn gave_up(error: &quinn::ConnectionError) -> bool {
     use quinn::{ConnectionError::ConnectionClosed, TransportErrorCode};
     matches!(error, ConnectionClosed(close) if close.error_code == TransportErrorCode::APPLICATION_ERROR)
 }
 
-/// Binds the same port for UDP and TCP. Port 0 is any that is free for both.
+/// Binds the same port for UDP and TCP. Port 0: any port that is free for both.
 fn bind(address: SocketAddr, config: &ServerConfig) -> Result<(Endpoint, TcpListener), ListenError> {
     let mut attempts = if address.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
     loop {
@@ -220,7 +220,7 @@ async fn accept_tcp(
     links: Arc<AtomicU64>,
     events: mpsc::Sender<EdgeEvent>,
 ) {
-    // Aborting this ends the connections too.
+    // Aborting this task ends the connections too.
     let mut connections = JoinSet::new();
     loop {
         let Accepted { stream, pass } = tokio::select! {
@@ -246,7 +246,7 @@ fn shown_on(connection: &Connection, site: &SiteName) -> Result<Shown, String> {
     shown(&chain.unwrap_or_default(), site)
 }
 
-/// Whom the certificates of a connection are of, its own first.
+/// The member that a certificate chain identifies. The member's own certificate is first.
 fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String> {
     let own = chain.first().ok_or("no certificate was shown")?;
     let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
@@ -256,7 +256,7 @@ fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String>
     Ok(Shown { peer, certificate, ends, fingerprint: Fingerprint::of(own) })
 }
 
-/// What a camera host may publish comes with its name.
+/// The cameras that a host may publish follow from its name.
 fn peer_of(identity: &Identity) -> Peer {
     let cameras = own_cameras(identity.name.as_camera());
     Peer { identity: identity.to_string(), cameras }
@@ -296,13 +296,13 @@ async fn serve(
     let reason = until_over(reading, rest, || connection.close_reason().is_some()).await;
     debug!(?link, reason, "a connection ended");
     connection.close(CLOSE_DONE, reason.as_bytes());
-    // What has come of its frames is taken first.
+    // Frames that have arrived are taken first.
     frames.join_next().await;
     let _ = events.send(EdgeEvent::Closed(link, reason)).await;
 }
 
-/// Waits until a connection is over, and returns why. What a camera said before it closed the connection has come with the end of the
-/// connection at the latest, and is read in any case: it is why the camera went.
+/// Waits until a connection ends, and returns why. If the camera has closed the connection, its last
+/// messages have arrived, and are still read: they say why the camera went.
 async fn until_over(
     reading: impl Future<Output = String>,
     rest: impl Future<Output = String>,
@@ -335,7 +335,7 @@ async fn write(
             }
             Command::Close => {
                 let _ = control.finish();
-                // What was said last, such as why, is to arrive before the connection goes.
+                // The last messages, such as a refusal, should arrive before the connection closes.
                 let _ = tokio::time::timeout(Duration::from_millis(500), control.stopped()).await;
                 return "the edge broker closed the connection".into();
             }
@@ -361,7 +361,7 @@ async fn read(
             }
             Err(error @ ReadMessageError::Wire(_)) => {
                 let _ = events.send(EdgeEvent::ProtocolError(link, error.to_string())).await;
-                // The broker answers with a refusal and closes.
+                // The broker answers with a refusal and closes the connection.
                 std::future::pending::<()>().await;
                 unreachable!("pending is never ready")
             }
@@ -379,7 +379,7 @@ mod tests {
 
     use super::{gave_up, until_over};
 
-    /// A program that ends says why and closes the connection. The edge may see the end of the connection before it has read all of that.
+    /// A program that ends says why and closes the connection. The edge may see the close before it has read everything.
     #[tokio::test]
     async fn what_was_said_before_a_connection_was_closed_is_read() {
         for closed in [true, false] {

@@ -10,18 +10,18 @@ use std::task::{Context, Poll};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
-/// The largest datagram that is tried. Loopback takes 65,507 bytes, other routes at most about 9,000.
+/// The largest datagram that is tried, in bytes. Loopback takes 65,507 bytes, other routes at most about 9,000.
 pub(super) const DATAGRAM_BYTES_MAX: u16 = 65_000;
-/// The largest datagram that is received: the most that QUIC allows (RFC 9000, section 18.2).
+/// The largest datagram that is received, in bytes: the most that QUIC allows (RFC 9000, section 18.2).
 pub(super) const RECEIVED_BYTES_MAX: u16 = 65_527;
 /// The most bytes for one send call. The kernel silently drops what exceeds it.
 const SENT_AT_ONCE_BYTES_MAX: usize = 65_507;
-/// Buffers for one receive call. What the kernel returns in one call fits into [`RECEIVED_BYTES_MAX`], whether it is one datagram or many.
-/// quinn would reserve the largest size for the largest number: 130 MB.
+/// The number of buffers for one receive call. The kernel returns at most [`RECEIVED_BYTES_MAX`] bytes in one
+/// call, whether as one datagram or many. quinn would reserve the largest size for the largest number: 130 MB.
 const RECEIVED_AT_ONCE_MAX: usize = 1;
 
-/// A socket that gets no more datagrams in one call than the kernel takes. quinn itself passes up to ten, whatever their size; with
-/// datagrams of more than 6,550 bytes the connection would stall.
+/// A socket that passes no more datagrams to a send call than the kernel takes. quinn itself passes up
+/// to ten, whatever their size; datagrams of more than 6,550 bytes would then stall the connection.
 pub(super) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
     sent_at_once_max: usize,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// What is beyond that the kernel would drop, and the connection would stand still.
+    /// The kernel would drop more than this, and the connection would stall.
     #[tokio::test]
     async fn no_more_leaves_at_once_than_the_kernel_takes() {
         for bytes in [1200, 1452, 6500, 8952, 16_000, 33_000, DATAGRAM_BYTES_MAX] {
@@ -93,7 +93,7 @@ mod tests {
                 at_once >= 1 && at_once * usize::from(bytes) <= SENT_AT_ONCE_BYTES_MAX,
                 "{at_once} x {bytes}"
             );
-            // Whatever comes at once fits as well.
+            // The largest receive also fits.
             assert!(
                 socket.max_receive_segments() * usize::from(RECEIVED_BYTES_MAX) >= SENT_AT_ONCE_BYTES_MAX
             );

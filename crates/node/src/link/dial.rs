@@ -30,25 +30,25 @@ use crate::identity::{Credentials, EDGE_SERVER_NAME, SiteName, peer_identity};
 use crate::ports::EdgeAddress;
 use crate::revocation::{LiveRevocations, shown};
 
-/// How long QUIC is tried alone. After that TCP is tried beside it.
+/// How long QUIC is tried alone. After that, TCP is tried beside it.
 const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
 /// How long a second QUIC attempt may take once TCP has connected. An edge that has just started never saw the packets of the first attempt,
 /// and QUIC repeats them only after seconds. Without the second attempt, a restart of the edge would leave cameras on TCP.
 const QUIC_AGAIN_TIME: Duration = Duration::from_millis(400);
 
-/// What carries the link.
+/// The transport of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// QUIC, and TCP where UDP does not get through. The default.
+    /// QUIC, or TCP if UDP does not get through. The default.
     #[default]
     Auto,
-    /// QUIC over UDP. It can call back a stale frame even if part of it has left this host's memory.
+    /// QUIC over UDP. It can cancel a stale frame even after part of the frame has left this host's memory.
     Quic,
-    /// TLS over TCP: half the processor time on a fast network, and what the kernel has taken cannot be called back.
+    /// TLS over TCP. It takes half the processor time on a fast network, but cannot cancel bytes that the kernel has taken.
     Tcp,
 }
 
-/// Makes connections to the edges of a site.
+/// Connects to the edges of a site.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     transport: Transport,
@@ -59,14 +59,14 @@ pub(crate) struct Dialler {
     events: mpsc::Sender<CameraEvent>,
 }
 
-/// A connection that stands.
+/// A connection that was made.
 enum Connected {
     Quic(Endpoint, Connection, SentBytes),
     Tcp(Box<TlsStream<TcpStream>>),
 }
 
 impl Connected {
-    /// What the edge showed.
+    /// The edge's certificate.
     fn certificate(&self, site: &SiteName) -> Result<Certificate, String> {
         let quic;
         let chain = match self {
@@ -82,21 +82,21 @@ impl Connected {
     }
 }
 
-/// Tells when the edge of a connection is revoked.
+/// Tells when a connected edge is revoked.
 pub(super) struct EdgeRevoked {
     revoked: LiveRevocations,
     certificate: Certificate,
 }
 
 impl EdgeRevoked {
-    /// The reason why the connection ends.
+    /// Waits until the edge is revoked, and returns the reason for ending the connection.
     pub(super) async fn reason(mut self) -> String {
         self.revoked.denied(&self.certificate).await.to_string()
     }
 }
 
 impl Dialler {
-    /// A dialler for the camera that the credentials name. It leaves edges that were revoked.
+    /// A dialler for the camera that the credentials name. It does not connect to revoked edges.
     pub(crate) fn new(
         transport: Transport,
         credentials: &Credentials,
@@ -109,7 +109,7 @@ impl Dialler {
         Ok(Self { transport, crypto, tls, site, revoked, events })
     }
 
-    /// Connects to `edge` at `place`, and serves the connection while it lives. Events report everything.
+    /// Connects to `edge` at `place`, and serves the connection until it ends. Everything is reported as events.
     pub(crate) fn dial(&self, link: LinkId, edge: EdgeIndex, place: EdgeAddress) {
         let dialler = self.clone();
         tokio::spawn(async move {
@@ -138,7 +138,7 @@ impl Dialler {
         let _ = self.events.send(CameraEvent::DialFailed(edge, text)).await;
     }
 
-    /// Connects to an edge that was not revoked.
+    /// Connects to an edge, and refuses it if it is revoked.
     async fn connect_unrevoked(&self, place: &EdgeAddress) -> Result<(Connected, EdgeRevoked), String> {
         let connected = self.connect(place).await?;
         let certificate = connected.certificate(&self.site);
@@ -164,7 +164,7 @@ impl Dialler {
             Transport::Auto => {
                 let quic = self.connect_quic(place, &addresses);
                 tokio::pin!(quic);
-                // What QUIC fails with, such as a certificate that is refused, TCP would fail with too.
+                // A failure of QUIC, such as a refused certificate, would also occur over TCP.
                 if let Ok(decided) = tokio::time::timeout(QUIC_ALONE_TIME, &mut quic).await {
                     return decided;
                 }
@@ -203,7 +203,7 @@ impl Dialler {
     async fn connect_quic(&self, place: &EdgeAddress, addresses: &[SocketAddr]) -> Result<Connected, String> {
         let mut failure = String::new();
         for &address in addresses {
-            // A socket for each connection: a new one also gets past a path that has gone bad.
+            // Each connection gets its own socket, which also avoids a path that has gone bad.
             let attempt = async {
                 let (sent, datagram_bytes_max) = (SentBytes::default(), route_datagram_bytes_max(address));
                 let mut config = quinn::ClientConfig::new(self.crypto.clone());
@@ -254,13 +254,12 @@ async fn serve(
         }
         Err(error) => error.to_string(),
     };
-    // An edge judges the camera's certificate when the camera takes the handshake for done. What it says of it tells more than that the
-    // connection is lost.
+    // An edge checks the camera's certificate when the camera's handshake is already done. Its reason for closing says more than a lost connection.
     let refused = connection.close_reason().and_then(|closed| explain_quic(&closed));
     let reason = refused.unwrap_or(reason);
     connection.close(CLOSE_DONE, reason.as_bytes());
     let _ = events.send(CameraEvent::Closed(link, reason)).await;
-    // Lets the closing reach the edge.
+    // Lets the close reach the edge.
     let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
 }
 
@@ -294,7 +293,7 @@ async fn read(
     }
 }
 
-/// Carries out commands until there is nothing more to do.
+/// Carries out commands until the connection is to end, and returns why.
 async fn write(
     frames: &mut FrameSender<CameraEvent>,
     commands: &mut mpsc::Receiver<Command>,

@@ -1,9 +1,9 @@
-//! Carries messages and frames between a camera broker and an edge broker. It decides nothing; the brokers decide.
+//! Carries messages and frames between a camera broker and an edge broker. The link makes no decisions; the brokers do.
 //!
-//! `quic.rs` holds what both sides share: settings, the control stream, sending and receiving of frames.
-//! `dial.rs` is the camera's side, `accept.rs` the edge's; `probe.rs` only asks. Both sides send and receive alike (`send.rs`, `receive.rs`): a
-//! camera sends frames, an edge answers, which are pictures that applications made of frames. What happens on a connection reaches the broker's
-//! driver as a [`CameraEvent`] or an [`EdgeEvent`]; what the broker wants reaches the connection as a [`Command`].
+//! `quic.rs` holds what both sides share: settings, the control stream, and writing frames. `dial.rs` is the camera's side, `accept.rs` the edge's;
+//! `probe.rs` only asks an edge. Both sides send and receive in the same way (`send.rs`, `receive.rs`): a camera sends frames; an edge sends answers,
+//! which are pictures that applications made of frames. Events of a connection reach the broker's driver as a [`CameraEvent`] or an [`EdgeEvent`];
+//! the broker controls the connection with a [`Command`].
 
 mod accept;
 mod datagrams;
@@ -34,28 +34,28 @@ pub(crate) use self::accept::{Listener, listen};
 pub(crate) use self::dial::Dialler;
 pub use self::dial::Transport;
 
-/// Commands that may wait for a connection. Reports come at most every 10 ms for each frame, so a connection with this many waiting commands
-/// has been dead for seconds.
+/// The most commands that wait for a connection. Each frame's reports come at most every 10 ms, so a
+/// connection with this many waiting commands has been dead for seconds.
 const COMMANDS_MAX: usize = 1024;
-/// The least time between two events that report how much of a frame is unsent.
+/// The shortest time between two events that report the unsent bytes of a frame.
 const UNSENT_INTERVAL: Duration = Duration::from_millis(4);
-/// How long closing a connection in order may take.
+/// How long closing a connection in good order may take.
 const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
-/// Events that may wait for a broker's driver. Senders wait beyond that, which slows their streams down.
+/// The most events that wait for a broker's driver. Beyond that, senders wait, which slows their streams down.
 pub(crate) const EVENTS_MAX: usize = 256;
 
-/// What a broker wants of a connection.
+/// A command of a broker to a connection.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Send a message on the control stream.
     Send(Message),
-    /// Send a frame on a stream of its own.
+    /// Send a frame on its own stream.
     SendFrame(Box<FrameHeader>, Bytes),
     /// Cancel a frame's stream.
     Reset(FrameId),
-    /// Close once everything before has left.
+    /// Close after all earlier commands are carried out.
     Close,
-    /// The same for a broker that stops: what it said last is to reach the other side.
+    /// Close because the broker stops. Its last messages must reach the other side.
     Farewell,
 }
 
@@ -69,7 +69,7 @@ impl CommandSender {
         (Self(sender), receiver)
     }
 
-    /// Hands over a command. False if the connection is gone or so far behind that it must be given up.
+    /// Gives the connection a command. False if the connection has ended, or is so far behind that it must be given up.
     pub(crate) fn send(&self, command: Command) -> bool {
         self.0.try_send(command).is_ok()
     }
@@ -85,28 +85,28 @@ impl CommandSender {
     }
 }
 
-/// What both sides of a link report alike of what they send and receive.
+/// Events that both sides of a link report alike.
 pub(crate) trait LinkEvent: Send + Sized + 'static {
-    /// Why something is not taken.
+    /// Why a frame or an answer is not accepted.
     type Refused: std::fmt::Display + Send;
 
     /// A message arrived.
     fn message(link: LinkId, message: Message) -> Self;
-    /// The control stream made no sense. `None`: nobody is told, and the connection ends.
+    /// The control stream is invalid. `None`: the connection ends without an event.
     fn protocol_error(link: LinkId, error: String) -> Option<Self>;
-    /// A header arrived; its payload is read once the answer is `Ok`.
+    /// A header arrived. Its payload is read once the answer is `Ok`.
     fn header(
         link: LinkId,
         header: Box<FrameHeader>,
         answer: oneshot::Sender<Result<(), Self::Refused>>,
     ) -> Self;
-    /// Part of a payload is here. `None`: nobody wants to know.
+    /// Part of a payload has arrived. `None`: no event.
     fn progress(link: LinkId, frame: FrameId, bytes: u32) -> Option<Self>;
-    /// All of a payload is here; or the rest of it will not come.
+    /// A whole payload has arrived. `None`: the rest of it will not come.
     fn received(link: LinkId, frame: FrameId, history: u64, payload: Option<Bytes>) -> Self;
     /// The last byte of a payload has left.
     fn sent(link: LinkId, frame: FrameId, history: u64) -> Self;
-    /// Of a payload, so many bytes have not left.
+    /// This many bytes of a payload have not left.
     fn unsent(link: LinkId, frame: FrameId, bytes: u64) -> Self;
 }
 
@@ -117,25 +117,25 @@ pub(crate) enum CameraEvent {
     Dialled(LinkId, EdgeIndex, CommandSender),
     /// A connection to an edge could not be made.
     DialFailed(EdgeIndex, String),
-    /// How many bytes may be in flight at most, while the path was never full. `None` once it was, because then nobody knows.
+    /// The most bytes that may be in flight, as long as the path was never full. `None` once it was, because the number is then unknown.
     Window(LinkId, Option<u64>),
-    /// A packet of the connection carries so many bytes of a stream, where that is known.
+    /// The number of stream bytes in a packet of the connection, if known.
     PacketBytes(LinkId, Option<u32>),
     /// A message arrived.
     Message(LinkId, Message),
     /// The last byte of a frame has left.
     Sent(LinkId, FrameId),
-    /// Of a frame's payload, so many bytes have not left.
+    /// This many bytes of a frame's payload have not left.
     Unsent(LinkId, FrameId, u64),
-    /// The last byte of a frame of the past has left, which answers this question.
+    /// The last byte of a frame of the past has left. The number is the question that the frame answers.
     HistorySent(LinkId, u64),
-    /// The header of an answer arrived; its payload is read once it is agreed to.
+    /// The header of an answer arrived. Its payload is read once the answer is accepted.
     AnswerHeader(LinkId, Box<FrameHeader>, oneshot::Sender<Result<(), AnswerRefused>>),
-    /// All of the answer to a frame is here.
+    /// The whole answer to a frame has arrived.
     AnswerComplete(LinkId, FrameId, Bytes),
     /// The rest of the answer to a frame will not come.
     AnswerCancelled(LinkId, FrameId),
-    /// The connection is gone.
+    /// The connection has ended, for this reason.
     Closed(LinkId, String),
 }
 
@@ -178,14 +178,14 @@ impl LinkEvent for CameraEvent {
     }
 }
 
-/// Who connected, and which certificate said so.
+/// A connected member, and its certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
-    /// Who it is, and which cameras it may be.
+    /// The identity, and the cameras that it may publish.
     pub(crate) peer: Peer,
-    /// Its certificate.
+    /// The certificate.
     pub(crate) certificate: Certificate,
-    /// When that ends.
+    /// When the certificate expires.
     pub(crate) ends: SystemTime,
     /// SHA-256 over the certificate.
     pub(crate) fingerprint: Fingerprint,
@@ -194,29 +194,29 @@ pub(crate) struct Shown {
 /// What happened on one of an edge's connections.
 #[derive(Debug)]
 pub(crate) enum EdgeEvent {
-    /// A camera host connected from this address and proved who it is.
+    /// A camera host connected from this address and proved its identity.
     Connected(LinkId, Shown, IpAddr, CommandSender),
     /// A message arrived.
     Message(LinkId, Message),
-    /// The control stream made no sense.
+    /// The control stream is invalid.
     ProtocolError(LinkId, String),
-    /// A frame's header arrived; its payload is read once the answer is `Ok`.
+    /// A frame's header arrived. Its payload is read once the answer is `Ok`.
     FrameHeader(LinkId, Box<FrameHeader>, oneshot::Sender<Result<(), FrameRefused>>),
-    /// Part of a frame's payload is here.
+    /// Part of a frame's payload has arrived: the number of bytes so far.
     FrameProgress(LinkId, FrameId, u32),
-    /// All of a frame's payload is here.
+    /// A frame's whole payload has arrived.
     FrameComplete(LinkId, FrameId, Bytes),
     /// The rest of a frame will not come.
     FrameCancelled(LinkId, FrameId),
-    /// All of the payload of a frame of the past is here, which answers this question.
+    /// The whole payload of a frame of the past has arrived. The number is the question that the frame answers.
     HistoryComplete(LinkId, u64, Bytes),
     /// The rest of a frame of the past will not come.
     HistoryCancelled(LinkId, u64),
     /// The last byte of the answer to a frame has left.
     AnswerSent(LinkId, FrameId),
-    /// Of the answer to a frame, so many bytes have not left.
+    /// This many bytes of the answer to a frame have not left.
     AnswerUnsent(LinkId, FrameId, u64),
-    /// The connection is gone.
+    /// The connection has ended, for this reason.
     Closed(LinkId, String),
 }
 

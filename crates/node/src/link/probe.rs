@@ -1,4 +1,4 @@
-//! Asks an edge's link how it would take a camera in, over either transport. No camera comes of it.
+//! Asks an edge's link how it would accept a camera, over either transport. No camera connects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,39 +24,39 @@ use crate::probe::{CONNECT_TIME_MAX, Obstacle, ProbeFailure, connect_tcp, in_tim
 
 /// How long an edge may take to answer once it is connected.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long larger datagrams are tried.
+/// How long path MTU discovery may take.
 const DISCOVERY_TIME_MAX: Duration = Duration::from_secs(2);
-/// Discovery is over when the size has not changed for so long.
+/// Discovery ends when the size has not changed for this long.
 const DISCOVERY_QUIET_TIME: Duration = Duration::from_millis(600);
-/// How often something is said meanwhile, so that losses are noticed.
+/// How often a message is sent meanwhile, so that losses are noticed.
 const DISCOVERY_PAUSE: Duration = Duration::from_millis(40);
 
-/// What an edge's link answered.
+/// The answer of an edge's link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkAnswer {
-    /// How long it took from the first packet to the answer.
+    /// The time from the first packet to the answer.
     pub took: Duration,
     /// How the camera would stand there.
     pub standing: Standing,
     /// How the edge's wall clock differs from this host's.
     pub clock: WallDifference,
-    /// How large datagrams may be. Over QUIC only.
+    /// The datagram sizes. `None` over TCP.
     pub datagrams: Option<DatagramSizes>,
 }
 
 /// The sizes of datagrams, in bytes of UDP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramSizes {
-    /// The largest that came through.
+    /// The largest that got through.
     pub path: u16,
     /// The largest that this host's route to the edge takes.
     pub route: u16,
 }
 
 impl DatagramSizes {
-    /// Whether the path takes all that this host's route, or a usual Ethernet, would.
+    /// Whether the path takes as much as this host's route or ordinary Ethernet, whichever is smaller.
     pub fn is_usual(&self) -> bool {
-        // Discovery ends within a few bytes of the size that it looks for.
+        // Discovery ends within a few bytes of the real size.
         const TOLERANCE: u16 = 32;
         self.path + TOLERANCE >= self.route.min(DATAGRAM_BYTES_ETHERNET)
     }
@@ -82,7 +82,7 @@ pub(crate) async fn over_tcp(
     Ok(LinkAnswer { took: begun.elapsed(), standing, clock, datagrams: None })
 }
 
-/// Asks over QUIC, and finds out how large datagrams may be.
+/// Asks over QUIC, and measures the largest datagram.
 pub(crate) async fn over_quic(
     crypto: QuicClientConfig,
     addresses: &[SocketAddr],
@@ -124,7 +124,7 @@ async fn converse(
 ) -> Result<LinkAnswer, ProbeFailure> {
     let asked = monotonic_now();
     let failed = |error: &str| {
-        // Why the edge closed the connection says more than that a stream has ended.
+        // The edge's reason for closing the connection says more than the end of a stream.
         match connection.close_reason() {
             Some(reason) => ProbeFailure::quic(&reason),
             None => ProbeFailure::new(Obstacle::Stranger, error),
@@ -149,7 +149,7 @@ async fn converse(
     Ok(LinkAnswer { took, standing, clock, datagrams: Some(DatagramSizes { path, route }) })
 }
 
-/// Lets QUIC try larger datagrams until it has found the largest, or for two seconds.
+/// Lets QUIC try larger datagrams until it has found the largest, or for [`DISCOVERY_TIME_MAX`]. Returns the largest size.
 async fn discover(connection: &Connection, control: &mut quinn::SendStream, route: u16) -> u16 {
     let size = || connection.stats().path.current_mtu;
     let (begun, mut largest, mut changed) = (Instant::now(), size(), Instant::now());

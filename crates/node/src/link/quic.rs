@@ -21,22 +21,22 @@ use tracing::warn;
 use super::datagrams::{DATAGRAM_BYTES_MAX, RECEIVED_BYTES_MAX, Socket};
 use super::sent::{CountingCubic, FrameSent, SentBytes};
 
-/// The code of a reset stream: its frame is stale.
+/// The error code of a reset stream: its frame is stale.
 pub(super) const RESET_STALE: VarInt = VarInt::from_u32(1);
-/// The code of a stopped stream: its frame was refused.
+/// The error code of a stopped stream: its frame was refused.
 pub(super) const STOP_REFUSED: VarInt = VarInt::from_u32(2);
-/// The code of a closed connection: its broker no longer needs it.
+/// The error code of a closed connection: its broker no longer needs it.
 pub(super) const CLOSE_DONE: VarInt = VarInt::from_u32(0);
-/// The code of a closed connection: the other side violated the protocol.
+/// The error code of a closed connection: the other side violated the protocol.
 pub(super) const CLOSE_PROTOCOL: VarInt = VarInt::from_u32(1);
 
-/// Bytes that one stream may have in flight: several frames of usual size. So flow control never limits what the congestion window allows.
+/// The most bytes in flight on one stream: several frames of usual size. So flow control never limits more than the congestion window does.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// Bytes that a connection may have in flight: as many as two streams.
+/// The most bytes in flight on a connection: as many as on two streams.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// The buffer size that Mez asks the kernel for, for the UDP socket. The kernel may grant less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// Bytes that may be buffered or unacknowledged. It bounds memory, not the rate.
+/// The most bytes that are buffered or unacknowledged. This bounds memory, not the rate.
 const SEND_WINDOW_BYTES: u64 = 8 << 20;
 /// The datagram size that QUIC requires of every path (RFC 9000, section 14).
 const DATAGRAM_BYTES_MIN: u16 = 1200;
@@ -44,10 +44,10 @@ const DATAGRAM_BYTES_MIN: u16 = 1200;
 pub(super) const DATAGRAM_BYTES_ETHERNET: u16 = 1452;
 const IPV4_UDP_HEADER_BYTES: u32 = 20 + 8;
 const IPV6_UDP_HEADER_BYTES: u32 = 40 + 8;
-/// Bytes of a frame of the past that are handed to QUIC at once.
+/// The most bytes of a frame of the past that are handed to QUIC at once.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The transport settings of both sides. `datagram_bytes_max` is the largest datagram that is tried on the path.
+/// The transport settings of both sides. `datagram_bytes_max`: the largest datagram that is tried on the path.
 pub(super) fn transport_config(sent: SentBytes, datagram_bytes_max: u16) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let mut discovery = MtuDiscoveryConfig::default();
@@ -61,8 +61,8 @@ pub(super) fn transport_config(sent: SentBytes, datagram_bytes_max: u16) -> Arc<
         .send_window(SEND_WINDOW_BYTES)
         .max_concurrent_uni_streams((ARRIVING_FRAMES_MAX as u32).into())
         .max_concurrent_bidi_streams(1u32.into())
-        // Streams go by their priorities, which are all different. Without fairness QUIC would finish a stream that it has begun before it looks
-        // at priorities again: control messages and live frames would wait behind all that was written of a frame of the past.
+        // Streams follow their priorities, which all differ. Without fairness QUIC would finish a stream that it has begun before it
+        // looks at priorities again: control messages and live frames would wait behind all written bytes of a frame of the past.
         .send_fairness(true)
         .initial_rtt(Duration::from_millis(50))
         .keep_alive_interval(Some(Duration::from_secs(2)))
@@ -94,7 +94,7 @@ pub(super) fn udp_socket(address: SocketAddr) -> io::Result<std::net::UdpSocket>
     Ok(socket)
 }
 
-/// An endpoint on `address`, a server if there is a configuration for one. It sends datagrams of at most `datagram_bytes_max`.
+/// An endpoint on `address`; with `server`, a server. It sends datagrams of at most `datagram_bytes_max` bytes.
 pub(super) fn endpoint(
     address: SocketAddr,
     server: Option<quinn::ServerConfig>,
@@ -107,8 +107,8 @@ pub(super) fn endpoint(
     quinn::Endpoint::new_with_abstract_socket(config, server, Arc::new(socket), runtime)
 }
 
-/// The largest datagram that the route to `destination` takes in one piece, as far as this host knows. The path may take less, which path
-/// discovery finds out, but never more.
+/// The largest datagram, in bytes, that the route to `destination` takes in one piece, as far as this
+/// host knows. The path may take less, which MTU discovery finds out, but never more.
 pub(super) fn route_datagram_bytes_max(destination: SocketAddr) -> u16 {
     let known = || -> io::Result<u32> {
         let socket = std::net::UdpSocket::bind(any_address_for(&destination))?;
@@ -131,22 +131,22 @@ pub(super) fn any_address_for(destination: &SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// The priority of the control stream. Messages go before frames: reports and pings are what everything is timed by.
+/// The priority of the control stream. Messages go before frames, because reports and pings time everything else.
 pub(super) const CONTROL_PRIORITY: i32 = i32::MAX;
 
-/// The priority of a live frame's stream: oldest first. A frame begins when the one before it has left, so all that an older one can still have
-/// is its last bytes and what was lost. If these waited for newer frames, they would never leave a link that is always full. It wraps after
-/// 2^31 frames, which is four years at 15 frames per second.
+/// The priority of a live frame's stream: oldest first. A frame begins when the previous frame has left, so an older frame has only its last and its
+/// lost bytes to send. If these waited for newer frames, they would never leave on a link that is always full. The number wraps after 2^31 frames,
+/// which is four years at 15 frames per second.
 pub(super) fn live_priority(frame: Sequence) -> i32 {
     CONTROL_PRIORITY - 1 - (frame.0 % (CONTROL_PRIORITY as u64)) as i32
 }
 
-/// The priority of the stream of a connection's nth frame of the past: behind all live frames, and one after the other.
+/// The priority of the stream of a connection's nth frame of the past: behind all live frames, and in order.
 pub(super) fn history_priority(frame: u32) -> i32 {
     -1 - (frame % (i32::MAX as u32)) as i32
 }
 
-/// Writes messages to the control stream.
+/// Writes a message to the control stream.
 pub(super) async fn write_message(
     stream: &mut SendStream,
     message: &Message,
@@ -162,13 +162,13 @@ pub(super) struct MessageReader {
     buffer: MessageBuffer,
 }
 
-/// Why no further message came.
+/// Why there is no further message.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadMessageError {
-    /// The other side broke the protocol.
+    /// The other side violated the protocol.
     #[error("the control stream cannot be read: {0}")]
     Wire(#[from] WireError),
-    /// The stream or the connection is gone.
+    /// The stream or the connection has ended.
     #[error(transparent)]
     Read(#[from] quinn::ReadError),
     /// The other side ended the control stream.
@@ -181,7 +181,7 @@ impl MessageReader {
         Self { stream, buffer: MessageBuffer::default() }
     }
 
-    /// The next message. Cancelling this loses nothing.
+    /// Waits for the next message. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Message, ReadMessageError> {
         loop {
             if let Some(message) = self.buffer.next()? {
@@ -193,7 +193,7 @@ impl MessageReader {
     }
 }
 
-/// Writes a frame piece by piece, just ahead of its sending, and returns once its last byte has left.
+/// Writes a frame piece by piece, just ahead of sending, and returns once its last byte has left.
 pub(super) async fn write_frame(
     mut sent: FrameSent,
     stream: &mut SendStream,
@@ -207,7 +207,7 @@ pub(super) async fn write_frame(
         let room = sent.ready().await;
         let piece = rest.split_to(rest.len().min(room));
         let bytes = head.len() + piece.len();
-        // Together: the header by itself would be a datagram of its own, and a wake-up on either side.
+        // Header and first piece go together: the header alone would cost a datagram of its own, and a wake-up on either side.
         stream.write_all_chunks(&mut [std::mem::take(&mut head), piece]).await?;
         sent.wrote(bytes);
     }
@@ -216,7 +216,7 @@ pub(super) async fn write_frame(
     Ok(())
 }
 
-/// Writes a frame of the past, a little at a time and only while no live frame is being sent.
+/// Writes a frame of the past in small pieces, and only while no live frame is being sent.
 pub(super) async fn write_history(
     sent: &SentBytes,
     mut live: watch::Receiver<usize>,
@@ -229,7 +229,7 @@ pub(super) async fn write_history(
     stream.write_chunk(head.into()).await?;
     let mut rest = payload;
     while !rest.is_empty() {
-        // The connection ends with whoever counts.
+        // An error means that the connection is ending, and the write fails next.
         let _ = live.wait_for(|frames| *frames == 0).await;
         let mut counter = sent.past_piece();
         let piece = rest.split_to(rest.len().min(WRITE_BYTES));
@@ -260,11 +260,11 @@ mod tests {
     use crate::revocation::LiveRevocations;
 
     const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
-    /// Far more than a window holds.
+    /// Far more than a congestion window.
     const LARGE_BYTES: usize = 2 << 20;
     const PATH_BYTES_MAX: usize = DATAGRAM_BYTES_ETHERNET as usize;
 
-    /// A path to `edge` that takes packets of Ethernet's size. While `held` is set nothing comes back, so the sender fills its window and waits.
+    /// A path to `edge` that takes packets of Ethernet size. While `held` is set, nothing comes back, so the sender fills its window and waits.
     async fn path(edge: SocketAddr, mut held: watch::Receiver<bool>) -> SocketAddr {
         let outside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
         let inside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
@@ -300,7 +300,7 @@ mod tests {
         Credentials::issue(authority, &identity, &[], validity).unwrap()
     }
 
-    /// An original of a megabyte takes seconds on a slow link. What is said and seen live does not wait behind it.
+    /// An original of a megabyte takes seconds on a slow link. Messages and live frames do not wait for it.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_frame_of_the_past_that_has_begun_waits_for_a_live_one_and_for_messages() {
         let authority = SiteAuthority::generate(&"harbour".parse().unwrap(), SystemTime::now()).unwrap();
@@ -312,7 +312,7 @@ mod tests {
         let (hold, held) = watch::channel(false);
         let address = path(server.local_addr().unwrap(), held).await;
 
-        // The edge says which stream has begun and which is whole, and counts what has come of the large one, in any order.
+        // The edge tells which stream has begun and which is complete, and counts the bytes of the large one that have arrived, in any order.
         let (tell, mut told) = mpsc::channel(16);
         let come = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&come);

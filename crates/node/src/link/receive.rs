@@ -1,4 +1,4 @@
-//! Receives frames over QUIC: those of a camera at the edge, and answers at the camera.
+//! Receives frames over QUIC: a camera's frames at the edge, and an edge's answers at the camera.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use super::quic::STOP_REFUSED;
 use crate::clock::monotonic_now;
 use crate::memory::buffer;
 
-/// The least time between two progress events of a frame.
+/// The shortest time between two progress events of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Receives all frames of a connection, until it is closed and all that has come of them is taken.
+/// Receives all frames of a connection until it is closed and all that has arrived is taken.
 ///
-/// One task receives all of them, in the order in which they were sent. Of several tasks, the runtime would run the one of
-/// the newest frame first, and that frame would take the place of all others of a burst.
+/// One task receives all frames, in the order in which they were sent. With several tasks, the runtime
+/// would run that of the newest frame first, and this frame would displace all others of a burst.
 pub(super) async fn receive_frames<E: LinkEvent>(
     link: LinkId,
     connection: Connection,
@@ -42,7 +42,7 @@ pub(super) async fn receive_frames<E: LinkEvent>(
     while receiving.next().await.is_some() {}
 }
 
-/// Receives one frame. Nothing is allocated for the payload before the broker has agreed to its size.
+/// Receives one frame. Allocates nothing for the payload before the broker has accepted its size.
 async fn receive_frame<E: LinkEvent>(link: LinkId, mut stream: RecvStream, events: &mpsc::Sender<E>) {
     let header = match read_header(&mut stream).await {
         Ok(header) => header,
@@ -87,7 +87,7 @@ async fn receive_frame<E: LinkEvent>(link: LinkId, mut stream: RecvStream, event
     let _ = events.send(E::received(link, frame, history, payload)).await;
 }
 
-/// Reports that so many bytes of a payload are here, unless that was done a short time ago. What came with the header is always told.
+/// Reports the number of payload bytes so far, at most once per [`PROGRESS_INTERVAL`]. The first bytes are always reported.
 pub(super) async fn report_progress<E: LinkEvent>(
     link: LinkId,
     frame: FrameId,

@@ -1,4 +1,4 @@
-//! Sends frames over QUIC: a camera's frames, and the edge's answers.
+//! Sends frames over QUIC: a camera's frames, and an edge's answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use super::sent::SentBytes;
 use super::{LinkEvent, UNSENT_INTERVAL};
 use crate::clock::monotonic_now;
 
-/// Sends the frames of one connection, each on a stream of its own.
+/// Sends the frames of one connection, each on its own stream.
 pub(super) struct FrameSender<E> {
     link: LinkId,
     connection: Connection,
     events: mpsc::Sender<E>,
-    /// Counts what has left.
+    /// Counts the bytes that have left.
     sent: SentBytes,
-    /// How to cancel the frames that are on their way.
+    /// Cancels live frames that are not acknowledged yet.
     resets: HashMap<FrameId, oneshot::Sender<()>>,
-    /// Live frames that have bytes not yet sent.
+    /// The number of live frames that have unsent bytes.
     live: Arc<watch::Sender<usize>>,
-    /// How many frames of the past were sent.
+    /// The number of frames of the past so far.
     history: u32,
 }
 
 impl<E: LinkEvent> FrameSender<E> {
-    /// Sends on `connection`, of which `sent` counts what has left.
+    /// Sends on `connection`. `sent` counts its bytes that have left.
     pub(super) fn new(
         link: LinkId,
         connection: Connection,
@@ -43,7 +43,7 @@ impl<E: LinkEvent> FrameSender<E> {
         Self { link, connection, events, sent, resets: HashMap::new(), live, history: 0 }
     }
 
-    /// Sends a frame: a live one behind what older ones still have, one of the past behind all others.
+    /// Sends a frame. A live frame goes behind older live frames; a frame of the past goes behind everything.
     pub(super) fn send(&mut self, header: FrameHeader, payload: Bytes) {
         if header.history > 0 {
             self.send_history(header, payload);
@@ -69,7 +69,7 @@ impl<E: LinkEvent> FrameSender<E> {
         tokio::spawn(async move {
             let (frame, payload_bytes) = (header.meta.id, payload.len() as u64);
             tokio::pin!(cancelled);
-            // The other side says how many streams there may be, and must not keep in memory what was cancelled meanwhile.
+            // The other side limits the number of streams, so opening may wait. A frame that is cancelled meanwhile must not stay in memory.
             let opened = tokio::select! {
                 biased;
                 Ok(()) = &mut cancelled => return,
@@ -96,14 +96,14 @@ impl<E: LinkEvent> FrameSender<E> {
                     return;
                 }
                 () = watched.tell_unsent(payload_bytes, UNSENT_INTERVAL, tell) => return,
-                // Looked at beside the writing, which waits for bytes to leave: those of a stopped stream never do, nor those of a connection that
-                // is lost. That the frame was refused, and so is over, the other side says on the control stream.
+                // Watched beside the write: the write waits for bytes to leave, and those of a stopped stream or a
+                // lost connection never do. The other side reports a refused frame on the control stream.
                 Err(_) | Ok(Some(_)) = stopped => return,
             }
             drop(sending);
             let _ = events.send(E::sent(link, frame, 0)).await;
             tokio::select! {
-                // Until everything is acknowledged, what was lost is sent again, unless the frame is cancelled.
+                // Lost bytes are sent again until everything is acknowledged, unless the frame is cancelled.
                 _ = stream.stopped() => {}
                 Ok(()) = &mut cancelled => {
                     let _ = stream.reset(RESET_STALE);
@@ -113,7 +113,7 @@ impl<E: LinkEvent> FrameSender<E> {
         });
     }
 
-    /// Sends a frame of the past: behind everything else, and in pieces that wait while a live frame is being sent.
+    /// Sends a frame of the past behind everything else, in pieces that wait while a live frame is being sent.
     fn send_history(&mut self, header: FrameHeader, payload: Bytes) {
         let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
         let (sent, live) = (self.sent.clone(), self.live.subscribe());
@@ -129,7 +129,7 @@ impl<E: LinkEvent> FrameSender<E> {
                         return;
                     }
                 }
-                // The edge does not want it; it is over.
+                // The edge does not want the frame, so it counts as sent.
                 _ = stopped => {}
             }
             let _ = events.send(E::sent(link, header.meta.id, header.history)).await;
@@ -138,7 +138,7 @@ impl<E: LinkEvent> FrameSender<E> {
     }
 }
 
-/// Counts a live frame for as long as it has bytes not yet sent.
+/// Counts a live frame as long as it has unsent bytes.
 struct Sending(Arc<watch::Sender<usize>>);
 
 impl Sending {

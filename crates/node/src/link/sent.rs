@@ -1,13 +1,12 @@
 //! Counts the bytes that have left, which QUIC does not report, with a congestion controller that counts.
 //!
-//! QUIC buffers bytes long before it sends them, and a buffered frame can no longer be replaced by a newer one. [`SentBytes`] counts the
-//! bytes that the congestion controller sees leave, less those that it sees lost. So a frame is written in pieces, each just before it is
-//! sent. `docs/decisions/0001-delivery-path.md` measures this against the alternatives.
+//! QUIC buffers bytes long before it sends them, and a buffered frame can no longer be replaced by a newer frame. [`SentBytes`] counts the bytes that
+//! leave according to the congestion controller, minus the bytes that it reports lost. With this count a frame is written in pieces, each just before
+//! it is sent. `docs/decisions/0001-delivery-path.md` measures this against the alternatives.
 //!
-//! The count is an estimate: nobody says how many bytes of a packet are payload. On a link that is always full, errors would add up from frame to
-//! frame, and a frame would begin behind more and more bytes of those before it. Three things prevent that. The count rather takes too
-//! few bytes for sent than too many. A frame counts from the end of the one before it. When QUIC says that it has nothing left to send, the count is
-//! set right.
+//! The count is an estimate: the payload of a packet is not reported. On a link that is always full, errors would add up from frame to frame, and
+//! each frame would begin behind more and more bytes of earlier frames. Three measures prevent this. The count errs on the side of too few sent
+//! bytes. Each frame counts from the end of the previous frame. When QUIC reports that it has nothing left to send, the count is corrected.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,30 +21,30 @@ use tokio::sync::Notify;
 
 use super::quic::DATAGRAM_BYTES_ETHERNET;
 
-/// The least that may be written ahead of the sending. Up to [`AHEAD_BYTES_MAX`] it is a quarter of the congestion window.
+/// The least that may be written ahead of sending, in bytes. Up to [`AHEAD_BYTES_MAX`] it is a quarter of the congestion window.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
-/// The most that may be written ahead of the sending because of the congestion window.
+/// The most bytes that the congestion window allows to be written ahead of sending.
 const AHEAD_BYTES_MAX: u64 = 256 << 10;
-/// What leaves within this time may always be written ahead. Holding it back would not help a newer frame, and on the fastest links
-/// smaller pieces would take longer than their sending.
+/// The bytes that leave within this time may always be written ahead. Holding them back would not help
+/// a newer frame, and on the fastest links smaller pieces would take longer to write than to send.
 const AHEAD_TIME: Duration = Duration::from_millis(1);
-/// The smallest piece, however little may be written ahead.
+/// The smallest piece in bytes, even if less may be written ahead.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Bytes of a packet that carry no payload: 33 to 37 for its header, its tag and the header of the stream frame in it, and the rest for
-/// acknowledgements and messages. These are at most one for each packet, as reports come once in 10 ms, so this is rather too much.
+/// Bytes of a packet that carry no payload: 33 to 37 for its header, its tag and the stream frame's header, and the rest for
+/// acknowledgements and messages. A packet has at most one of these, as reports come once in 10 ms, so the number errs on the high side.
 const PACKET_OVERHEAD_BYTES: u64 = 50;
-/// The most packets that one transmission counts as. Packets are counted by the difference of their numbers, and QUIC skips numbers now and
-/// then (RFC 9000, section 21.4).
+/// The most packets that one transmission counts as. Packets are counted by the difference of their
+/// numbers, and QUIC sometimes skips numbers (RFC 9000, section 21.4).
 const PACKETS_AT_ONCE_MAX: u64 = 64;
-/// A frame counts as sent when at most this much of it seems unsent, because [`PACKET_OVERHEAD_BYTES`] is not exact.
+/// A frame counts as sent when at most this many bytes of it seem unsent, because [`PACKET_OVERHEAD_BYTES`] is not exact.
 const UNSENT_BYTES_MIN: u64 = 3 << 10;
-/// Of a large frame it is one byte in so many: a little more than what [`PACKET_OVERHEAD_BYTES`] may be wrong by.
+/// For a large frame, the tolerance is one byte in this many: a little more than the error of [`PACKET_OVERHEAD_BYTES`].
 const UNSENT_ONCE_IN: u64 = 64;
 
-/// The path of a connection has been full before.
+/// The value of `Counters::opening` once the path of a connection has been full.
 const OPEN: u64 = u64::MAX;
 
-/// How many bytes of a connection have left. Cheap to clone.
+/// The number of bytes of a connection that have left. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentBytes(Arc<Counters>);
 
@@ -53,28 +52,28 @@ pub(super) struct SentBytes(Arc<Counters>);
 struct Counters {
     sent: AtomicU64,
     lost: AtomicU64,
-    /// How much may be written ahead.
+    /// How many bytes may be written ahead.
     ahead: AtomicU64,
-    /// What may be on its way as long as the path was never full; [`OPEN`] once it was.
+    /// How many bytes may be in flight, as long as the path was never full; [`OPEN`] once it was.
     opening: AtomicU64,
-    /// What a packet carries; 0 until that is known.
+    /// The stream bytes in a packet; 0 until known.
     packet: AtomicU64,
-    /// The total at which the waiting task is woken. Waking it with every datagram would cost a thread switch each.
+    /// The total at which the waiting task is woken. Waking it for each datagram would cost a thread switch each.
     wake_at: AtomicU64,
     changed: Notify,
     written: Mutex<Written>,
 }
 
-/// What was handed to QUIC of live frames. Totals are those of [`SentBytes::total`].
+/// What was written to QUIC of live frames. Totals are values of [`SentBytes::total`].
 #[derive(Debug, Default)]
 struct Written {
-    /// The frame that is being written: how many began before it.
+    /// The number of the frame in progress.
     frame: u64,
-    /// The total once all that was handed over of it has left.
+    /// The total when all of its written bytes have left.
     end: u64,
-    /// Where `end` was when something last left: if QUIC has nothing left to send now, all until there has left.
+    /// The value of `end` when a packet last left. If QUIC has nothing left to send now, everything up to it has left.
     passed: u64,
-    /// The total once all of the last frame has left that was written to its end.
+    /// The total when all of the last completely written frame has left.
     whole: u64,
 }
 
@@ -95,7 +94,7 @@ impl SentBytes {
         self.0.written.lock().expect("nobody panics while it is held")
     }
 
-    /// A packet has left, with so many bytes of payload.
+    /// Counts a packet that has left, with this many bytes of payload.
     fn on_sent(&self, bytes: u64) {
         let mut written = self.written();
         written.passed = written.end;
@@ -103,7 +102,7 @@ impl SentBytes {
         self.add_sent(bytes);
     }
 
-    /// QUIC had nothing left to send when it last looked, though it could have sent.
+    /// Corrects the count: QUIC had nothing left to send when it last looked, though it could have sent.
     fn on_dry(&self) {
         let written = self.written();
         self.add_sent(written.passed.saturating_sub(self.total()));
@@ -112,18 +111,18 @@ impl SentBytes {
     fn add_sent(&self, bytes: u64) {
         self.0.sent.fetch_add(bytes, Ordering::SeqCst);
         if self.total() >= self.0.wake_at.load(Ordering::SeqCst) {
-            // Whoever waits for more than this says so again.
+            // A task that waits for a higher total sets `wake_at` again.
             self.0.wake_at.store(u64::MAX, Ordering::SeqCst);
             self.0.changed.notify_waiters();
         }
     }
 
-    /// Waits until so many bytes have left.
+    /// Waits until the total has reached this value.
     async fn reaches(&self, total: u64) {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // From here on no wake-up is missed, so look after this and not before.
+            // From here on no wake-up is missed, so the total is checked after this.
             changed.as_mut().enable();
             self.0.wake_at.fetch_min(total, Ordering::SeqCst);
             if self.total() >= total {
@@ -133,17 +132,17 @@ impl SentBytes {
         }
     }
 
-    /// What may be on its way at most, as long as the connection's path was never full.
+    /// The most bytes that may be in flight, as long as the connection's path was never full.
     pub(super) fn opening(&self) -> Option<u64> {
         Some(self.0.opening.load(Ordering::Relaxed)).filter(|window| *window != OPEN)
     }
 
-    /// How many bytes of a stream a packet carries. `None`: nobody has said it yet.
+    /// The number of stream bytes in a packet. `None`: not known yet.
     pub(super) fn packet_bytes(&self) -> Option<u32> {
         u32::try_from(self.0.packet.load(Ordering::Relaxed)).ok().filter(|bytes| *bytes > 0)
     }
 
-    /// Starts to count for a live frame. Its bytes leave behind the last ones of the frame before it, unless that was given up.
+    /// Starts the count of a live frame. Its bytes leave after the last bytes of the previous frame, unless that frame was given up.
     pub(super) fn live_frame(&self) -> FrameSent {
         let mut written = self.written();
         let base = self.total().max(written.whole);
@@ -152,31 +151,31 @@ impl SentBytes {
         FrameSent { base, written: 0, live: Some(written.frame), counters: self.clone() }
     }
 
-    /// Starts to count for a piece of a frame of the past. Live frames go before it.
+    /// Starts the count of a piece of a frame of the past. Live frames go first.
     pub(super) fn past_piece(&self) -> FrameSent {
         FrameSent { base: self.total(), written: 0, live: None, counters: self.clone() }
     }
 }
 
-/// How much of one frame has left.
+/// Tracks how much of one frame has left.
 #[derive(Clone)]
 pub(super) struct FrameSent {
     counters: SentBytes,
-    /// The total at which its first byte leaves.
+    /// The total when the frame's first byte leaves.
     base: u64,
     written: u64,
-    /// Which live frame it is; `None`: of the past.
+    /// The number of the live frame. `None`: a frame of the past.
     live: Option<u64>,
 }
 
 impl FrameSent {
-    /// Bytes of the frame were handed to QUIC. To be told afterwards: before, they cannot have left.
+    /// Notes bytes that were handed to QUIC. Called after the write, because the bytes cannot have left before.
     pub(super) fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
         self.note(|written, end| written.end = end);
     }
 
-    /// Tells where the frame ends, unless it was given up and another is being written.
+    /// Updates the totals of live frames, unless this frame was given up and a newer frame is in progress.
     fn note(&self, tell: impl FnOnce(&mut Written, u64)) {
         let mut written = self.counters.written();
         if self.live == Some(written.frame) {
@@ -184,7 +183,7 @@ impl FrameSent {
         }
     }
 
-    /// The frame was given up after it counted as sent: what is left of it never leaves, and nobody waits for that.
+    /// Notes that the frame was given up after it counted as sent: the rest of it never leaves, so the next frame must not count it.
     pub(super) fn give_up(&self) {
         let mut written = self.counters.written();
         if self.live == Some(written.frame) {
@@ -192,7 +191,7 @@ impl FrameSent {
         }
     }
 
-    /// Waits until half of what may be written ahead has left, and returns how much may be written now.
+    /// Waits until at most half of the allowance is unsent, and returns how many bytes may be written now.
     pub(super) async fn ready(&self) -> usize {
         let ahead = self.counters.0.ahead.load(Ordering::Relaxed);
         self.unsent_at_most(ahead / 2).await;
@@ -200,14 +199,14 @@ impl FrameSent {
         ahead.saturating_sub(unsent).max(PIECE_BYTES_MIN) as usize
     }
 
-    /// Waits until all that was written has left, which is the whole frame, or a piece of the past.
+    /// Waits until all written bytes have left, of a whole frame or of a piece of the past.
     pub(super) async fn all_sent(&self) {
         self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / UNSENT_ONCE_IN)).await;
         self.note(|written, end| written.whole = end);
     }
 
-    /// Reports how many of `payload_bytes` are unsent, whenever that changes, but at most once in `interval`, until all have left.
-    /// Otherwise it never ends by itself. A frame that leaves within the first `interval` is not reported.
+    /// Reports how many of `payload_bytes` are unsent when the number changes, at most once per `interval`, until
+    /// all have left. Never returns by itself. A frame that leaves within the first `interval` is not reported.
     pub(super) async fn tell_unsent<F: Future<Output = ()>>(
         &self,
         payload_bytes: u64,
@@ -225,7 +224,7 @@ impl FrameSent {
         std::future::pending().await
     }
 
-    /// Bytes of the frame that have left, with its header.
+    /// The bytes of the frame that have left, including its header.
     fn left(&self) -> u64 {
         self.counters.total().saturating_sub(self.base)
     }
@@ -263,12 +262,12 @@ impl ControllerFactory for CountingCubic {
     }
 }
 
-/// Passes everything on, counts, and bounds the window.
+/// A controller that counts and bounds the window, and passes everything on to CUBIC.
 struct Counting {
     inner: Box<dyn Controller>,
     counters: SentBytes,
     bound: Bound,
-    /// Where the bound's time begins.
+    /// The zero of the bound's clock.
     origin: Instant,
     newest_packet: u64,
     mtu: u64,
@@ -279,14 +278,14 @@ impl Counting {
         units::Instant::ZERO + at.saturating_duration_since(self.origin)
     }
 
-    /// Says how much may be written ahead, after the window or the rate has changed.
+    /// Updates the counters after a change of the window or the rate.
     fn note_window(&self) {
         let by_window = (self.window() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         let ahead = by_window.max(self.bound.bytes_in(AHEAD_TIME));
         self.counters.0.ahead.store(ahead, Ordering::Relaxed);
         let opening = self.bound.opening(self.mtu).map_or(OPEN, |most| most.min(self.inner.window()));
         self.counters.0.opening.store(opening, Ordering::Relaxed);
-        // On a host's own routes packets have up to 64 kB. A frame in one of these measures its link as well as several packets do.
+        // On a host's own routes packets have up to 64 kB. A frame in one such packet measures its link as well as several packets do.
         let packet = self.mtu.min(DATAGRAM_BYTES_ETHERNET.into()).saturating_sub(PACKET_OVERHEAD_BYTES);
         self.counters.0.packet.store(packet, Ordering::Relaxed);
     }
@@ -373,7 +372,7 @@ mod tests {
     use super::*;
 
     const FRAME_BYTES: usize = 1_000_000;
-    /// What a link that is full carries between the ends of two frames.
+    /// The bytes that a full link carries between the ends of two frames.
     const SENT: u64 = FRAME_BYTES as u64;
 
     fn is_sent(frame: &FrameSent) -> bool {
@@ -386,7 +385,7 @@ mod tests {
         frame
     }
 
-    /// A frame counts as sent with its last bytes unsent. Were the next one counted from there, it would begin behind them, and so on.
+    /// A frame counts as sent with its last bytes unsent. If the next frame were counted from there, it would begin behind these bytes, and so on.
     #[test]
     fn what_is_left_of_a_frame_does_not_add_up() {
         let sent = SentBytes::default();
@@ -402,7 +401,7 @@ mod tests {
         }
     }
 
-    /// The count takes too few bytes for sent. QUIC says that nothing is left.
+    /// The count takes too few bytes as sent. QUIC reports that nothing is left.
     #[test]
     fn a_count_that_lags_behind_is_set_right() {
         let sent = SentBytes::default();
@@ -415,7 +414,7 @@ mod tests {
         }
     }
 
-    /// What was written after QUIC last looked has not left, though it said that nothing was left.
+    /// Bytes that were written after QUIC last looked have not left, even if it reported that nothing was left.
     #[test]
     fn what_quic_has_not_seen_has_not_left() {
         let sent = SentBytes::default();
@@ -427,20 +426,20 @@ mod tests {
         assert_eq!(frame.left(), SENT);
     }
 
-    /// The next one does not wait for bytes of it that never leave.
+    /// The next frame does not wait for bytes of a given-up frame, which never leave.
     #[test]
     fn a_frame_that_is_given_up_counts_no_more() {
         let sent = SentBytes::default();
         let mut given_up = write(&sent);
         sent.on_sent(SENT / 2);
         let next = write(&sent);
-        // Its task learns of it a moment later.
+        // The given-up frame's task learns of this a moment later.
         given_up.wrote(FRAME_BYTES);
         sent.on_sent(SENT);
         assert!(is_sent(&next));
     }
 
-    /// The same after it counted as sent: an outage has lost its last bytes.
+    /// A frame is given up after it counted as sent: an outage has lost its last bytes.
     #[test]
     fn a_frame_that_is_given_up_after_it_was_sent_counts_no_more() {
         for tells in [true, false] {
@@ -453,7 +452,7 @@ mod tests {
                 given_up.give_up();
             }
             let next = sent.live_frame();
-            // Where the next one begins first, QUIC says that nothing is left.
+            // If the next frame begins first, QUIC reports that nothing is left.
             if !tells {
                 assert!(next.base > sent.total());
                 sent.on_dry();

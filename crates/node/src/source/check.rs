@@ -1,4 +1,4 @@
-//! Says which ffmpeg this host has, and whether a source can be read, for a checkup.
+//! Reports which ffmpeg this host has, and whether a source can be read, for a checkup.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::run::PreparedSource;
 use super::spec::SourceSpec;
 use super::types::{SourceInfo, SourceOptions};
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The ffmpeg of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FfmpegFound {
-    /// Its version, as it says it.
+    /// The version that ffmpeg prints.
     pub version: String,
-    /// Whether it can be given a network camera's password that other users cannot see: from 5.0 on.
+    /// Whether a network camera's password can be passed to it hidden from other users: from version 5.0 on.
     pub hides_passwords: bool,
 }
 
-/// Looks at a file or a device as [`PreparedSource::prepare`] does, and says what it gives. `None` for a URL, which is not asked.
+/// Probes a file or a device as [`PreparedSource::prepare`] does, and returns what it found. `None` for a URL, which is not probed.
 ///
 /// # Errors
-/// It cannot be read.
+/// The source cannot be read.
 pub async fn probe_source(spec: SourceSpec) -> Result<Option<SourceInfo>, SourceError> {
     Ok(PreparedSource::prepare(spec, SourceOptions::default()).await?.info())
 }
 
-/// Looks for `ffmpeg` and `ffprobe` on the path of programs, and asks both for their versions.
+/// Looks for `ffmpeg` and `ffprobe` in `PATH`, and asks both for their versions.
 ///
 /// # Errors
-/// One of them is missing, is something else, or does not answer.
+/// One of them is missing, is another program, or does not answer.
 pub async fn probe_ffmpeg() -> Result<FfmpegFound, SourceError> {
     let asked = async {
         let ffmpeg = first_line(Path::new("ffmpeg")).await?;

@@ -1,7 +1,7 @@
 //! Starts child processes that cannot outlive their owner.
 //!
-//! Dropping the owner kills the child, and the runtime reaps it. If this process itself is killed, the kernel kills the child
-//! (`PR_SET_PDEATHSIG`). That matters for cameras: a child that is left behind keeps the device busy.
+//! Dropping the owner kills the child, and the runtime reaps it. If this process is killed, the kernel kills
+//! the child (`PR_SET_PDEATHSIG`). Without this, a child that is left behind would keep a camera device busy.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,14 +22,14 @@ use tokio::sync::oneshot;
 use super::error::SourceError;
 use super::spec::without_credentials;
 
-/// Lines of a child's standard error that are kept for error texts: the last ones.
+/// The number of last lines of a child's standard error that are kept for error texts.
 const LINES_MAX: usize = 12;
-/// Bytes that are kept of one such line, so that a child cannot fill memory.
+/// The most bytes that are kept of such a line, so that a child cannot fill memory.
 const LINE_BYTES_MAX: usize = 400;
-/// Children that may wait to be started. Further callers wait.
+/// The most children that may wait to be started. Further callers wait.
 const SPAWNS_WAITING_MAX: usize = 16;
 
-/// Bytes that a child may be given on its standard input: fewer than every pipe holds, so that writing never waits.
+/// The most bytes of a child's standard input. Every pipe can buffer more, so writing never blocks.
 const SCRIPT_BYTES_MAX: usize = 4000;
 
 /// Environment variables that may hold a password. Children do not inherit them.
@@ -37,15 +37,15 @@ const SECRET_VARIABLES: [&str; 2] = ["MEZ_SOURCE", "MEZ_SOURCE_CREDENTIALS"];
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread that starts all children. The kernel ties a child's death signal to the *thread* that started it. Threads of a runtime come
-/// and go; this one lives as long as the process.
+/// The thread that starts all children. The kernel ties a child's death signal to the *thread* that
+/// started the child. Runtime threads come and go; this thread lives as long as the process.
 static SPAWNER: LazyLock<io::Result<SyncSender<Job>>> = LazyLock::new(|| {
     let (jobs, queue) = sync_channel::<Job>(SPAWNS_WAITING_MAX);
     thread::Builder::new().name("mez-spawn".into()).spawn(move || queue.into_iter().for_each(|job| job()))?;
     Ok(jobs)
 });
 
-/// Starts a program that reads `script`, if there is one, and else nothing, with its complaints piped.
+/// Starts a program with `script`, or nothing, on its standard input, and with its standard error piped.
 pub(super) async fn spawn_child(
     program: &Path,
     args: Vec<OsString>,
@@ -60,7 +60,7 @@ pub(super) async fn spawn_child(
                 return Err(failed(format!("its source has a name of more than {SCRIPT_BYTES_MAX} bytes")));
             }
             let (reader, mut writer) = io::pipe().map_err(|error| failed(error.to_string()))?;
-            // A pipe has room for it: nobody needs to be reading.
+            // The pipe's buffer holds the script, so no reader is needed yet.
             writer.write_all(script.as_bytes()).map_err(|error| failed(error.to_string()))?;
             reader.into()
         }
@@ -68,7 +68,7 @@ pub(super) async fn spawn_child(
     spawn_fed_child(program, args, stdin, stdout).await
 }
 
-/// Starts a program with its complaints piped.
+/// Starts a program with its standard error piped.
 pub(crate) async fn spawn_fed_child(
     program: &Path,
     args: Vec<OsString>,
@@ -76,7 +76,7 @@ pub(crate) async fn spawn_fed_child(
     stdout: Stdio,
 ) -> Result<Child, SourceError> {
     let mut command = Command::new(program);
-    // A child has no business with what this process was told: whoever may look at it reads its environment.
+    // Others may be able to read a child's environment, so secrets are removed from it.
     SECRET_VARIABLES.iter().for_each(|variable| {
         command.env_remove(variable);
     });
@@ -84,7 +84,7 @@ pub(crate) async fn spawn_fed_child(
     let parent = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the signal was set; then nobody will send it.
+        // The parent may have died before the signal was set, and would then never send it.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes two system calls
@@ -99,9 +99,9 @@ pub(crate) async fn spawn_fed_child(
     let runtime = Handle::current();
     let (answer, started) = oneshot::channel();
     let job: Job = Box::new(move || {
-        // The child is watched by the caller's runtime.
+        // The caller's runtime reaps the child.
         let _entered = runtime.enter();
-        // If the caller has gone, the child is dropped here, and so killed.
+        // If the caller has gone, the child is dropped here, which kills it.
         let _ = answer.send(command.spawn());
     });
     let stopped =
@@ -110,13 +110,12 @@ pub(crate) async fn spawn_fed_child(
     started.await.map_err(|_| stopped())?.map_err(|error| spawn_error(&error))
 }
 
-/// The last lines that a child wrote to its standard error, without passwords.
+/// The last lines that a child wrote to its standard error, with passwords removed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
 impl LastLines {
-    /// Reads to the end, keeping the last lines. Has to run for as long as the child does, or a talkative child
-    /// would block.
+    /// Reads to the end and keeps the last lines. Must run as long as the child does: otherwise a child that writes much would block.
     pub(crate) async fn read(self, mut stderr: impl AsyncRead + Unpin) {
         let mut buffer = [0; 4096];
         let mut line = Vec::new();
@@ -135,7 +134,7 @@ impl LastLines {
         self.push(&mut line);
     }
 
-    /// All of them, oldest first.
+    /// All kept lines, oldest first.
     pub(crate) fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")

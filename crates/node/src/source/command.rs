@@ -1,4 +1,4 @@
-//! Builds command lines for `ffmpeg` and `ffprobe`. It is pure, so it can be tested without the devices that the lines are for.
+//! Builds command lines for `ffmpeg` and `ffprobe`. This module is pure, so it can be tested without devices.
 
 use std::ffi::OsString;
 
@@ -10,13 +10,13 @@ use super::spec::SourceSpec;
 /// How to open a source, beyond its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InputOptions {
-    /// Size to ask a device for, in pixels; `None` leaves it to the driver.
+    /// The size to ask a device for, in pixels. `None`: the driver decides.
     pub(super) device_size: Option<(u32, u32)>,
-    /// Ask a device for what it has compressed already; `None` leaves it to the driver.
+    /// The compressed format to ask a device for. `None`: the driver decides.
     pub(super) device_format: Option<DeviceFormat>,
 }
 
-/// What devices may compress their pictures to.
+/// Formats to which devices may compress pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceFormat {
     H264,
@@ -24,7 +24,7 @@ pub(super) enum DeviceFormat {
 }
 
 impl DeviceFormat {
-    /// As ffmpeg names it.
+    /// The name in ffmpeg.
     const fn name(self) -> &'static str {
         match self {
             Self::H264 => "h264",
@@ -33,18 +33,18 @@ impl DeviceFormat {
     }
 }
 
-/// What comes out of the child's standard output.
+/// The content of the child's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
-    /// The JPEG images of the source, untouched, one after the other.
+    /// The JPEG images of the source, unchanged, one after the other.
     Jpeg,
-    /// Planar 4:2:0 pictures as YUV4MPEG2.
+    /// Planar 4:2:0 pictures in YUV4MPEG2.
     Pictures,
-    /// The packets of the source in this encoding, untouched, in a container that says where each ends.
+    /// The packets of the source in this encoding, unchanged, in a container that marks where each ends.
     Packets(Encoding),
 }
 
-/// Arguments of `ffprobe` that describe the source as JSON.
+/// Arguments with which `ffprobe` describes the source as JSON.
 pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString> {
     let mut args = strings(&["-hide_banner", "-v", "error", "-print_format", "json", "-show_entries"]);
     args.push(
@@ -56,7 +56,7 @@ pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString
     args
 }
 
-/// Arguments of `ffmpeg` that send the frames of one stream of the source to standard output.
+/// Arguments with which `ffmpeg` writes the frames of one stream to standard output.
 pub(super) fn read_args(
     spec: &SourceSpec,
     input: InputOptions,
@@ -69,7 +69,7 @@ pub(super) fn read_args(
     match (looped, stream.still) {
         (false, _) => {}
         (true, false) => args.extend(strings(&["-stream_loop", "-1"])),
-        // There is nothing to go back to in a still; its reader repeats it, and takes its name as it stands.
+        // A still has no start to seek to. Its demuxer repeats it, and takes its file name literally.
         (true, true) => args.extend(strings(&["-f", "image2", "-pattern_type", "none", "-loop", "1"])),
     }
     args.extend(input_args(spec, input, Some(output), stream.live));
@@ -77,22 +77,22 @@ pub(super) fn read_args(
     match output {
         Output::Jpeg => args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "mjpeg"])),
         Output::Packets(encoding) => {
-            // Pictures before the first key frame, too: they show that the source gives some, and that it has to be asked for a key frame.
+            // Pictures before the first key frame are wanted too: they show that the source sends, and that it must be asked for a key frame.
             args.extend(strings(&["-c:v", "copy", "-copyinkf"]));
             if encoding == Encoding::H265 {
-                // Behind start codes, also out of files that have lengths.
+                // Converts NAL units to start codes; files hold them with lengths.
                 args.extend(strings(&["-bsf:v", "hevc_mp4toannexb"]));
             }
             args.extend(strings(&["-flush_packets", "1", "-f", "nut"]));
         }
         Output::Pictures => {
-            // Every frame once, in order, whatever its time stamps say: pacing is ours.
+            // Passes every frame once, in order, whatever its timestamp: the pacing is done here.
             args.extend(strings(if version.has_fps_mode() {
                 &["-fps_mode", "passthrough"]
             } else {
                 &["-vsync", "passthrough"]
             }));
-            // JPEG is full-range BT.601. A changed range alone would leave the colours of HD video (BT.709) wrong.
+            // JPEG is full-range BT.601. Changing only the range would give wrong colours for HD video (BT.709).
             args.extend(strings(&["-vf", "scale=out_color_matrix=bt601:out_range=full,format=yuv420p"]));
             args.extend(strings(&["-flush_packets", "1", "-f", "yuv4mpegpipe"]));
         }
@@ -101,18 +101,18 @@ pub(super) fn read_args(
     args
 }
 
-/// Protocols that a play list from a pipe may use: all that ffmpeg needs for the schemes of sources.
+/// Protocols that a playlist from a pipe may use: all that ffmpeg needs for the schemes of sources.
 const PROTOCOLS: &str =
     "pipe,tcp,udp,udplite,tls,rtp,srtp,rtmp,rtmps,ffrtmphttp,http,https,httpproxy,crypto,data,srt";
 
-/// The standard input of the programs if the source's address holds a secret: a play list with one entry. Nobody else can read a pipe.
-/// Arguments are public, and other processes of the same user can read the environment.
+/// The standard input of the programs if the source's address holds a secret: a playlist with one entry. Only the
+/// child can read the pipe. Arguments are public, and other processes of the same user can read the environment.
 pub(super) fn script(spec: &SourceSpec) -> Option<String> {
     let url = spec.secret_url()?;
-    // There is no quote in it: see `SourceSpec::parse`.
+    // The URL contains no quote: see `SourceSpec::parse`.
     let mut script = format!("ffconcat version 1.0\nfile '{url}'\n");
     if spec.is_always_live() {
-        // As on a command line without secrets.
+        // Same value as on a command line without secrets.
         script.push_str("option analyzeduration 1000000\n");
     }
     if matches!(spec.scheme(), Some("rtsp" | "rtsps")) {
@@ -121,26 +121,26 @@ pub(super) fn script(spec: &SourceSpec) -> Option<String> {
     Some(script)
 }
 
-/// Everything up to and with the input. `output`: what it is read for, if not for a look.
+/// The arguments up to and including the input. `output`: what the input is read for; `None` for a probe.
 fn input_args(spec: &SourceSpec, input: InputOptions, output: Option<Output>, live: bool) -> Vec<OsString> {
     let mut args = Vec::new();
     if spec.is_always_live() {
-        // What came while ffmpeg looked at the stream is old. It is thrown away, but not where the first key frame is in it, which all need that
-        // come after it.
+        // Frames that arrived while ffmpeg probed the stream are old, so they are discarded. Packets are not:
+        // the first key frame may be among them, and all later packets depend on it.
         let throws_away = !matches!(output, Some(Output::Packets(_)));
         args.extend(strings(if throws_away { &["-fflags", "nobuffer"] } else { &[] }));
-        // Look for one second rather than five.
+        // Probe for one second instead of five.
         args.extend(strings(&["-analyzeduration", "1000000"]));
     }
     if live && output == Some(Output::Pictures) {
-        // Threads that decode whole frames each delay the picture by a frame per thread.
+        // Frame threads delay each picture by a frame per thread.
         args.extend(strings(&["-thread_type", "slice"]));
     }
     match spec {
         SourceSpec::File(path) => {
-            // A play list from elsewhere must not make this machine fetch URLs.
+            // A playlist from elsewhere must not make this machine fetch URLs.
             args.extend(strings(&["-protocol_whitelist", "file,crypto,data", "-i"]));
-            // The prefix keeps a name such as `concat:a` or `-y` from being anything but a name.
+            // The prefix makes ffmpeg take a name such as `concat:a` or `-y` as a file name.
             let mut name = OsString::from("file:");
             name.push(path);
             args.push(name);
@@ -156,7 +156,7 @@ fn input_args(spec: &SourceSpec, input: InputOptions, output: Option<Output>, li
             args.push("-i".into());
             args.push(path.into());
         }
-        // Everybody on this machine sees arguments: see `script`.
+        // Arguments are public: see `script`.
         SourceSpec::Url(_) if spec.secret_url().is_some() => {
             args.extend(strings(&[
                 "-f",
@@ -171,7 +171,7 @@ fn input_args(spec: &SourceSpec, input: InputOptions, output: Option<Output>, li
         }
         SourceSpec::Url(url) => {
             if matches!(spec.scheme(), Some("rtsp" | "rtsps")) {
-                // Over UDP a lost packet is a damaged picture until the next keyframe.
+                // Over UDP, a lost packet damages pictures until the next key frame.
                 args.extend(strings(&["-rtsp_transport", "tcp"]));
             }
             args.extend(strings(&["-i", url]));
@@ -258,7 +258,7 @@ mod tests {
         );
     }
 
-    /// Neither a password nor a query, in which cameras take passwords too, is on a command line.
+    /// Neither a password nor a query, which may hold a password too, is on a command line.
     #[test]
     fn secrets_go_through_a_pipe() {
         for secret in ["rtsp://u:it's@cam/x", "rtsp://cam/x?password=it's", "http://u:it's@cam/x"] {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Going back to the start of a still means starting ffmpeg again for every frame.
+    /// Looping a still by seeking would start ffmpeg again for every frame.
     #[test]
     fn a_still_is_repeated_by_its_reader() {
         let spec = SourceSpec::parse("a%03d.png").unwrap();

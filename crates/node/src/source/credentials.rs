@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use thiserror::Error;
 
-/// The environment variable that holds a source's credentials themselves, not the name of a file.
+/// The environment variable that holds a source's credentials directly, instead of a file name.
 pub const SOURCE_CREDENTIALS_VARIABLE: &str = "MEZ_SOURCE_CREDENTIALS";
 /// The name of the systemd credential (`LoadCredential=mez-source-credentials:…`).
 pub const SOURCE_CREDENTIALS_CREDENTIAL: &str = "mez-source-credentials";
@@ -25,7 +25,7 @@ pub struct SourceCredentials {
     password: String,
 }
 
-/// Credentials that cannot be used. None of the messages shows them.
+/// Why credentials cannot be used. The messages never show them.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SourceCredentialsError {
@@ -39,24 +39,24 @@ pub enum SourceCredentialsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others may read the file.
+    /// Other users may read the file.
     #[error("others may read {path} (mode {mode:o}), which holds a password; run: chmod 600 {path}")]
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// The file's permissions.
         mode: u32,
     },
-    /// They were given for something that asks for none.
+    /// Credentials were given for a source that takes none.
     #[error("credentials are for network cameras, and the source {source_name} is none; leave them out")]
     NotForThis {
         /// The source.
         source_name: String,
     },
-    /// They were given twice.
+    /// Credentials were given twice.
     #[error(
         "the address of {source_name} holds credentials, and others were given beside it; take them out of the address"
     )]
@@ -67,7 +67,7 @@ pub enum SourceCredentialsError {
 }
 
 impl SourceCredentials {
-    /// Takes `USER:PASSWORD`. The user name has no colon; the password may.
+    /// Parses `USER:PASSWORD`. The user name has no colon; the password may have some.
     pub fn parse(text: &str) -> Result<Self, SourceCredentialsError> {
         let (user, password) = text.split_once(':').ok_or(SourceCredentialsError::Form)?;
         if user.is_empty() || text.chars().any(char::is_control) {
@@ -76,7 +76,7 @@ impl SourceCredentials {
         Ok(Self { user: user.into(), password: password.into() })
     }
 
-    /// Reads the first line of a pipe, or of a file that only its owner may read.
+    /// Reads the first line of a pipe, or of a file that only its owner can read.
     pub fn read_file(path: &Path) -> Result<Self, SourceCredentialsError> {
         let fault = |source| SourceCredentialsError::Read { path: path.into(), source };
         let file = File::open(path).map_err(fault)?;
@@ -94,8 +94,8 @@ impl SourceCredentials {
         })
     }
 
-    /// Those that the variable [`SOURCE_CREDENTIALS_VARIABLE`] holds, else those of the systemd credential
-    /// [`SOURCE_CREDENTIALS_CREDENTIAL`], if there are any.
+    /// The credentials in the variable [`SOURCE_CREDENTIALS_VARIABLE`], or else in the systemd credential
+    /// [`SOURCE_CREDENTIALS_CREDENTIAL`]. `None`: neither is set.
     pub fn of_environment() -> Result<Option<Self>, SourceCredentialsError> {
         if let Some(text) = env::var(SOURCE_CREDENTIALS_VARIABLE).ok().filter(|text| !text.is_empty()) {
             return Self::parse(&text).map(Some);
@@ -104,7 +104,7 @@ impl SourceCredentials {
         let file = folder.map(|folder| Path::new(&folder).join(SOURCE_CREDENTIALS_CREDENTIAL));
         let Some(path) = file.filter(|path| path.exists()) else { return Ok(None) };
         let fault = |source| SourceCredentialsError::Read { path: path.clone(), source };
-        // The service manager has seen to who may read it.
+        // The service manager restricts who can read the file.
         let read = Self::read(File::open(&path).map_err(fault)?);
         read.map(Some).map_err(|error| match error {
             Ok(error) => error,
@@ -112,7 +112,7 @@ impl SourceCredentials {
         })
     }
 
-    /// Takes the first line of standard input.
+    /// Reads the first line of standard input.
     pub fn read_stdin() -> Result<Self, SourceCredentialsError> {
         let fault = |source| SourceCredentialsError::Read { path: "standard input".into(), source };
         Self::read(io::stdin().lock()).map_err(|error| match error {
@@ -135,21 +135,21 @@ impl SourceCredentials {
         &self.password
     }
 
-    /// Those that stand in a URL.
+    /// Decodes the credentials in a URL.
     pub(super) fn of_url(text: &str) -> Option<Self> {
         let (user, password) = text.split_once(':').unwrap_or((text, ""));
         let decoded = |text| percent_decode_str(text).decode_utf8().ok().map(String::from);
         Self::parse(&format!("{}:{}", decoded(user)?, decoded(password)?)).ok()
     }
 
-    /// As they stand in a URL.
+    /// Encodes the credentials for a URL.
     pub(super) fn in_url(&self) -> String {
         let encoded = |text| utf8_percent_encode(text, NOT_IN_CREDENTIALS);
         format!("{}:{}", encoded(&self.user), encoded(&self.password))
     }
 }
 
-/// What is encoded in a URL: all but what RFC 3986 leaves to everybody.
+/// The characters that are encoded in a URL: all but the unreserved characters of RFC 3986.
 const NOT_IN_CREDENTIALS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl fmt::Debug for SourceCredentials {

@@ -1,4 +1,4 @@
-//! Delivers the frames of a source: a recording's when they are due, a live source's as they arrive.
+//! Delivers the frames of a source: of a recording when they are due, of a live source as they arrive.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,28 +14,28 @@ use super::reader::{Arrived, Picture, Spare, give_back};
 use super::stream::HandOver;
 use super::types::{Shared, SourceFrame, SourcePacket};
 
-/// A frame that can be delivered.
+/// A frame that is ready to be delivered.
 enum Deliverable {
     Frame(SourceFrame),
     Packet(SourcePacket),
 }
 
-/// What goes on over all children of one source.
+/// The state of a source that outlives its children.
 pub(super) struct Progress {
     pub(super) events: Arc<EventQueue>,
     shared: Arc<Mutex<Shared>>,
     schedule: Option<Schedule>,
     pub(super) thinning: Option<Thinning>,
     last_captured: Option<Instant>,
-    /// Frames of the recording that were taken so far, in this pass over it.
+    /// The number of frames of the recording that were taken in this pass over it.
     pub(super) position: u64,
-    /// Who is asked for key frames.
+    /// Asks the source for key frames.
     pub(super) key_frames: Arc<KeyFrames>,
     encoder: JpegWorker,
 }
 
 impl Progress {
-    /// A source of which nothing has been read yet.
+    /// The state of a source of which nothing has been read.
     pub(super) fn new(
         events: Arc<EventQueue>,
         shared: Arc<Mutex<Shared>>,
@@ -70,23 +70,23 @@ impl Progress {
                 give_back(spare, picture);
                 continue;
             }
-            // Encoded before it is due, as a camera would: what is measured from then on is the way, not the encoder.
+            // Encoded before it is due, as a camera does. So measurements from then on cover the transport, and not the encoder.
             let Some(frame) = self.encoded(picture, spare).await else { continue };
             let now = Instant::now();
             let schedule = self.schedule.get_or_insert_with(|| Schedule::new(now, frames_per_second));
             let slot = schedule.take(now);
-            // Coded pictures need each other: one that comes late gets a later slot, and none is left out.
+            // Coded pictures need each other: a late picture gets a later slot, and none is left out.
             self.events.add_skipped(if is_coded { 0 } else { slot.skipped });
             tokio::time::sleep_until(slot.due.into()).await;
             self.push(frame, slot.due);
         }
     }
 
-    /// Delivers the frames of a live source as they come.
+    /// Delivers the frames of a live source as they arrive.
     pub(super) async fn deliver_live(&mut self, hand_over: &HandOver<Arrived>, spare: &Spare) {
         while let Some(Arrived { picture, began }) = hand_over.pop().await {
             let Some(frame) = self.encoded(picture, spare).await else { continue };
-            // Two frames that arrive in one read are still two moments.
+            // Two frames that arrive in one read get different capture times.
             let earliest = self.last_captured.map(|last| last + Duration::from_micros(1));
             let captured = earliest.map_or(began, |earliest| began.max(earliest));
             self.last_captured = Some(captured);
@@ -101,7 +101,7 @@ impl Progress {
         }
     }
 
-    /// Encodes a raw picture as JPEG. `None` if that fails; the frame is then counted as skipped.
+    /// Encodes a raw picture as JPEG; other pictures pass unchanged. `None` if encoding fails; the frame is then counted as skipped.
     async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<Deliverable> {
         let captured = Instant::now();
         match picture {

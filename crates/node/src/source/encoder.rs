@@ -6,10 +6,10 @@ use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 
 use super::stream::RawPicture;
 
-/// An encoder that works on the runtime's blocking threads, so that no task waits for it.
+/// A JPEG encoder that runs on the runtime's blocking threads, so that it holds up no task.
 pub(super) struct JpegWorker {
     quality: u8,
-    /// Absent while it works, and after it was lost to a panic.
+    /// `None` while the encoder works, and after a panic has lost it.
     encoder: Option<Encoder>,
 }
 
@@ -18,7 +18,7 @@ impl JpegWorker {
         Ok(Self { quality, encoder: Some(Encoder::new(quality, Sampling::Yuv420)?) })
     }
 
-    /// Encodes a picture and returns its buffer, unless that was lost.
+    /// Encodes a picture. Also returns the picture's buffer, unless a panic has lost it.
     pub(super) async fn encode(&mut self, raw: RawPicture) -> (Result<Bytes, String>, Option<RawPicture>) {
         let encoder = match self.encoder.take() {
             Some(encoder) => encoder,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A source cannot be read.
+/// Why a source cannot be read.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -37,7 +37,7 @@ pub enum SourceError {
     Spawn {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         detail: String,
     },
     /// There is no such file.
@@ -51,7 +51,7 @@ pub enum SourceError {
     NoDevice {
         /// The path as given.
         path: PathBuf,
-        /// The video devices that there are.
+        /// The video devices that exist.
         present: Vec<PathBuf>,
     },
     /// The source may not be read by this user, or with these credentials.
@@ -68,39 +68,39 @@ pub enum SourceError {
         /// The device.
         source_name: String,
     },
-    /// It has no video stream.
+    /// The source has no video stream.
     #[error("{source_name} has no video{}: choose another source", if *audio_only { ", only sound" } else { "" })]
     NoVideo {
         /// The source, without credentials.
         source_name: String,
-        /// True if there is sound.
+        /// True if the source has sound.
         audio_only: bool,
     },
-    /// It has a video stream, but no frame could be read.
+    /// The source has a video stream, but no frame could be read.
     #[error("not one frame of {source_name} could be read: it is damaged or empty ({detail})")]
     NoFrames {
         /// The source, without credentials.
         source_name: String,
-        /// What ffmpeg said.
+        /// ffmpeg's error.
         detail: String,
     },
-    /// It cannot be opened or understood.
+    /// The source cannot be opened or understood.
     #[error("{source_name} cannot be read: {detail}")]
     Unreadable {
         /// The source, without credentials.
         source_name: String,
-        /// What was found, or what ffmpeg said.
+        /// What was found, or ffmpeg's error.
         detail: String,
     },
-    /// It did not answer in time.
+    /// The source did not answer in time.
     #[error("{source_name} gave no answer within {} s: check that the camera is on and sends", after.as_secs())]
     NoAnswer {
         /// The source, without credentials.
         source_name: String,
-        /// How long was waited.
+        /// How long it was waited for.
         after: Duration,
     },
-    /// Its pictures are larger than Mez handles.
+    /// The pictures are larger than Mez handles.
     #[error(
         "{source_name} has pictures of {width}x{height}, and Mez takes at most {} pixels, and {} along a side; \
          scale the video down",
@@ -110,9 +110,9 @@ pub enum SourceError {
     TooLarge {
         /// The source, without credentials.
         source_name: String,
-        /// Pixels in a row.
+        /// Width, in pixels.
         width: u32,
-        /// Rows.
+        /// Height, in pixels.
         height: u32,
     },
     /// A live source has no start to go back to.
@@ -130,7 +130,7 @@ pub enum SourceError {
     /// The JPEG quality is out of range, or the encoder did not start.
     #[error(transparent)]
     Encoder(#[from] mez_media::jpeg::EncodeError),
-    /// The task that reads ended unexpectedly. The log says why.
+    /// The reading task ended unexpectedly. The log says why.
     #[error("reading stopped because of an internal error, which the log names; open the source again")]
     Stopped,
 }

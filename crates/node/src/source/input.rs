@@ -2,15 +2,15 @@
 
 use mez_core::frame::Encoding;
 
-/// Version of the installed `ffmpeg`, as far as its command line depends on it.
+/// The version of the installed `ffmpeg`, as far as the command line depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FfmpegVersion(u32, u32);
 
 impl FfmpegVersion {
-    /// The version of a build between releases, which states no number. It is newer than any release that matters here.
+    /// The version of a build between releases, which has no number. It counts as newer than every release.
     pub(super) const NEWEST: Self = Self(u32::MAX, 0);
 
-    /// Reads the first line of `ffmpeg -version`.
+    /// Parses the first line of `ffmpeg -version`.
     pub(crate) fn parse(text: &str) -> Self {
         let word = text.strip_prefix("ffmpeg version ").unwrap_or_default();
         let word = word.split_whitespace().next().unwrap_or_default();
@@ -21,7 +21,7 @@ impl FfmpegVersion {
         }
     }
 
-    /// Whether a play list may say how an entry is opened.
+    /// Whether a playlist may contain options for opening its entries.
     pub(super) fn has_concat_options(self) -> bool {
         self >= Self(5, 0)
     }
@@ -34,20 +34,20 @@ impl FfmpegVersion {
 /// The video stream of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Stream {
-    /// Its number in the source.
+    /// The stream's number in the source.
     pub(super) index: u32,
     pub(super) codec: String,
     pub(super) width: u32,
     pub(super) height: u32,
-    /// `None` where a live source states none.
+    /// `None`: a live source that states no rate.
     pub(super) frames_per_second: Option<f64>,
-    /// True if it is JPEG that can go on as it is.
+    /// True if the stream is JPEG that can pass unchanged.
     pub(super) passthrough: bool,
-    /// Its encoding, if its pictures can go on as they are coded, as far as is known.
+    /// The encoding, if the coded pictures can pass unchanged, as far as a probe can tell.
     pub(super) packets: Option<Encoding>,
-    /// Why pictures of such a codec cannot go on, and what to do.
+    /// If a codec could pass but this stream cannot: the reason, and what to do.
     pub(super) unfit: Option<String>,
-    /// True if it comes when it comes; false if it is a recording, to be paced.
+    /// True if frames come in real time; false for a recording, which is paced.
     pub(super) live: bool,
     /// True for an image file: a recording of one frame.
     pub(super) still: bool,

@@ -1,5 +1,5 @@
-//! Asks sources for key frames: a device through a control of Video4Linux, a network camera by ONVIF, others by opening them again where nothing
-//! else helps.
+//! Asks sources for key frames: a device through a Video4Linux control, a network camera through ONVIF.
+//! Other sources are opened again if nothing else helps.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +13,27 @@ use super::spec::SourceSpec;
 use super::types::KeyFrameNeed;
 use super::v4l2::{force_key_frame, is_final, takes_key_frame_requests};
 
-/// A source is opened again at most once in this time. Opening a network camera takes a second or more, in which there are no frames.
+/// The shortest time between two reopenings of a source. Opening a network camera takes a second or more without frames.
 const OPENED_ONCE_IN: Duration = Duration::from_secs(10);
 
-/// How key frames are asked for.
+/// Asks one source for key frames.
 #[derive(Debug)]
 pub(super) struct KeyFrames {
     asked: Asked,
     /// Notified when the source is to be opened again.
     reopen: Notify,
-    /// When that was last.
+    /// When the source was last to be opened again.
     reopened: Mutex<Option<Instant>>,
-    /// When a camera was asked last for one that is needed.
+    /// When a camera was last asked with [`KeyFrameNeed::Needed`].
     needed: Mutex<Option<Instant>>,
 }
 
-/// Who is asked.
+/// How the source is asked.
 #[derive(Debug)]
 enum Asked {
     Device(Button),
     Camera(Box<OnvifAsker>),
-    /// The source takes no such request.
+    /// The source takes no requests for key frames.
     Nobody,
 }
 
@@ -49,7 +49,7 @@ impl KeyFrames {
         Self { asked, reopen: Notify::new(), reopened: Mutex::default(), needed: Mutex::default() }
     }
 
-    /// The source gives packets. Looks whether it can be asked, and says so once. Has to be called within a Tokio runtime.
+    /// Checks once whether a source that gives packets can be asked, and logs the result. Must be called within a Tokio runtime.
     pub(super) fn begin(&self) {
         match &self.asked {
             Asked::Device(button) => button.begin(),
@@ -58,14 +58,14 @@ impl KeyFrames {
         }
     }
 
-    /// Asks for one.
+    /// Asks for a key frame.
     pub(super) fn ask(&self, need: KeyFrameNeed) {
         let now = Instant::now();
         let is_asked = match &self.asked {
             Asked::Device(button) => button.press(),
             Asked::Camera(asker) => {
                 asker.wish();
-                // If one is needed again so soon, it has not come.
+                // If a key frame is needed again within [`OPENED_ONCE_IN`], the requested one has not come.
                 asker.is_able() && (need == KeyFrameNeed::Helps || may_again(&self.needed, now))
             }
             Asked::Nobody => false,
@@ -81,7 +81,7 @@ impl KeyFrames {
     }
 }
 
-/// Whether this was not done for a while. Then that is noted.
+/// Whether `last` is at least [`OPENED_ONCE_IN`] ago. If so, sets it to `now`.
 fn may_again(last: &Mutex<Option<Instant>>, now: Instant) -> bool {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     let may = last.is_none_or(|last| now.saturating_duration_since(last) >= OPENED_ONCE_IN);
@@ -89,13 +89,13 @@ fn may_again(last: &Mutex<Option<Instant>>, now: Instant) -> bool {
     may
 }
 
-/// The control of a device, which is used on threads where its driver may take its time.
+/// The key-frame control of a device. It is used on blocking threads, because the driver may be slow.
 #[derive(Debug)]
 struct Button {
     device: PathBuf,
     has_begun: AtomicBool,
     is_refused: Arc<AtomicBool>,
-    /// The device is being asked.
+    /// A request to the device is in progress.
     is_asking: Arc<AtomicBool>,
 }
 
@@ -124,7 +124,7 @@ impl Button {
         });
     }
 
-    /// Asks the device, if it takes requests. Gives whether it does.
+    /// Asks the device for a key frame. Returns whether it takes such requests.
     fn press(&self) -> bool {
         if self.is_refused.load(Ordering::Relaxed) {
             return false;
@@ -138,7 +138,7 @@ impl Button {
             match force_key_frame(&device) {
                 Ok(()) => {}
                 Err(error) if is_final(&error) => tell_refused(&device, &is_refused, &error.to_string()),
-                // It may be open to somebody else at the moment, or unplugged.
+                // Another program may hold the device at the moment, or it is unplugged.
                 Err(error) => {
                     tracing::debug!(device = %device.display(), "was not asked for a key frame: {error}")
                 }
@@ -149,7 +149,7 @@ impl Button {
     }
 }
 
-/// Notes that a device takes no requests, and says so once.
+/// Notes that a device takes no requests, and logs it once.
 fn tell_refused(device: &std::path::Path, is_refused: &AtomicBool, why: &str) {
     if !is_refused.swap(true, Ordering::Relaxed) {
         tracing::info!(

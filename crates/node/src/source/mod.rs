@@ -1,19 +1,19 @@
 //! Reads frames from a file, a device or a network camera, through an `ffmpeg` child process.
 //!
-//! Motion JPEG passes through byte for byte, and so do pictures of H.264, H.265 and AV1 whose stream is fit for it, unless the caller wants none
-//! ([`SourceOptions::packets`]). All else becomes JPEG: the child decodes it to full-range planar pictures, which are encoded here,
-//! at quality 95, off the runtime's threads.
+//! Motion JPEG passes unchanged. So do coded pictures of H.264, H.265 and AV1 if the stream is fit for it and the caller wants them
+//! ([`SourceOptions::packets`]). Everything else becomes JPEG: the child decodes it to full-range planar pictures, which are encoded here at quality
+//! 95, off the runtime's threads.
 //!
 //! | kind | frames come | when the child dies |
 //! | --- | --- | --- |
-//! | recording (a file, or a URL with a length) | when they are due, on an open-loop schedule | the recording goes on where it was |
-//! | live (a device, any other URL) | as they arrive, the newest first of all | it is opened again |
+//! | recording (a file, or a URL with a length) | when they are due, on an open-loop schedule | the recording continues where it was |
+//! | live (a device, any other URL) | as they arrive; the newest replaces older ones | the source is opened again |
 //!
-//! No queue builds up: a frame that the caller does not take in time is dropped for a newer one, and counted.
+//! No queue builds up: a frame that the caller does not take in time is dropped for a newer frame, and counted.
 //!
 //! | file | what it decides |
 //! | --- | --- |
-//! | `types`, `error` | what a source is asked, and what it answers |
+//! | `types`, `error` | options, frames, events and errors |
 //! | `spec` | what the user typed |
 //! | `credentials` | user names and passwords of network cameras |
 //! | `command` | the command lines, and what is kept out of them |
@@ -21,15 +21,15 @@
 //! | `probe`, `input` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
-//! | `packets` | how bytes become coded pictures, and which of them can be used |
+//! | `packets` | how bytes become coded pictures, and which of these can be used |
 //! | `reader` | which frames of a child are handed over |
 //! | `deliver` | when the caller gets a frame |
 //! | `encoder` | how a raw picture becomes JPEG |
-//! | `pace` | when a frame is due, and how long to wait before trying again |
-//! | `key_frames` | who is asked for a key frame |
-//! | `v4l2`, `onvif` | how a device and a network camera are asked |
+//! | `pace` | when a frame is due, and how long to wait before a retry |
+//! | `key_frames` | how a source is asked for a key frame |
+//! | `v4l2`, `onvif` | the requests to a device and to a network camera |
 //! | `queue` | what waits for the caller |
-//! | `run` | the loop that joins them |
+//! | `run` | the loop that joins the others |
 
 mod check;
 pub(crate) mod child;
@@ -72,7 +72,7 @@ use self::queue::EventQueue;
 pub use self::run::PreparedSource;
 use self::types::Shared;
 
-/// A source being read. Dropping it stops the child process.
+/// A source that is being read. Dropping it stops the child process.
 #[derive(Debug)]
 pub struct Source {
     events: Arc<EventQueue>,
@@ -82,7 +82,7 @@ pub struct Source {
 }
 
 impl PreparedSource {
-    /// Begins to read it. Has to be called within a Tokio runtime.
+    /// Begins to read the source. Must be called within a Tokio runtime.
     #[must_use]
     pub fn start(self) -> Source {
         let events = Arc::new(EventQueue::default());
@@ -94,10 +94,10 @@ impl PreparedSource {
 }
 
 impl Source {
-    /// Opens a source and begins to read it. Has to be called within a Tokio runtime.
+    /// Opens a source and begins to read it. Must be called within a Tokio runtime.
     ///
-    /// A file or a device is looked at before this returns, so that what is wrong with it is an error here. A URL
-    /// is not waited for: a camera that is not there yet shows as [`SourceEvent::Restarting`].
+    /// A file or a device is probed before this returns, so that a fault in it is an error here. A URL is
+    /// not waited for: a camera that is absent shows as [`SourceEvent::Restarting`].
     ///
     /// # Errors
     /// [`SourceError`].
@@ -105,12 +105,12 @@ impl Source {
         Ok(PreparedSource::prepare(spec, options).await?.start())
     }
 
-    /// Waits for the next event. May be dropped and called again without losing one.
+    /// Waits for the next event. Cancel-safe.
     pub async fn next(&mut self) -> SourceEvent {
         self.events.next().await
     }
 
-    /// What is known of the source; `None` until it has answered for the first time.
+    /// What is known of the source. `None` until it has answered for the first time.
     #[must_use]
     pub fn info(&self) -> Option<SourceInfo> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).info.clone()
@@ -118,8 +118,8 @@ impl Source {
 
     /// Asks the source for a key frame. Returns at once.
     ///
-    /// Devices of Video4Linux have a control for that, and network cameras are asked by ONVIF ([`SourceOptions::onvif`]). A source that does not
-    /// take such requests is opened again, at most every ten seconds, if a key frame is needed: most cameras then begin with one. A recording is
+    /// Video4Linux devices have a control for this, and network cameras are asked through ONVIF ([`SourceOptions::onvif`]). If a key frame is needed
+    /// and the source takes no such requests, it is opened again, at most every ten seconds: most cameras then begin with a key frame. A recording is
     /// decoded by ffmpeg from then on.
     pub fn ask_key_frame(&self, need: KeyFrameNeed) {
         if self.info().is_some_and(|info| info.passthrough && info.codec != "mjpeg") {
@@ -127,16 +127,16 @@ impl Source {
         }
     }
 
-    /// Process id of the child that reads at the moment.
+    /// The process id of the child that reads at the moment.
     #[must_use]
     pub fn child_pid(&self) -> Option<u32> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).child_pid
     }
 
-    /// Stops reading. When it returns, the child has been killed.
+    /// Stops reading. The child has been killed when this returns.
     pub async fn stop(mut self) {
         self.task.abort();
-        // Cancelled, or over before: both are what was asked for.
+        // The task was cancelled or had already ended; both are fine.
         let _ = (&mut self.task).await;
     }
 }

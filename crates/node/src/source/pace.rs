@@ -1,11 +1,11 @@
 //! Decides when a frame is due, which frames are left out, and how long to wait before a retry.
 //!
-//! It is pure: time is an argument.
+//! This module is pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
 /// The open-loop schedule of a recording: frame k is due at start + k / rate, whatever happens to other frames.
-/// Time that was lost is never made up by sending faster; the slots that went by in it are counted.
+/// Lost time is never made up by sending faster; the slots that passed meanwhile are counted as skipped.
 #[derive(Debug)]
 pub(super) struct Schedule {
     start: Instant,
@@ -17,9 +17,9 @@ pub(super) struct Schedule {
 /// The slot that a frame got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// When the frame is due; in the past by less than one interval if it came late.
+    /// When the frame is due. A late frame is due up to one interval ago.
     pub(super) due: Instant,
-    /// Slots before it that went by without a frame.
+    /// The number of slots before it that passed without a frame.
     pub(super) skipped: u64,
 }
 
@@ -29,7 +29,7 @@ impl Schedule {
     }
 
     fn due(&self, slot: u64) -> Instant {
-        // Multiplied out from the start every time: adding up intervals would drift by their rounding.
+        // Computed from the start each time: a sum of intervals would drift by rounding.
         self.start + Duration::from_secs_f64(slot as f64 / self.frames_per_second)
     }
 
@@ -39,8 +39,8 @@ impl Schedule {
         (late.as_secs_f64() * self.frames_per_second) as u64
     }
 
-    /// True if the frame at hand has missed its slot by an interval or more and the one after it is there already:
-    /// the frame is then left out, unencoded, and its slot is over.
+    /// Whether to leave out the current frame: it has missed its slot by an interval or more, and the next
+    /// frame is ready. Leaving it out uses up its slot, and saves encoding it.
     pub(super) fn leave_out(&mut self, now: Instant, next_is_ready: bool) -> bool {
         let leave_out = next_is_ready && self.slots_late(now) > 0;
         self.slot += u64::from(leave_out);
@@ -56,7 +56,7 @@ impl Schedule {
     }
 }
 
-/// Reduces a live source evenly to a rate: keeps the frames nearest to an even grid.
+/// Reduces the rate of a live source evenly: keeps the frames nearest to an even grid.
 #[derive(Debug)]
 pub(super) struct Thinning {
     interval: Duration,
@@ -81,7 +81,7 @@ impl Thinning {
         if let Some(last) = self.last_arrival.replace(arrival) {
             let gap = arrival.saturating_duration_since(last);
             self.arrival_interval = Some(match self.arrival_interval {
-                // An outage says nothing about the rate of the source.
+                // An outage says nothing about the source's rate.
                 Some(mean) => (mean * 7 + gap.min(mean * 4)) / 8,
                 None => gap,
             });
@@ -90,20 +90,20 @@ impl Thinning {
             self.next = Some(arrival + self.interval);
             return true;
         };
-        // Half an interval of the source early is as near to the grid as half an interval late.
+        // A frame half a source interval early is as near to the grid as a frame half an interval late.
         let tolerance = self.arrival_interval.unwrap_or_default().min(self.interval) / 2;
         if arrival + tolerance < next {
             return false;
         }
-        // The grid stays where it is, so that the rate is exact; after a gap it starts anew, so that there is no burst.
+        // The grid stays fixed, so that the rate is exact. After a gap the grid restarts, so that there is no burst.
         let from = if arrival >= next + self.interval { arrival } else { next };
         self.next = Some(from + self.interval);
         true
     }
 }
 
-/// How long to wait before a source is opened again. The pause doubles, so a missing camera costs nothing, and is short again once the
-/// source has worked.
+/// How long to wait before a source is opened again. The wait doubles, so that an absent camera costs
+/// little. It is short again once the source has worked.
 #[derive(Debug)]
 pub(super) struct BackOff {
     wait: Duration,
@@ -144,13 +144,13 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start, 10.0);
         for k in 0..50 {
-            // Anything from early to just under an interval late.
+            // From early to just under an interval late.
             let slot = schedule.take(start + ms(k * 100 + (k * 37) % 100));
             assert_eq!(slot, Slot { due: start + ms(k * 100), skipped: 0 });
         }
     }
 
-    /// A day at 29.97 fps ends where arithmetic says, not where a sum of rounded intervals would.
+    /// A day at 29.97 fps ends at the computed time; a sum of rounded intervals would not.
     #[test]
     fn a_day_does_not_drift() {
         let start = Instant::now();
@@ -167,7 +167,7 @@ mod tests {
         );
     }
 
-    /// A stop of 350 ms loses the three slots that were over by then, once, and the grid does not move.
+    /// A stop of 350 ms loses the three slots that ended meanwhile, once, and the grid does not move.
     #[test]
     fn a_stop_is_counted_and_not_made_up() {
         let start = Instant::now();

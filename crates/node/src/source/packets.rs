@@ -1,4 +1,4 @@
-//! Cuts a child's output into coded pictures, and passes on those that can be decoded with what was passed on before.
+//! Cuts a child's output into coded pictures, and passes on those whose references were passed on.
 
 use std::io;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use mez_media::bitstream::{self, AccessUnitLimits, BitstreamError, StreamParser,
 use mez_media::nut::{NutError, NutEvent, NutReader};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes that one read asks for.
+/// The size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
 /// A picture as its source coded it.
@@ -23,24 +23,24 @@ pub(super) struct CodedPicture {
     pub(super) part: StreamPart,
 }
 
-/// What was read of a stream.
+/// The result of reading a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A picture that can be decoded with those before it, and when it began to arrive.
+    /// A picture that can be decoded with the pictures before it, and when it began to arrive.
     Picture(CodedPicture, Instant),
-    /// The source gives packets, but this one holds no picture that can be decoded: it is damaged, or needs one that did not come.
+    /// A packet without a picture that can be decoded: the picture is damaged, or needs one that did not come. The source still sends.
     NoPicture,
-    /// There is no more.
+    /// The end of the stream.
     End,
 }
 
-/// A stream whose packets are not read on.
+/// Why the packets of a stream are no longer read.
 #[derive(Debug)]
 pub(super) enum PacketStreamError {
     Io(io::Error),
     /// The output is not what ffmpeg was asked for.
     Container(NutError),
-    /// Its pictures cannot go on as they are coded.
+    /// Its coded pictures cannot pass unchanged.
     Unfit(Unfit),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct PacketStream<R> {
     encoding: Encoding,
     parser: StreamParser,
     buffer: Box<[u8]>,
-    /// When the packet that is being read began to arrive.
+    /// When the packet in progress began to arrive.
     began: Instant,
     /// When the newest bytes arrived.
     read_at: Instant,
@@ -71,7 +71,7 @@ pub(super) struct PacketStream<R> {
 }
 
 impl<R: AsyncRead + Unpin> PacketStream<R> {
-    /// `None`: no stream has this encoding.
+    /// `None`: the encoding is not a video stream.
     pub(super) fn new(input: R, encoding: Encoding) -> Option<Self> {
         let now = Instant::now();
         Some(Self {
@@ -86,7 +86,7 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
         })
     }
 
-    /// The next packet. Pictures that are damaged or lack others are passed over, and counted.
+    /// Reads the next packet. Pictures that are damaged or lack references are dropped and counted.
     pub(super) async fn next(&mut self) -> Result<Step, PacketStreamError> {
         loop {
             match self.container.next_event()? {
@@ -116,7 +116,7 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
         }
     }
 
-    /// Pictures that were passed over so far.
+    /// The number of dropped pictures so far.
     pub(super) fn broken(&self) -> u64 {
         self.broken
     }
@@ -127,7 +127,7 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
         }
     }
 
-    /// The picture in a packet, if there is one that can be decoded.
+    /// The picture in a packet. `None`: it holds no picture that can be decoded.
     fn picture(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, PacketStreamError> {
         match self.parser.packet(packet) {
             Ok(None) => return Ok(None),
@@ -201,7 +201,7 @@ mod tests {
         assert!(PacketStream::new(&[][..], Encoding::Jpeg).is_none());
     }
 
-    /// A picture that is lost costs all that need it, and they are counted.
+    /// A lost picture costs all pictures that need it, and these are counted.
     #[tokio::test]
     async fn what_cannot_be_decoded_is_counted_and_not_passed_on() {
         let (whole, ..) = read(SLICES.to_vec()).await;

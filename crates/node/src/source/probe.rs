@@ -17,13 +17,13 @@ use super::spec::SourceSpec;
 use super::spec::without_credentials;
 use super::types::SourceOptions;
 
-/// How long `ffprobe` may take. A source that needs longer counts as not answering.
+/// How long `ffprobe` may take. A source that takes longer counts as not answering.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(20);
-/// The most bytes that are read of `ffprobe`'s output.
+/// The most bytes of `ffprobe`'s output that are read.
 const PROBE_BYTES_MAX: u64 = 1 << 20;
 /// The frame rate of a recording that states none, such as a still image or raw frames without a container.
 pub(super) const FRAMES_PER_SECOND_UNSTATED: f64 = 25.0;
-/// The highest stated rate that is believed. Higher ones are time bases that a container gives in place of a rate.
+/// The highest stated rate that is believed. Higher values are time bases that a container states instead of a rate.
 const FRAMES_PER_SECOND_BELIEVED_MAX: f64 = 1000.0;
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +62,7 @@ struct ReportStream {
 
 #[derive(Debug, Default, Deserialize)]
 struct ReportSideData {
-    /// Degrees by which pictures have to be turned.
+    /// The rotation that pictures need, in degrees.
     #[serde(default)]
     rotation: f64,
 }
@@ -73,7 +73,7 @@ struct ReportDisposition {
     attached_pic: u32,
 }
 
-/// Asks `ffmpeg` for its version, which is also how its absence is found.
+/// Reads the version of `ffmpeg`. Fails if ffmpeg is missing.
 pub(super) async fn ffmpeg_version(ffmpeg: &Path) -> Result<FfmpegVersion, SourceError> {
     let line = first_line(ffmpeg).await?;
     if !line.starts_with("ffmpeg version ") {
@@ -82,7 +82,7 @@ pub(super) async fn ffmpeg_version(ffmpeg: &Path) -> Result<FfmpegVersion, Sourc
     Ok(FfmpegVersion::parse(&line))
 }
 
-/// The line in which `ffmpeg` or `ffprobe` says its version.
+/// The line in which `ffmpeg` or `ffprobe` prints its version.
 pub(super) async fn first_line(program: &Path) -> Result<String, SourceError> {
     let output = run(program, vec!["-version".into()], None).await?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -94,8 +94,7 @@ pub(super) async fn first_line(program: &Path) -> Result<String, SourceError> {
     Ok(line.to_owned())
 }
 
-/// Finds the video stream of the source. For a device, also which of its formats is read: one that it has compressed itself is
-/// preferred.
+/// Finds the video stream of a source. For a device, also chooses the format: a format that the device compresses itself is preferred.
 pub(super) async fn probe(
     spec: &SourceSpec,
     options: &SourceOptions,
@@ -105,10 +104,10 @@ pub(super) async fn probe(
     for format in compressed(spec, options) {
         let asked = InputOptions { device_format: Some(format), ..plain };
         match probe_once(spec, options, asked).await {
-            // It may have another format that need not be decoded.
+            // The device may have another format that needs no decoding.
             Ok(stream) if stream.unfit.is_some() => {}
             Ok(stream) => return Ok((stream, asked)),
-            // Any other complaint may only mean that the device does not have it.
+            // Other errors may only mean that the device lacks this format.
             Err(
                 error @ (SourceError::Busy { .. }
                 | SourceError::NotPermitted { .. }
@@ -122,7 +121,7 @@ pub(super) async fn probe(
     Ok((probe_once(spec, options, plain).await?, plain))
 }
 
-/// What a device is asked for before raw pictures, best first. H.264 crosses links as it is; it is of no use if it has to be decoded.
+/// The compressed formats to try on a device, best first. H.264 crosses links unchanged; it is of no use if it has to be decoded.
 fn compressed(spec: &SourceSpec, options: &SourceOptions) -> impl Iterator<Item = DeviceFormat> + use<> {
     let is_device = matches!(spec, SourceSpec::Device(_));
     let takes_h264 = options.packets && options.fps.is_none();
@@ -150,7 +149,7 @@ async fn probe_once(
     Ok(with_decoder(choose_stream(spec, &report)?, options).await)
 }
 
-/// Pictures of H.265 and AV1 go on as they are only where they can be decoded: other pictures are made of them for whoever needs others.
+/// Clears `packets` of an H.265 or AV1 stream that cannot be decoded here: some subscribers need pictures made from it.
 async fn with_decoder(stream: Stream, options: &SourceOptions) -> Stream {
     let needs = stream.packets.filter(|encoding| encoding.is_foreign() && options.packets);
     let Some(encoding) = needs else { return stream };
@@ -171,7 +170,7 @@ async fn with_decoder(stream: Stream, options: &SourceOptions) -> Stream {
 fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceError> {
     let source_name = spec.to_string();
     let is = |stream: &ReportStream, kind: &str| stream.codec_type.as_deref() == Some(kind);
-    // The picture on the sleeve of a sound recording is not a video.
+    // The cover picture of a sound recording is not a video.
     let video =
         report.streams.iter().find(|stream| is(stream, "video") && stream.disposition.attached_pic == 0);
     let Some(video) = video else {
@@ -191,10 +190,10 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     let live = match spec {
         SourceSpec::File(_) => false,
         SourceSpec::Device(_) => true,
-        // What has a length is a recording.
+        // A URL with a duration is a recording.
         SourceSpec::Url(_) => spec.is_always_live() || seconds(report.format.duration.as_deref()).is_none(),
     };
-    // Where there is no average yet, the other rate is a default of ffmpeg's; a recording has to be paced somehow.
+    // Without an average rate, `r_frame_rate` is ffmpeg's default. It is used for recordings only, which need some rate.
     let rates = [video.avg_frame_rate.as_deref(), video.r_frame_rate.as_deref().filter(|_| !live)];
     let stated =
         rates.into_iter().flatten().filter_map(ratio).find(|&rate| rate <= FRAMES_PER_SECOND_BELIEVED_MAX);
@@ -212,7 +211,7 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
         height,
         frames_per_second: stated.or((!live).then_some(FRAMES_PER_SECOND_UNSTATED)),
         live,
-        // `image2`, or `png_pipe` and its like where the name does not tell the kind.
+        // ffmpeg's `image2`, or `png_pipe` and the like if the name does not tell the kind.
         still: report
             .format
             .format_name
@@ -221,7 +220,7 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     })
 }
 
-/// The encoding of streams whose pictures may go on as they are coded.
+/// The encoding, if coded pictures of this codec may pass unchanged.
 fn encoding_of(video: &ReportStream) -> Option<Encoding> {
     match video.codec_name.as_deref()? {
         "h264" => Some(Encoding::H264),
@@ -231,11 +230,11 @@ fn encoding_of(video: &ReportStream) -> Option<Encoding> {
     }
 }
 
-/// Why coded pictures cannot go on as they are, as far as a probe tells. What else may speak against it is in the stream's parameter sets.
+/// Why coded pictures cannot pass unchanged, as far as a probe can tell. Further reasons may be in the stream's parameter sets.
 fn unfit(video: &ReportStream) -> Option<String> {
     let is_turned = video.side_data_list.iter().any(|data| data.rotation != 0.0);
     let encoding = encoding_of(video)?;
-    // Pictures of AV1 come in the order in which they are shown.
+    // AV1 pictures come in display order.
     if encoding != Encoding::Av1 && video.has_b_frames.unwrap_or(0) > 0 {
         Some(Unfit::Reordered.to_string())
     } else if !is_progressive(video) {
@@ -247,8 +246,7 @@ fn unfit(video: &ReportStream) -> Option<String> {
     }
 }
 
-/// Motion JPEG as cameras make it goes on untouched. Two fields to a picture, RGB, CMYK and 12 bits are decoded, so
-/// that every consumer gets a plain JPEG.
+/// Whether Motion JPEG passes unchanged. Interlaced, RGB, CMYK and 12-bit pictures are decoded instead, so that every consumer gets a plain JPEG.
 fn can_pass(video: &ReportStream) -> bool {
     let plain = matches!(
         video.pix_fmt.as_deref(),
@@ -283,7 +281,7 @@ fn seconds(text: Option<&str>) -> Option<f64> {
     text?.parse().ok().filter(|seconds: &f64| *seconds > 0.0)
 }
 
-/// What can be said against a file or a device without asking anybody.
+/// Checks the path of a file or a device, without opening a device.
 fn check_path(spec: &SourceSpec) -> Result<(), SourceError> {
     let Some(path) = spec.path() else { return Ok(()) };
     let refuse = |error: &std::io::Error| match error.kind() {
@@ -338,7 +336,7 @@ fn video_devices() -> Vec<PathBuf> {
     devices
 }
 
-/// Turns what ffmpeg or ffprobe wrote into the error that it means.
+/// Turns the output of ffmpeg or ffprobe into the error that it means.
 pub(super) fn explain(spec: &SourceSpec, stderr: &str) -> SourceError {
     let source_name = spec.to_string();
     let says = |words: &str| stderr.contains(words);
@@ -359,14 +357,14 @@ pub(super) fn explain(spec: &SourceSpec, stderr: &str) -> SourceError {
     }
 }
 
-/// The end of what a program wrote, in one line, without passwords.
+/// The last three lines of a program's output as one line, with passwords removed.
 pub(super) fn last_lines(stderr: &str) -> String {
     let mut lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.drain(..lines.len().saturating_sub(3));
     if lines.is_empty() { "it gave no reason".to_owned() } else { without_credentials(&lines.join("; ")) }
 }
 
-/// Runs a program to its end and takes what it wrote, up to a bound.
+/// Runs a program to its end and returns its output, up to [`PROBE_BYTES_MAX`].
 async fn run(
     program: &Path,
     args: Vec<std::ffi::OsString>,

@@ -1,4 +1,4 @@
-//! The queue between the task that reads a source and its caller: the newest frames, and what happened between them.
+//! The queue between the task that reads a source and its caller: the newest frames, and the events between them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use tokio::sync::Notify;
 use super::error::SourceError;
 use super::types::{SourceEvent, SourceFrame, SourcePacket};
 
-/// Frames that may wait for the caller. When one more comes, the oldest is dropped and counted as skipped.
+/// The most frames that wait for the caller. Beyond that, the oldest is dropped and counted as skipped.
 const FRAMES_WAITING_MAX: usize = 3;
 
-/// Packets that may wait for the caller. They need each other: when one more comes, all are dropped, and so is what comes before the next
-/// key frame.
+/// The most packets that wait for the caller. Packets need each other: beyond that, all are dropped,
+/// and so are further packets up to the next key frame.
 const PACKETS_WAITING_MAX: usize = 64;
 
-/// The most bytes of packets that wait. One packet may have more, if it waits alone.
+/// The most bytes of packets that wait. A single packet may have more.
 const PACKETS_BYTES_MAX: usize = 64 << 20;
 
-/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, [`PACKETS_WAITING_MAX`] packets of [`PACKETS_BYTES_MAX`], the last
-/// restart, and the end.
+/// A bounded queue of events: at most [`FRAMES_WAITING_MAX`] frames, [`PACKETS_WAITING_MAX`] packets
+/// with [`PACKETS_BYTES_MAX`] together, the last restart, and the end.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     inner: Mutex<Inner>,
@@ -33,7 +33,7 @@ struct Inner {
     events: VecDeque<SourceEvent>,
     skipped: u64,
     end: Option<Result<(), SourceError>>,
-    /// Packets were dropped: those before the next key frame cannot be used.
+    /// Packets were dropped: further packets before the next key frame cannot be decoded.
     lacks_key: bool,
 }
 
@@ -73,12 +73,12 @@ impl EventQueue {
         self.wake.notify_one();
     }
 
-    /// Counts frames that will not come. Told to the caller before the next event.
+    /// Counts frames that will not come. The caller is told before the next event.
     pub(super) fn add_skipped(&self, count: u64) {
         self.lock().skipped += count;
     }
 
-    /// Replaces a restart that the caller has not seen yet: only the last one still says anything.
+    /// Reports a restart. Replaces one that the caller has not seen yet: only the last is of interest.
     pub(super) fn push_restarting(&self, why: String, after: Duration) {
         let mut inner = self.lock();
         inner.events.retain(|event| !matches!(event, SourceEvent::Restarting { .. }));
@@ -86,16 +86,16 @@ impl EventQueue {
         self.wake.notify_one();
     }
 
-    /// Ends the queue; the first end counts.
+    /// Ends the queue. Only the first call counts.
     pub(super) fn finish(&self, end: Result<(), SourceError>) {
         self.lock().end.get_or_insert(end);
         self.wake.notify_one();
     }
 
-    /// The next event. An error is told once; from then on, and after a clean end, it is [`SourceEvent::Ended`].
+    /// Waits for the next event. An error is reported once; after an error or a clean end, every event is [`SourceEvent::Ended`].
     pub(super) async fn next(&self) -> SourceEvent {
         loop {
-            // Registered before the look, so that what happens between the two is not missed.
+            // Registered before the check, so that an event between the two is not missed.
             let woken = self.wake.notified();
             if let Some(event) = self.try_next() {
                 return event;
@@ -123,7 +123,7 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in this file leaves the queue half changed.
+        // Each statement leaves the queue consistent, so a poisoned lock is safe to use.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(drain(&queue), ["skipped 97", "frame 97", "frame 98", "frame 99", "restarting again"]);
     }
 
-    /// Packets need those before them: what is left of a stream after a loss begins with a key frame.
+    /// Packets need the packets before them: after a loss, the queue continues with a key frame.
     #[test]
     fn a_caller_that_was_away_too_long_goes_on_with_a_key_frame() {
         let queue = EventQueue::default();
@@ -192,7 +192,7 @@ mod tests {
                 captured,
             });
         };
-        // Number 0 to 63 wait; with 64 there are too many, and number 100 is the next key frame.
+        // Packets 0 to 63 wait; 64 is too many. The next key frame is 100.
         (0..=98).for_each(push);
         queue.push_restarting("once".into(), Duration::ZERO);
         assert_eq!(drain(&queue), ["skipped 99", "restarting once"]);
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(drain(&queue), ["skipped 1", "packet 100", "packet 101"]);
     }
 
-    /// A stream of large pictures, such as one of key frames alone, fills memory long before there are many of them.
+    /// Large pictures, such as a stream of key frames only, fill memory long before there are many of them.
     #[test]
     fn what_waits_is_bounded_in_bytes_too() {
         let queue = EventQueue::default();
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(drain(&queue), ["ended"]);
     }
 
-    /// Frames that were skipped while nothing else happened are told with the next event, not by themselves.
+    /// Frames that were skipped while nothing else happened are reported with the next event, not alone.
     #[test]
     fn skipped_frames_wait_for_an_event() {
         let queue = EventQueue::default();

@@ -1,4 +1,4 @@
-//! Takes frames out of a child's output and hands them over: every frame of a recording, the newest of a live source.
+//! Takes frames from a child's output and hands them over: every frame of a recording, the newest frame of a live source.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +19,8 @@ use super::queue::EventQueue;
 use super::stream::{HandOver, JpegStream, PictureStream, PictureStreamError, RawPicture};
 use super::types::KeyFrameNeed;
 
-/// At its start a source gets this many times [`SourceOptions::stalled_after`](super::SourceOptions::stalled_after): it may have to
-/// wait for a keyframe.
+/// Before its first frame a source gets this many times
+/// [`SourceOptions::stalled_after`](super::SourceOptions::stalled_after): it may have to wait for a key frame.
 const START_FACTOR: u32 = 2;
 
 /// A frame as it came from the child.
@@ -38,7 +38,7 @@ pub(super) struct Arrived {
     pub(super) began: Instant,
 }
 
-/// Buffers of raw pictures, to be used again. Never more than are under way at once.
+/// Buffers of raw pictures for reuse. Never more than are in use at once.
 pub(super) type Spare = Mutex<Vec<Vec<u8>>>;
 
 fn take_spare(spare: &Spare) -> Vec<u8> {
@@ -51,35 +51,35 @@ pub(super) fn give_back(spare: &Spare, picture: Picture) {
     }
 }
 
-/// Why no more is read from a child.
+/// Why a child is no longer read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadEnd {
     /// The child closed its output.
     #[error("ffmpeg came to the end of the stream")]
     End,
-    /// It gave nothing for so long.
+    /// The child gave nothing for this long.
     #[error("no frame for {} s", .0.as_secs_f64())]
     Stalled(Duration),
     /// Its output could not be parsed.
     #[error("{0}")]
     Broken(String),
-    /// Its pictures are larger than the limits.
+    /// The pictures are larger than the limits.
     #[error("its pictures of {width}x{height} are too large")]
     TooLarge { width: u32, height: u32 },
-    /// Its pictures cannot go on as they are coded.
+    /// The coded pictures cannot pass unchanged.
     #[error("{0}")]
     Unfit(Unfit),
-    /// Its pictures come, but decoding can begin with none of them: no key frame came for so long, or not to its end.
+    /// Pictures come, but no key frame to begin decoding with: none for this long, or, with `None`, none to the end.
     #[error(
         "the video stream has no key frame (IDR) {}; set the source to key frames at least every 10 s, without open groups of pictures and \
          without intra refresh",
         .0.map_or_else(|| "to its end".to_owned(), |after| format!("for {} s", after.as_secs_f64()))
     )]
     NoKeyFrame(Option<Duration>),
-    /// A live source has lost pictures, and has given no key frame since for so long.
+    /// A live source has lost pictures, and has given no key frame for this long since.
     #[error("pictures of the video stream were lost, and no key frame (IDR) has come for {} s", .0.as_secs_f64())]
     LacksKeyFrame(Duration),
-    /// A key frame is needed that it does not give by itself.
+    /// A key frame is needed, and the source is to be opened again for it.
     #[error(
         "the camera's memory no longer holds the last key frame (IDR) of the video stream; set the source to more key frames"
     )]
@@ -112,20 +112,20 @@ impl From<io::Error> for ReadEnd {
     }
 }
 
-/// Takes frames out of a child's output and passes them on: all of a recording, the newest of a live source.
+/// Takes frames from a child's output and hands them over: every frame of a recording, the newest frame of a live source.
 pub(super) struct Reader<'a> {
     pub(super) hand_over: &'a HandOver<Arrived>,
     pub(super) spare: &'a Spare,
     pub(super) events: &'a EventQueue,
     pub(super) live: bool,
     pub(super) thinning: Option<Thinning>,
-    /// Frames at the start that were delivered before the last child died.
+    /// The number of frames at the start that an earlier child has already delivered.
     pub(super) leave_out: u64,
     pub(super) stalled_after: Duration,
     pub(super) frames: u64,
     pub(super) broken_told: u64,
     pub(super) first_and_last: Option<(Instant, Instant)>,
-    /// Who is asked for key frames, and whether the child has to go for one.
+    /// Asks for key frames, and tells when the source is to be opened again for one.
     pub(super) key_frames: &'a KeyFrames,
 }
 
@@ -172,7 +172,7 @@ impl Reader<'_> {
         let (mut has_begun, mut lacking_since) = (false, None);
         loop {
             let step = tokio::select! {
-                // A packet of which nothing can be used is a sign of life all the same.
+                // A packet without a usable picture still counts as a sign of life.
                 step = self.in_time(stream.next()) => step?,
                 () = self.key_frames.reopen_wanted() => return Ok(ReadEnd::Asked),
             };
@@ -195,8 +195,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What becomes of a stream that has given packets for some time, but no picture that can be decoded. A recording reaches its next key
-    /// frame soon, because it is read ahead. A camera may be far from its next one; opened again, most begin with one.
+    /// Whether to give up a stream that has given packets for some time, but no picture that can be decoded. A recording soon reaches its next key
+    /// frame, because it is read ahead. A camera's next key frame may be far away, but most cameras begin with one when they are opened again.
     fn lacks_pictures(&self, has_begun: bool, lacking_for: Duration) -> Option<ReadEnd> {
         let at_start_max = self.stalled_after.saturating_mul(START_FACTOR);
         match has_begun {
@@ -233,7 +233,7 @@ impl Reader<'_> {
         if self.thinning.as_mut().is_some_and(|thinning| !thinning.keep(arrived.began)) {
             give_back(self.spare, arrived.picture);
         } else if !self.live || matches!(arrived.picture, Picture::Coded(_)) {
-            // A coded picture that others need cannot make room for a newer one.
+            // Other pictures may need a coded picture, so it is not displaced by a newer one.
             self.hand_over.push(arrived).await;
         } else if let Some(displaced) = self.hand_over.push_newest(arrived) {
             self.events.add_skipped(1);
@@ -254,8 +254,8 @@ mod tests {
     const SLICES: &[u8] = include_bytes!("../../../media/tests/streams/slices.nut");
     const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-    /// The ten packets of a stream, each with what stands before it in the container. Only the first one is a key frame, here one that is damaged if
-    /// that is asked for.
+    /// The ten packets of a stream, each with the container bytes before it. Only the first packet is a key
+    /// frame. `is_damaged`: damages this key frame.
     fn packets(is_damaged: bool) -> Vec<Vec<u8>> {
         let mut reader = NutReader::new(1 << 20);
         let mut packets = vec![Vec::new()];
@@ -275,7 +275,7 @@ mod tests {
         packets
     }
 
-    /// Sets the forbidden bit of all slices in the last bytes. They stand behind their lengths.
+    /// Sets the forbidden bit of all slices in the last bytes. Each slice follows its length.
     fn damage(bytes: &mut [u8], last: usize) {
         let mut at = bytes.len() - last;
         while at < bytes.len() {
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a live source that gives these packets, a second apart, and says nothing more. Also how many pictures came.
+    /// How reading ends if a source gives these packets, one second apart, and then ends or falls silent. Also the number of pictures.
     async fn read(packets: Vec<Vec<u8>>, live: bool, ends: bool) -> (ReadEnd, u64) {
         let (hand_over, spare, events) = (HandOver::new(64), Spare::default(), EventQueue::default());
         let key_frames = KeyFrames::of(&SourceSpec::File("x.mp4".into()), &OnvifChoice::Off);
@@ -306,7 +306,7 @@ mod tests {
         let (mut child, output) = tokio::io::duplex(1 << 20);
         let sending = async move {
             for packet in packets {
-                // Nobody reads on from a source that was given up.
+                // The write fails once the reader has given up the source.
                 let _ = child.write_all(&packet).await;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -318,17 +318,17 @@ mod tests {
         (end.unwrap_or_else(|end| end), reader.frames)
     }
 
-    /// The first packet, and then so many times another.
+    /// The first packet, followed by `count` copies of another.
     fn stream(packets: &[Vec<u8>], other: usize, count: usize) -> Vec<Vec<u8>> {
         std::iter::once(packets[0].clone()).chain((0..count).map(|_| packets[other].clone())).collect()
     }
 
-    /// A key frame, and then so many pictures that lack one.
+    /// A key frame, followed by `count` pictures that lack a reference.
     fn lossy(count: usize) -> Vec<Vec<u8>> {
         stream(&packets(false), 2, count)
     }
 
-    /// What comes of it lacks pictures, and the source is not silent. Its silence counts from then on.
+    /// Packets that lack a reference are not silence. The time of silence counts from the last packet.
     #[tokio::test(start_paused = true)]
     async fn a_source_that_has_lost_a_picture_is_not_taken_for_silent() {
         let (end, frames) = read(lossy(9), true, true).await;
@@ -338,7 +338,8 @@ mod tests {
         assert!(matches!(end, ReadEnd::Stalled(STALLED_AFTER)), "then it says nothing at all: {end:?}");
     }
 
-    /// After ten seconds it is opened again, because most cameras then begin with a key frame. A recording is read on to where it can be decoded.
+    /// After ten seconds without a usable picture a camera is opened again, because most cameras then begin
+    /// with a key frame. A recording is read on instead.
     #[tokio::test(start_paused = true)]
     async fn a_camera_whose_next_key_frame_is_far_away_is_opened_again() {
         let (end, frames) = read(lossy(20), true, false).await;
@@ -348,7 +349,7 @@ mod tests {
         assert!(matches!(end, ReadEnd::End), "{end:?}");
     }
 
-    /// Some streams renew their pictures piece by piece instead. ffmpeg can decode them.
+    /// Some streams refresh pictures piece by piece instead (intra refresh). ffmpeg can decode them.
     #[tokio::test(start_paused = true)]
     async fn a_source_that_gives_no_key_frame_is_given_up() {
         let keyless = |count: usize| stream(&packets(true), 1, count);

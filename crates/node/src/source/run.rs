@@ -1,6 +1,6 @@
 //! Reads a source from start to end: starts a child, reads it, delivers its frames, and starts the next child when one dies.
 //!
-//! It decides which failures end the source, and after which ones it is opened again.
+//! Also decides which failures end the source, and after which failures it is opened again.
 
 use std::fmt;
 use std::io;
@@ -26,15 +26,15 @@ use super::spec::SourceSpec;
 use super::stream::HandOver;
 use super::types::{Shared, SourceInfo, SourceOptions};
 
-/// Frames of a recording that are read before they are due. With two, decoding goes on while one is encoded.
+/// The most frames of a recording that are read before they are due. With two, decoding continues while one frame is encoded.
 const READ_AHEAD_MAX: usize = 2;
-/// Frames of a live source that wait to be encoded. Only the newest one waits.
+/// The most frames of a live source that wait to be encoded: only the newest.
 const LIVE_WAITING_MAX: usize = 1;
-/// Children in a row that may die without a frame before a recording is given up.
+/// The number of children in a row without a frame after which a recording is given up.
 const FRUITLESS_RUNS_MAX: u32 = 5;
-/// How long a child that has closed its output may take to end.
+/// How long a child that has closed its output may take to exit.
 const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes that the kernel may buffer between child and reader. It saves wake-ups, and holds less than one raw frame of 1080p.
+/// The size of the kernel's pipe buffer between child and reader, in bytes. It saves wake-ups, and holds less than one raw frame of 1080p.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// A source that is ready to be read.
@@ -42,15 +42,15 @@ pub struct PreparedSource {
     spec: SourceSpec,
     options: SourceOptions,
     version: FfmpegVersion,
-    /// How to open it, once that is known.
+    /// The stream and how to open it. `None`: not probed yet.
     plan: Option<(Stream, InputOptions)>,
     encoder: JpegWorker,
 }
 
-/// What came of one child.
+/// The outcome of one child.
 #[derive(Debug)]
 struct Run {
-    /// New frames. Those that an earlier child had delivered already do not count.
+    /// The number of new frames, without frames that an earlier child had delivered.
     frames: u64,
     /// Time from the first frame to the last.
     worked_for: Duration,
@@ -61,14 +61,14 @@ struct Run {
 
 #[derive(Debug)]
 enum RunEnd {
-    /// The child ended.
+    /// The child exited.
     Exited(ExitStatus),
-    /// It was not read to its end, and was killed.
+    /// The child was not read to its end, and was killed.
     Early(ReadEnd),
 }
 
 impl RunEnd {
-    /// True if the child ended by itself, well or not. Another run of the same recording would end the same way.
+    /// True if the child exited by itself, with or without an error. Another run of the same recording would end the same way.
     fn is_own(&self) -> bool {
         matches!(self, Self::Exited(status) if status.code().is_some())
     }
@@ -77,7 +77,7 @@ impl RunEnd {
         matches!(self, Self::Early(ReadEnd::Asked))
     }
 
-    /// True if its packets were not read on, although nothing is wrong with the child.
+    /// True if reading packets was stopped, although the child works.
     fn is_of_packets(&self) -> bool {
         matches!(self, Self::Early(ReadEnd::Unfit(_) | ReadEnd::NoKeyFrame(_) | ReadEnd::Asked))
     }
@@ -92,7 +92,7 @@ impl RunEnd {
     }
 }
 
-/// Ends the event queue even if the task panics, so that nobody waits for ever.
+/// Ends the event queue even if the task panics, so that the caller does not wait for ever.
 struct EndWithTheTask(Arc<EventQueue>);
 
 impl Drop for EndWithTheTask {
@@ -133,7 +133,7 @@ impl PreparedSource {
         Ok(Self { spec, options, version, plan, encoder })
     }
 
-    /// Who is asked for key frames.
+    /// How the source is asked for key frames.
     pub(super) fn key_frames(&self) -> KeyFrames {
         KeyFrames::of(&self.spec, &self.options.onvif)
     }
@@ -143,7 +143,7 @@ impl PreparedSource {
         self.plan.as_ref().map(|(stream, _)| info(stream, &self.options))
     }
 
-    /// Reads until the end, or for ever.
+    /// Reads until the source ends, if it ever does.
     pub(super) async fn run(
         self,
         events: Arc<EventQueue>,
@@ -157,7 +157,7 @@ impl PreparedSource {
     }
 }
 
-/// One child after the other.
+/// Runs one child after the other.
 async fn read_all(
     spec: &SourceSpec,
     options: &SourceOptions,
@@ -217,17 +217,17 @@ async fn read_all(
                 progress.position = 0;
             }
         }
-        // A stream that gave nothing may have become another one: look again.
+        // A live source without frames may have changed its stream, so it is probed again.
         let keep_plan = run.frames > 0 || !stream.live;
         if run.end.is_of_packets() {
             options.packets = goes_on_with_packets(spec, &run.end, stream.live);
-            // A device may have Motion JPEG as well, which is better than to decode.
+            // The device may offer Motion JPEG as well, which is better than decoding.
             let looks_again = matches!(spec, SourceSpec::Device(_)) && !options.packets;
             plan = Some((stream, input)).filter(|_| !looks_again);
             continue;
         }
         let why = run.end.describe(&run.complaints);
-        // ffmpeg goes back to the start by itself where it can; where it cannot, starting it again is no failure.
+        // ffmpeg loops by itself where it can. Where it cannot, starting it again is not a failure.
         let is_next_pass = options.looped && run.end.is_own() && run.frames > 0;
         if keep_plan {
             plan = Some((stream, input));
@@ -238,7 +238,7 @@ async fn read_all(
     }
 }
 
-/// Whether coded pictures may go on as they are. If they may not, the reason is told; nobody asks again.
+/// Whether coded pictures may pass unchanged. If not, logs the reason; this is final.
 fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> bool {
     match &stream.unfit {
         Some(unfit) if options.packets => tell_decoded(spec, unfit),
@@ -253,7 +253,7 @@ fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> boo
     false
 }
 
-/// Whether the next child is to give packets again, and tells why another one is started.
+/// Whether the next child is to give packets again. Logs why another child is started.
 fn goes_on_with_packets(spec: &SourceSpec, end: &RunEnd, live: bool) -> bool {
     let (why, goes_on) = (end.describe(""), live && end.is_asked());
     match goes_on {
@@ -270,7 +270,7 @@ fn tell_decoded(spec: &SourceSpec, why: &str) {
     );
 }
 
-/// True for errors that waiting does not cure.
+/// True for errors that do not go away with time.
 fn is_final(error: &SourceError) -> bool {
     matches!(
         error,
@@ -298,7 +298,7 @@ async fn run_once(
     progress: &mut Progress,
 ) -> Result<Run, SourceError> {
     let output = output(stream, options);
-    // What an earlier child was asked for is no reason to end this one.
+    // A request to an earlier child is no reason to end this one, so it is discarded.
     let _ = tokio::time::timeout(Duration::ZERO, progress.key_frames.reopen_wanted()).await;
     if matches!(output, Output::Packets(_)) {
         progress.key_frames.begin();
@@ -312,14 +312,14 @@ async fn run_once(
         program: options.ffmpeg.clone(),
         detail: "its output is not connected".to_owned(),
     })?;
-    // Only a speed-up: an unprivileged user may have used up what the kernel allows.
+    // Only a speed-up, so an error is ignored: an unprivileged user may have reached the kernel's limit.
     let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_BYTES);
 
     let items_max = if stream.live { LIVE_WAITING_MAX } else { READ_AHEAD_MAX };
     let hand_over = HandOver::new(items_max);
     let spare = Mutex::new(Vec::new());
     let (events, key_frames) = (Arc::clone(&progress.events), Arc::clone(&progress.key_frames));
-    // Thinning goes on over restarts, so that a camera that flaps is not sent more often.
+    // Thinning continues across restarts, so that a flapping camera does not send more often.
     let thinning =
         progress.thinning.take().or_else(|| options.fps.map(Thinning::new)).filter(|_| stream.live);
     let mut reader = Reader {
@@ -337,7 +337,7 @@ async fn run_once(
     };
     let reading = async {
         let end = reader.read(stdout, output).await;
-        // Whatever happened, what was read is still delivered.
+        // Frames that were read are still delivered, however reading ended.
         hand_over.close();
         end
     };
@@ -355,7 +355,7 @@ async fn run_once(
     progress.position += frames;
     let end = ended(end, &mut child, spec, options).await?;
     if let Some(listening) = listening {
-        // The child has ended, so its standard error ends too, unless it has left that to another process.
+        // The child has exited, so its standard error ends too, unless another process has inherited it.
         let _ = tokio::time::timeout(EXIT_TIME_MAX, listening).await;
     }
     let worked_for =
@@ -363,7 +363,7 @@ async fn run_once(
     Ok(Run { frames, worked_for, end, complaints: lines.text() })
 }
 
-/// How a run ended whose output was read to this end. Afterwards the child has ended too.
+/// Waits for the child of a run whose output was read to this end, or kills it. Returns how the run ended.
 async fn ended(
     end: ReadEnd,
     child: &mut Child,
@@ -376,18 +376,18 @@ async fn ended(
             Err(SourceError::TooLarge { source_name: spec.to_string(), width, height })
         }
         early => {
-            // It fails only if the child has ended meanwhile.
+            // Killing fails only if the child has already exited.
             let _ = child.kill().await;
             Ok(RunEnd::Early(early))
         }
     }
 }
 
-/// How the frames of a stream are read.
+/// The output in which the frames of a stream are read.
 fn output(stream: &Stream, options: &SourceOptions) -> Output {
     match stream {
         Stream { passthrough: true, .. } => Output::Jpeg,
-        // Frames of a chain cannot be thinned out: the others need them.
+        // Frames of a chain cannot be thinned out: other frames need them.
         Stream { packets: Some(encoding), .. }
             if options.packets && !(stream.live && options.fps.is_some()) =>
         {
@@ -413,7 +413,7 @@ fn frames_per_second(stream: &Stream, options: &SourceOptions) -> f64 {
     options.fps.or(stream.frames_per_second).unwrap_or(FRAMES_PER_SECOND_UNSTATED)
 }
 
-/// Waits for a child that has closed its output; one that does not end is killed.
+/// Waits for a child that has closed its output. A child that does not exit in [`EXIT_TIME_MAX`] is killed.
 async fn exit_of(child: &mut Child, program: &Path) -> Result<ExitStatus, SourceError> {
     let failed =
         |error: io::Error| SourceError::Spawn { program: program.to_owned(), detail: error.to_string() };

@@ -1,4 +1,4 @@
-//! Parses what the user gave as `--source`.
+//! Parses the value of `--source`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,41 +19,41 @@ pub enum SourceSpec {
     File(PathBuf),
     /// A camera of this machine (Video4Linux2), such as `/dev/video0`.
     Device(PathBuf),
-    /// A camera or a recording on the network, as a URL. May carry a password: show it only through `Display` or
-    /// `Debug`, which leave that out. ffmpeg is told of it through a pipe, so that it is not in the list of processes either.
+    /// A camera or a recording on the network, as a URL. The URL may contain a password: show it only through `Display` or
+    /// `Debug`, which leave the password out. ffmpeg gets such a URL through a pipe, so that it is not in the list of processes.
     Url(String),
 }
 
-/// Text that names no source.
+/// Why a text is not a source.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SourceSpecError {
-    /// Nothing but blanks.
+    /// The text is blank.
     #[error(
         "the source is empty: give a video file, a device such as /dev/video0, or a URL such as rtsp://HOST/PATH"
     )]
     Empty,
-    /// A URL of a kind that is not read.
+    /// The scheme of the URL is not supported.
     #[error("the source {text} has the unknown scheme {scheme}: use one of {}", SCHEMES.join(", "))]
     Scheme {
         /// The text, without credentials.
         text: String,
-        /// What stands before `://`.
+        /// The part before `://`.
         scheme: String,
     },
-    /// A URL without a host.
+    /// The URL has no host.
     #[error("the source {text} has no host: write it as {scheme}://HOST/PATH")]
     NoHost {
         /// The text, without credentials.
         text: String,
-        /// What stands before `://`.
+        /// The part before `://`.
         scheme: String,
     },
 }
 
 impl SourceSpec {
-    /// Parses what a user types: the path of a file, a video device (`/dev/video0`, `/dev/v4l/by-id/…`, or its
-    /// number alone), or a URL. Looks at nothing but the text.
+    /// Parses what a user types: the path of a file, a video device (`/dev/video0`, `/dev/v4l/by-id/…`, or
+    /// its number alone), or a URL. Looks only at the text.
     ///
     /// # Errors
     /// [`SourceSpecError`].
@@ -89,7 +89,7 @@ impl SourceSpec {
     /// The same source with a user name and a password.
     ///
     /// # Errors
-    /// [`SourceCredentialsError`] where it takes none, or has some already.
+    /// [`SourceCredentialsError`] if the source takes no credentials, or already has some.
     pub fn with_credentials(&self, credentials: &SourceCredentials) -> Result<Self, SourceCredentialsError> {
         let source_name = self.to_string();
         let Self::Url(url) = self else { return Err(SourceCredentialsError::NotForThis { source_name }) };
@@ -119,7 +119,7 @@ impl SourceSpec {
         matches!(self, Self::Url(_))
     }
 
-    /// The URL, if there may be a secret in it: ffmpeg then gets it otherwise than as an argument.
+    /// The URL, if it may contain a secret. ffmpeg then gets it through a pipe and not as an argument.
     pub(super) fn secret_url(&self) -> Option<&str> {
         match self {
             Self::Url(url) if self.holds_credentials() || url.contains('?') => Some(url),
@@ -127,7 +127,7 @@ impl SourceSpec {
         }
     }
 
-    /// True for what cannot be played again from its start: a device, or a stream that is not fetched as a file.
+    /// True for a source without a start to return to: a device, or a URL that is not fetched by HTTP.
     #[must_use]
     pub(super) fn is_always_live(&self) -> bool {
         match self {
@@ -137,13 +137,13 @@ impl SourceSpec {
         }
     }
 
-    /// What stands between `://` and the path of a URL.
+    /// The part of a URL between `://` and the path.
     fn authority(&self) -> Option<&str> {
         let Self::Url(url) = self else { return None };
         url.split_once("://")?.1.split(['/', '?', '#']).next()
     }
 
-    /// The host of a URL; an address of IPv6 stands in brackets.
+    /// The host of a URL; an IPv6 address keeps its brackets.
     #[must_use]
     pub(super) fn host(&self) -> Option<&str> {
         let authority = self.authority()?;
@@ -158,7 +158,7 @@ impl SourceSpec {
         }
     }
 
-    /// The user name and the password in a URL.
+    /// The user name and password in a URL.
     #[must_use]
     pub(super) fn credentials(&self) -> Option<SourceCredentials> {
         let (credentials, _) = self.authority()?.rsplit_once('@')?;
@@ -174,7 +174,7 @@ impl SourceSpec {
         }
     }
 
-    /// The scheme of a URL, in small letters.
+    /// The scheme of a URL, in lower case.
     #[must_use]
     pub(super) fn scheme(&self) -> Option<&str> {
         match self {
@@ -222,7 +222,8 @@ impl fmt::Debug for SourceSpec {
     }
 }
 
-/// A URL without what would end it where others write about it, as ffmpeg does: `'http://…': gone`. Whoever opens it decodes that.
+/// Percent-encodes blanks, quotes and control characters. They would end a URL in texts of other
+/// programs, such as ffmpeg's `'http://…': gone`. Readers of URLs decode them.
 fn quoted(rest: &str) -> String {
     let mut quoted = String::with_capacity(rest.len());
     for c in rest.chars() {
@@ -236,7 +237,7 @@ fn quoted(rest: &str) -> String {
     quoted
 }
 
-/// Path and query of a URL; empty where it has neither.
+/// Path and query of a URL; empty if it has neither.
 pub(super) fn path_and_query(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     Some(rest.find(['/', '?']).map_or("", |at| &rest[at..]))
@@ -247,7 +248,7 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
-/// True for `HOST` and `HOST:PORT`, where HOST may be an address in brackets. Messages may add a colon.
+/// True for `HOST` and `HOST:PORT`; HOST may be an address in brackets. A trailing colon, as in messages, is accepted.
 fn is_host(authority: &str) -> bool {
     let after_brackets = authority.rsplit(']').next().unwrap_or_default();
     after_brackets
@@ -255,7 +256,7 @@ fn is_host(authority: &str) -> bool {
         .is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit() || byte == b':'))
 }
 
-/// Text with the user names, passwords and queries of all URLs in it left out. Cameras take passwords in both.
+/// Removes user names, passwords and queries from all URLs in a text. Queries may hold passwords too.
 pub fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -268,10 +269,10 @@ pub fn without_credentials(text: &str) -> String {
         let authority = &url[..authority_end];
         let host_start = match authority.rfind('@') {
             Some(at) => at + 1,
-            // `bob:sec/ret@cam`: a password with a slash in it is not valid, and is not to be shown for that.
+            // `bob:sec/ret@cam`: a password with a slash is not valid, and must not be shown all the same.
             None if !is_host(authority) => match url.rfind('@') {
                 Some(at) => at + 1,
-                // Cut off before its host, as in a long line.
+                // The URL is cut off before its host, as in a long line.
                 None => {
                     out.push('…');
                     rest = after;
@@ -285,7 +286,7 @@ pub fn without_credentials(text: &str) -> String {
             Some((path, _)) => {
                 out.push_str(path);
                 out.push_str("?…");
-                // ffmpeg ends its messages with `URL: what happened`.
+                // ffmpeg ends messages with `URL: what happened`.
                 if shown.ends_with(':') {
                     out.push(':');
                 }

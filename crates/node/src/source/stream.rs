@@ -1,4 +1,4 @@
-//! Cuts the bytes of a child's standard output into pictures.
+//! Cuts a child's standard output into pictures.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -10,12 +10,12 @@ use mez_media::jpeg::{JpegFrame, PIXELS_MAX_DEFAULT, SIDE_MAX, Splitter};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::Notify;
 
-/// Bytes that one read asks for.
+/// The size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// The longest header line of YUV4MPEG2 that is read.
+/// The longest header line of YUV4MPEG2, in bytes.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// Cuts a child's output into JPEG images and notes when each began to arrive.
+/// Cuts a child's output into JPEG images, and notes when each began to arrive.
 pub(super) struct JpegStream<R> {
     input: R,
     splitter: Splitter,
@@ -23,7 +23,7 @@ pub(super) struct JpegStream<R> {
     unread: std::ops::Range<usize>,
     /// When the bytes in the buffer arrived.
     read_at: Instant,
-    /// When the image that is being put together began to arrive.
+    /// When the image in progress began to arrive.
     frame_began: Instant,
 }
 
@@ -34,7 +34,7 @@ impl<R: AsyncRead + Unpin> JpegStream<R> {
         Self { input, splitter, buffer: vec![0; READ_BYTES], unread: 0..0, read_at: now, frame_began: now }
     }
 
-    /// The next image and when it began to arrive; `None` at the end.
+    /// Reads the next image, with the time when it began to arrive. `None`: the stream has ended.
     pub(super) async fn next(&mut self) -> io::Result<Option<(JpegFrame, Instant)>> {
         loop {
             let mut rest = &self.buffer[self.unread.clone()];
@@ -56,28 +56,28 @@ impl<R: AsyncRead + Unpin> JpegStream<R> {
         }
     }
 
-    /// Images that were thrown away so far because they were damaged or cut off.
+    /// The number of images so far that were dropped because they were damaged or cut off.
     pub(super) fn broken(&self) -> u64 {
         self.splitter.counts().frames_broken
     }
 }
 
-/// A planar 4:2:0 picture in a buffer that is used again.
+/// A planar 4:2:0 picture in a buffer that is reused.
 #[derive(Debug)]
 pub(super) struct RawPicture {
-    /// Luma, blue and red chroma, without gaps: what [`Yuv420View::packed`] takes.
+    /// Luma, blue and red chroma, without gaps, as [`Yuv420View::packed`] takes them.
     pub(super) planes: Vec<u8>,
     pub(super) width: u32,
     pub(super) height: u32,
 }
 
-/// A stream of pictures that is not one.
+/// Why a stream of pictures cannot be read.
 #[derive(Debug)]
 pub(super) enum PictureStreamError {
     Io(io::Error),
     /// It is not YUV4MPEG2 with 4:2:0 chroma.
     Format(String),
-    /// Its pictures are larger than the limits of JPEG or of memory.
+    /// The pictures exceed the limits of JPEG or of memory.
     TooLarge {
         width: u32,
         height: u32,
@@ -90,8 +90,8 @@ impl From<io::Error> for PictureStreamError {
     }
 }
 
-/// Reads pictures in YUV4MPEG2, the one raw format that says its own size: what comes out of a decoder need not have
-/// the size that the container states (rotation, cropping).
+/// Reads pictures in YUV4MPEG2, the one raw format that states the size. The size of decoded pictures
+/// may differ from the container's, because of rotation or cropping.
 pub(super) struct PictureStream<R> {
     input: BufReader<R>,
     width: u32,
@@ -101,7 +101,7 @@ pub(super) struct PictureStream<R> {
 }
 
 impl<R: AsyncRead + Unpin> PictureStream<R> {
-    /// Reads the header of the stream; `None` if it ends before that.
+    /// Reads the header of the stream. `None`: the stream ends before it.
     pub(super) async fn open(input: R) -> Result<Option<Self>, PictureStreamError> {
         let mut input = BufReader::with_capacity(LINE_BYTES_MAX, input);
         let Some(line) = read_line(&mut input).await? else { return Ok(None) };
@@ -115,7 +115,7 @@ impl<R: AsyncRead + Unpin> PictureStream<R> {
         Ok(Some(Self { input, width, height, picture_bytes, cut_off: 0 }))
     }
 
-    /// The next picture, in the buffer that was passed, and when it began to arrive; `None` at the end.
+    /// Reads the next picture into the given buffer, with the time when it began to arrive. `None`: the stream has ended.
     pub(super) async fn next(
         &mut self,
         mut planes: Vec<u8>,
@@ -137,13 +137,13 @@ impl<R: AsyncRead + Unpin> PictureStream<R> {
         }
     }
 
-    /// Pictures that were thrown away because they were cut off.
+    /// The number of pictures that were dropped because they were cut off.
     pub(super) fn broken(&self) -> u64 {
         self.cut_off
     }
 }
 
-/// A line without its end; `None` at the end of the input. A line that is cut off counts as the end.
+/// Reads a line, without its newline. `None`: the input has ended; an incomplete last line counts as the end.
 async fn read_line(input: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec<u8>>, PictureStreamError> {
     let mut line = Vec::new();
     loop {
@@ -166,7 +166,7 @@ async fn read_line(input: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec
     }
 }
 
-/// Width and height out of the header line of YUV4MPEG2.
+/// Parses width and height from the header line of YUV4MPEG2.
 fn parse_header(line: &[u8]) -> Result<(u32, u32), String> {
     let text = String::from_utf8_lossy(line);
     let mut words = text.split_ascii_whitespace();
@@ -175,7 +175,7 @@ fn parse_header(line: &[u8]) -> Result<(u32, u32), String> {
     }
     let (mut width, mut height) = (0, 0);
     for word in words {
-        // Headers are letters with a value; an unknown letter is to be ignored.
+        // Each word is a letter with a value; unknown letters are ignored.
         match word.split_at_checked(1) {
             Some(("W", value)) => width = value.parse().unwrap_or(0),
             Some(("H", value)) => height = value.parse().unwrap_or(0),
@@ -191,7 +191,7 @@ fn parse_header(line: &[u8]) -> Result<(u32, u32), String> {
     Ok((width, height))
 }
 
-/// A bounded hand-over between the reader of a stream and what comes after it.
+/// A bounded queue between the reader of a stream and the delivery of its frames.
 #[derive(Debug)]
 pub(super) struct HandOver<T> {
     inner: Mutex<HandOverInner<T>>,
@@ -216,7 +216,7 @@ impl<T> HandOver<T> {
         }
     }
 
-    /// Waits for room: the reader is held back, and with it the child.
+    /// Adds an item. Waits for room, which holds up the reader and its child.
     pub(super) async fn push(&self, item: T) {
         loop {
             let taken = self.item_taken.notified();
@@ -232,7 +232,7 @@ impl<T> HandOver<T> {
         }
     }
 
-    /// Never waits: the oldest item makes room, and is given back.
+    /// Adds an item without waiting. If the queue is full, the oldest item is removed and returned.
     pub(super) fn push_newest(&self, item: T) -> Option<T> {
         let mut inner = self.lock();
         let displaced = if inner.items.len() == self.items_max { inner.items.pop_front() } else { None };
@@ -241,7 +241,7 @@ impl<T> HandOver<T> {
         displaced
     }
 
-    /// The oldest item; `None` once the hand-over is closed and empty.
+    /// Waits for the oldest item. `None`: the queue is closed and empty.
     pub(super) async fn pop(&self) -> Option<T> {
         loop {
             let added = self.item_added.notified();
@@ -264,7 +264,7 @@ impl<T> HandOver<T> {
         !self.lock().items.is_empty()
     }
 
-    /// Nothing more will be pushed.
+    /// Closes the queue: nothing more will be added.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.item_added.notify_one();

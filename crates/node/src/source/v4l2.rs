@@ -1,4 +1,4 @@
-//! The control by which devices of Video4Linux make a key frame.
+//! The control with which Video4Linux devices make a key frame.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ struct ControlQuery {
     reserved: [u32; 2],
 }
 
-/// `V4L2_CTRL_FLAG_DISABLED`: the driver knows the control, and the device has none.
+/// `V4L2_CTRL_FLAG_DISABLED`: the driver knows the control, but the device lacks it.
 const DISABLED: u32 = 0x0001;
 
 /// `VIDIOC_S_CTRL`.
@@ -40,10 +40,10 @@ const SET_CONTROL: Opcode = opcode::read_write::<Control>(b'V', 28);
 /// `VIDIOC_QUERYCTRL`.
 const QUERY_CONTROL: Opcode = opcode::read_write::<ControlQuery>(b'V', 36);
 
-/// Whether a device makes a key frame when it is asked. It may be open to another program meanwhile. Blocks as long as the driver does.
+/// Whether a device makes key frames on request. Another program may have the device open meanwhile. Blocks as long as the driver does.
 ///
 /// # Errors
-/// It cannot be opened, or is no such device.
+/// The device cannot be opened, or is not a Video4Linux device.
 pub fn takes_key_frame_requests(device: &Path) -> io::Result<bool> {
     let device = open(device)?;
     let mut query = ControlQuery {
@@ -62,13 +62,13 @@ pub fn takes_key_frame_requests(device: &Path) -> io::Result<bool> {
     // SAFETY: as above. A file that is no such device refuses the request.
     match unsafe { ioctl(device.as_fd(), ask) } {
         Ok(()) => Ok(query.flags & DISABLED == 0),
-        // It has no control of this number.
+        // The device has no control with this number.
         Err(Errno::INVAL) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Makes a device give a key frame. It may be open to another program meanwhile: controls are for everybody.
+/// Makes a device give a key frame. Another program may have the device open meanwhile: controls are not exclusive.
 pub(super) fn force_key_frame(device: &Path) -> io::Result<()> {
     let device = open(device)?;
     let mut control = Control { id: FORCE_KEY_FRAME, value: 1 };
@@ -82,7 +82,7 @@ fn open(device: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(device)
 }
 
-/// Whether a device that answers so will never take the request.
+/// Whether this error means that the device never takes the request.
 pub(super) fn is_final(error: &io::Error) -> bool {
     let finals = [Errno::INVAL, Errno::NOTTY, Errno::ACCESS, Errno::PERM];
     error.raw_os_error().is_some_and(|code| finals.iter().any(|found| found.raw_os_error() == code))
@@ -92,7 +92,7 @@ pub(super) fn is_final(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// As `linux/videodev2.h` computes them on this machine's architecture.
+    /// The values that `linux/videodev2.h` gives on this machine's architecture.
     #[test]
     fn the_requests_are_those_of_the_kernel() {
         if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {

@@ -1,4 +1,4 @@
-//! The answers in JSON, as `docs/schema/openapi.json` describes them. A test compares the two.
+//! The answers in JSON, as `docs/schema/openapi.json` describes them. A test compares both.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct Site {
     pub(super) certificates: Vec<EndingCertificate>,
 }
 
-/// Who asks.
+/// The caller of the request.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SignedIn {
     pub(super) identity: String,
@@ -54,7 +54,7 @@ pub(super) struct ChannelCamera {
     pub(super) share_frame_bytes: Option<u64>,
 }
 
-/// A certificate, and when it ends.
+/// A certificate and its expiry.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EndingCertificate {
     pub(super) of: String,
@@ -143,7 +143,7 @@ pub(super) struct Store {
     pub(super) degraded: String,
 }
 
-/// What a subscription asks of a camera's frames, and what it gets.
+/// What a subscription asks for on a camera, and what it gets.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Contract {
     pub(super) subscription: u64,
@@ -177,7 +177,7 @@ pub(super) struct Applications {
     pub(super) groups: Vec<Group>,
 }
 
-/// A subscription, seen from the application.
+/// A subscription of an application.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Application {
     pub(super) subscription: u64,
@@ -190,7 +190,7 @@ pub(super) struct Application {
     pub(super) cameras: Vec<OnCamera>,
 }
 
-/// How a subscription stands on a camera.
+/// The state of a subscription on a camera.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OnCamera {
     pub(super) camera: String,
@@ -226,7 +226,7 @@ pub(super) struct Member {
     pub(super) open: usize,
 }
 
-/// How far a group has come with a camera.
+/// How far a group has come on a camera.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Lane {
     pub(super) camera: String,
@@ -234,7 +234,7 @@ pub(super) struct Lane {
     pub(super) lag: Option<u64>,
 }
 
-/// What applications found last in a camera's frames.
+/// The last replies of applications to a camera's frames.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Replies {
     pub(super) edge_start: u64,
@@ -255,7 +255,7 @@ pub(super) struct Reply {
     pub(super) detections: Vec<Found>,
 }
 
-/// An object that was found.
+/// A detected object.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Found {
     pub(super) xyxy: [f32; 4],
@@ -265,7 +265,7 @@ pub(super) struct Found {
     pub(super) tracker_id: Option<i64>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Event {
     pub(super) id: String,

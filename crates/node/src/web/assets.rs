@@ -1,24 +1,24 @@
-//! The files of the page: those of a build that has one, and otherwise a plain page, which can at least sign in.
+//! The files of the page. A build without a page has a plain page, which can at least sign in.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Asset {
-    /// Its path without the first slash: `index.html`, `assets/app-1f3a.js`.
+    /// The path without the first slash: `index.html`, `assets/app-1f3a.js`.
     pub path: &'static str,
-    /// Its media type, such as `text/html; charset=utf-8`.
+    /// The media type, such as `text/html; charset=utf-8`.
     pub content_type: &'static str,
-    /// Its content.
+    /// The content.
     pub bytes: &'static [u8],
 }
 
-/// All files of the page. Those below `assets/` never change under their name; browsers keep them.
+/// All files of the page. A file below `assets/` never changes under its name, so browsers cache it for good.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assets {
     /// Empty: this build has no page.
     pub files: &'static [Asset],
 }
 
-/// What is served where a build has no page.
+/// The files that a build without a page serves.
 const PLAIN: &[Asset] = &[
     Asset {
         path: "index.html",
@@ -43,7 +43,7 @@ impl Assets {
 }
 
 impl Asset {
-    /// Whether it never changes under its name.
+    /// Whether the file never changes under its name.
     pub(super) fn is_immutable(&self) -> bool {
         self.path.starts_with("assets/")
     }

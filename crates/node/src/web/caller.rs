@@ -1,4 +1,4 @@
-//! Finds out who asks: by the header of a proxy, by the cookie of a session, by the certificate of the connection, or by the token for metrics.
+//! Identifies the caller: by a proxy's header, a session's cookie, the connection's certificate, or the token for metrics.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,17 +16,17 @@ use super::sessions::{SESSION_LASTS, SessionKey, Sessions};
 use crate::api::Principal;
 use crate::identity::door::Said;
 
-/// What a browser says of the page that a request came from (W3C Fetch Metadata).
+/// The header by which a browser tells where a request's page came from (W3C Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What is known of a connection. Cheap to clone.
+/// The other end of a connection. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Peer {
-    /// Where it came from.
+    /// The address.
     pub(super) from: IpAddr,
-    /// The member whose certificate was shown, if any was.
+    /// The member whose certificate was shown, if one was.
     pub(super) member: Option<Principal>,
-    /// Gives up its place at the door. `None`: somebody known has used it.
+    /// Frees the connection's place at the door. `None`: a known caller has used the connection.
     unknown: Arc<Mutex<Option<Said>>>,
 }
 
@@ -35,7 +35,7 @@ impl Peer {
         Self { from, member, unknown: Arc::new(Mutex::new(Some(said))) }
     }
 
-    /// Somebody who is known uses it.
+    /// Notes that a known caller uses the connection, which frees its place at the door.
     pub(super) fn known(&self) {
         if let Some(mut said) = self.unknown.lock().unwrap_or_else(PoisonError::into_inner).take() {
             said.tell();
@@ -47,13 +47,13 @@ impl Peer {
     }
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) principal: Principal,
-    /// Until when, if it is by a session, and which session.
+    /// The session and its end, if the caller was identified by a session.
     session: Option<(Timestamp, SessionKey)>,
-    /// Whether a proxy says so.
+    /// Whether a proxy's header names the caller.
     pub(super) is_proxied: bool,
 }
 
@@ -70,31 +70,31 @@ impl Caller {
         }
     }
 
-    /// Whether a session that this is by goes on.
+    /// Whether the caller may go on: its session is still open, or it has none.
     pub(super) fn goes_on(&self, sessions: &Sessions) -> bool {
         self.session.is_none_or(|(_, key)| sessions.session(key).is_some())
     }
 
-    /// Its session.
+    /// The caller's session.
     pub(super) fn session(&self) -> Option<SessionKey> {
         self.session.map(|(_, key)| key)
     }
 }
 
-/// The name of the cookie. Browsers do not tell ports apart when they send cookies, so that the edges of one host each have a name of their own.
-/// With this beginning, browsers take it over TLS only, for this host and for all paths (RFC 6265bis).
+/// The name of the cookie. It contains the port, because browsers send the cookies of a host to all its
+/// ports. Browsers accept the `__Host-` prefix over TLS only, for this host and for all paths (RFC 6265bis).
 pub(super) fn cookie_name(port: u16) -> String {
     format!("__Host-mez-{port}")
 }
 
-/// The cookie of a session that has begun; with an empty secret, of one that is over.
+/// The cookie of a new session. With an empty secret: a cookie that removes the session's cookie.
 pub(super) fn cookie(port: u16, secret: &str) -> String {
     let lasts = if secret.is_empty() { 0 } else { SESSION_LASTS.as_secs() };
     format!("{}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={lasts}", cookie_name(port))
 }
 
-/// Who asks, if that is known. What a proxy says goes before all else: it is about whoever asks now. A session goes before a certificate, because
-/// whoever opens a link means it. The certificate of a proxy is nobody's who asks.
+/// Identifies the caller. A proxy's header goes first, because it names the caller of this request. A session goes
+/// before a certificate, because opening a link is deliberate. The certificate of a proxy never identifies a caller.
 pub(super) fn caller(
     peer: &Peer,
     headers: &HeaderMap,
@@ -127,7 +127,7 @@ pub(super) fn caller(
     Err(Refused::new(StatusCode::UNAUTHORIZED, "NOT_SIGNED_IN", detail))
 }
 
-/// Refuses what a page of another origin asks: the browser would add our cookie or certificate to it.
+/// Refuses requests from pages of another origin: the browser would add our cookie or certificate to them.
 pub(super) fn same_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
     let refused = || {
         let detail = "the request comes from a page of another origin; open the edge's own page";
@@ -138,7 +138,7 @@ pub(super) fn same_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused>
         return refused();
     }
     let Some(origin) = text(&header::ORIGIN) else { return Ok(()) };
-    // Over HTTP/2 the host is part of the address that is asked for.
+    // Over HTTP/2 the host is part of the URI.
     let host = uri.authority().map(http::uri::Authority::as_str).or_else(|| text(&header::HOST));
     match origin.strip_prefix("https://") {
         Some(of) if host.is_some_and(|host| host.eq_ignore_ascii_case(of)) => Ok(()),
@@ -146,7 +146,7 @@ pub(super) fn same_origin(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused>
     }
 }
 
-/// What a request shows in order to scrape metrics.
+/// What a request shows to scrape metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// No token.
@@ -159,7 +159,7 @@ pub(super) enum Shown {
     Unasked,
 }
 
-/// Whether a request carries the token for metrics. Only a `Bearer` is one (RFC 6750): a proxy before the edge may add others.
+/// The kind of token that a request carries. Only `Bearer` counts (RFC 6750): a proxy before the edge may add other schemes.
 pub(super) fn scrapes(headers: &HeaderMap, token: Option<&ScrapeToken>) -> Shown {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match (value.split_once(' '), token) {

@@ -1,4 +1,4 @@
-//! When the certificates end that an edge uses, trusts, and was shown by cameras.
+//! The expiry of the certificates that an edge uses, trusts, and was shown by cameras.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,17 +11,17 @@ use crate::identity::Credentials;
 use crate::identity::certificate::CertificateFacts;
 use crate::identity::name::member;
 
-/// A certificate, and when it ends.
+/// A certificate and its expiry.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
-    /// Whose it is: `edge/main`, `camera/dock/cam1`, or `authority`.
+    /// The owner: `edge/main`, `camera/dock/cam1`, or `authority`.
     pub(super) of: String,
     pub(super) ends: Timestamp,
-    /// The cameras of its host. `None`: it is the edge's or the authority's.
+    /// The cameras of the host that owns the certificate. `None`: the owner is the edge or the authority.
     pub(super) cameras: Option<Vec<CameraName>>,
 }
 
-/// How a certificate stands at a moment.
+/// The state of a certificate at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Ok,
@@ -30,7 +30,7 @@ pub(super) enum Standing {
 }
 
 impl Standing {
-    /// As events name it.
+    /// The name in events.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -41,7 +41,7 @@ impl Standing {
 }
 
 impl Ending {
-    /// How it stands at `now`. It ends soon if it ends within `soon`.
+    /// The state at `now`. The certificate ends soon if it expires within `soon`.
     pub(super) fn standing(&self, now: Timestamp, soon: Duration) -> Standing {
         match self.left(now) {
             Duration::ZERO => Standing::Ended,
@@ -50,13 +50,13 @@ impl Ending {
         }
     }
 
-    /// For how long it holds from `now` on.
+    /// The time from `now` until expiry; zero after it.
     pub(super) fn left(&self, now: Timestamp) -> Duration {
         self.ends.saturating_since(now)
     }
 }
 
-/// The certificates of the edge and its authority, and those of the hosts of cameras, the first to end first.
+/// The certificates of the edge, its authority and the hosts of cameras, sorted by expiry, soonest first.
 pub(super) fn ending(credentials: &Credentials, cameras: &[Looked]) -> Vec<Ending> {
     let own = (credentials.identity().short(), credentials.validity().not_after);
     let authority = CertificateFacts::read(&credentials.authority()).ok();

@@ -1,7 +1,7 @@
-//! A file of a camera's past, as a download: what the disk holds of a short span, as MP4.
+//! A clip of a camera's past as a download: the frames on disk of a short span, as MP4.
 //!
-//! It is made whole before its first byte is sent, so that a refusal is one, and is removed once it is sent or nobody reads it any more. What an edge that was
-//! killed leaves is removed at its next start.
+//! The clip is complete before its first byte is sent, so a failure can still be answered with an error. The clip is
+//! removed once it is sent, or when its reader is gone. The next start of the edge removes what a killed edge has left.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Read};
@@ -25,22 +25,22 @@ use super::route::Site;
 
 /// The most clips that are made or sent at once.
 pub(super) const CLIPS_MAX: usize = 2;
-/// The longest clip.
+/// The longest span of a clip.
 pub(super) const SPAN_MAX: Duration = Duration::from_secs(5 * 60);
 /// The largest clip, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
-/// The longest that one is made.
+/// The longest time that making a clip may take.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(60);
-/// How often one that is being made is measured.
+/// How often the size of a clip in progress is checked.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(200);
-/// Bytes that are read at once.
+/// The most bytes that are read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that wait for the connection.
+/// The most pieces that wait for the connection.
 const PIECES_MAX: usize = 2;
-/// How many frames are not in the file, because they are no video.
+/// The header with the number of frames that are not in the file, because they are not video.
 const NOT_COPIED: HeaderName = HeaderName::from_static("mez-frames-left-out");
 
-/// Makes a clip, and begins to send it.
+/// Makes a clip and starts to send it.
 pub(super) async fn answer(
     site: &Site,
     caller: &Caller,
@@ -69,7 +69,7 @@ pub(super) async fn answer(
     });
     let mut answer = stream("video/mp4", receiver);
     let name = format!("{}-{}.mp4", camera.as_str().replace('/', "-"), utc_ms(span.0));
-    // Names of cameras are printable, and have no quotes.
+    // Camera names are printable and contain no quotes.
     if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
         answer.headers_mut().insert(header::CONTENT_DISPOSITION, disposition);
     }
@@ -78,13 +78,13 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
-/// A folder for one clip, which only the edge's user can open.
+/// A folder for one clip that only the edge's user can open.
 fn folder_in(clips: &Path) -> io::Result<TempDir> {
     DirBuilder::new().recursive(true).mode(0o700).create(clips)?;
     tempfile::Builder::new().prefix("clip-").permissions(Permissions::from_mode(0o700)).tempdir_in(clips)
 }
 
-/// Ends when what is in a folder has too many bytes, or after too long.
+/// Completes when the files in a folder have more than [`BYTES_MAX`], or after [`MAKING_TIME_MAX`].
 async fn grows_too_large(folder: &Path) -> Refused {
     let refused = |detail: String| Refused::new(StatusCode::BAD_REQUEST, "CLIP_TOO_LARGE", detail);
     let due = tokio::time::Instant::now() + MAKING_TIME_MAX;
@@ -103,11 +103,11 @@ fn bytes_in(folder: &Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum()
 }
 
-/// Sends a file piece by piece, as fast as they are taken.
+/// Sends a file piece by piece, as fast as the connection takes the pieces.
 fn send(mut file: std::fs::File, pieces: &mpsc::Sender<Bytes>) {
     loop {
         let mut piece = vec![0; PIECE_BYTES];
-        // A file that cannot be read any further is shorter than was said, which the other side notices.
+        // After a read error the body is shorter than its `Content-Length`, which the other side notices.
         let Ok(length @ 1..) = file.read(&mut piece) else { return };
         piece.truncate(length);
         if pieces.blocking_send(piece.into()).is_err() {
@@ -120,7 +120,7 @@ fn send(mut file: std::fs::File, pieces: &mpsc::Sender<Bytes>) {
 mod tests {
     use super::*;
 
-    /// What is in it is decrypted.
+    /// Clips are decrypted.
     #[test]
     fn only_the_user_of_the_edge_can_open_the_folder_of_a_clip() {
         let state = tempfile::tempdir().unwrap();

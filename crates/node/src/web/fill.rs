@@ -1,4 +1,4 @@
-//! Fills answers in, with what was seen of the cameras that may be told.
+//! Fills in answers with what was seen of the cameras that the caller may see.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, GivenNow, GroupReport, LastReply, NewestFrame};
 use crate::reply::Detection;
 
-/// A moment in milliseconds since 1970.
+/// Milliseconds since 1970.
 pub(super) fn utc_ms(moment: Timestamp) -> u64 {
     moment.as_nanos() / 1_000_000
 }
 
-/// A duration in milliseconds, to the microsecond.
+/// A duration in milliseconds, with a resolution of one microsecond.
 fn ms(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
 }
@@ -60,7 +60,7 @@ pub(super) fn site(look: &Look, edge: &Edge, granted: &Granted, signed_in: Signe
     }
 }
 
-/// Cameras with the contracts on them. `watched`: whose pictures may be had.
+/// Cameras with the contracts on them. `watched`: cameras whose pictures the caller may see.
 pub(super) fn cameras(look: &Look, edge: &Edge, granted: &Granted, watched: Option<&Granted>) -> Cameras {
     let cameras = look.cameras.iter().filter(|looked| granted.allows(looked.name()));
     let may_watch = |looked: &Looked| watched.is_some_and(|watched| watched.allows(looked.name()));
@@ -71,7 +71,7 @@ pub(super) fn cameras(look: &Look, edge: &Edge, granted: &Granted, watched: Opti
     }
 }
 
-/// What applications found last in a camera's frames.
+/// The last replies of applications to a camera's frames.
 pub(super) fn replies(last: Vec<LastReply>, edge: &Edge) -> Replies {
     let now = monotonic_now();
     let reply = |reply: LastReply| Reply {
@@ -91,13 +91,13 @@ pub(super) fn replies(last: Vec<LastReply>, edge: &Edge) -> Replies {
     }
 }
 
-/// An object that was found.
+/// A detected object.
 pub(super) fn found(detection: Detection) -> Found {
     let Detection { xyxy, score, class_id, class_name, tracker_id, .. } = detection;
     Found { xyxy, score, class_id, class_name, tracker_id }
 }
 
-/// Subscriptions and groups. `who` asks.
+/// Subscriptions and groups. `who`: the caller.
 pub(super) fn applications(look: &Look, edge: &Edge, granted: &Granted, who: &Bearer) -> Applications {
     let groups = look.groups.iter().filter(|report| sees_groups_of(who, &report.key.owner));
     Applications {
@@ -108,7 +108,7 @@ pub(super) fn applications(look: &Look, edge: &Edge, granted: &Granted, who: &Be
     }
 }
 
-/// Subscriptions of applications that read a camera that may be told.
+/// Subscriptions of applications that read a camera that the caller may see.
 fn seen<'a>(look: &'a Look, granted: &'a Granted) -> impl Iterator<Item = &'a AccountNow> {
     let applications = look.subscriptions.iter().filter(|account| !account.asked.looks_on);
     applications.filter(|account| {
@@ -141,7 +141,7 @@ fn share_frame_bytes(looked: &Looked) -> Option<u64> {
     }
 }
 
-/// The certificates of the edge and its authority, and those of the hosts of cameras that may be told.
+/// The certificates of the edge, its authority, and the hosts of cameras that the caller may see.
 fn certificates(look: &Look, granted: &Granted) -> Vec<EndingCertificate> {
     let is_told = |ending: &&Ending| {
         ending.cameras.as_ref().is_none_or(|cameras| cameras.iter().any(|camera| granted.allows(camera)))
@@ -229,7 +229,7 @@ fn newest(frame: &NewestFrame) -> Newest {
     }
 }
 
-/// The contracts on a camera: those of applications, also where they ask nothing.
+/// The contracts of applications on a camera, also those that ask for nothing.
 fn contracts(look: &Look, camera: &CameraName) -> Vec<Contract> {
     let readers = look.subscriptions.iter().filter(|account| !account.asked.looks_on);
     readers.filter_map(|account| Some(contract(account, account.cameras.get(camera)?))).collect()
@@ -272,7 +272,7 @@ fn contract(account: &AccountNow, given: &GivenNow) -> Contract {
     }
 }
 
-/// Skipped frames by reason, without reasons that there were none for.
+/// Skipped frames by reason. Reasons with a count of zero are left out.
 pub(super) fn skipped(counts: &SkipCounts) -> BTreeMap<&'static str, u64> {
     counts.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)).collect()
 }

@@ -1,7 +1,7 @@
-//! A camera's past: what of it is held, what was said of it, and a picture or record at an instant.
+//! A camera's past: what is held, notes on frames, and a picture or record at an instant.
 //!
-//! Whoever may read the past may ask all of this; a file of it also needs the right to export. Times are milliseconds since 1970, by the
-//! camera's clock.
+//! A caller with the right to read the past may ask for all of this; a clip also needs the right to
+//! export. Times are milliseconds since 1970, by the camera's clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,27 +38,27 @@ use crate::work;
 
 /// The most requests for the past that are answered at once.
 const REQUESTS_MAX: usize = 16;
-/// The most surveys of logs that are made at once. Others wait.
+/// The most surveys of logs at once. Others wait.
 const SURVEYS_MAX: usize = 2;
 /// The longest span of one request for what is held, or for notes.
 const SPAN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest time in which a picture is looked for, and the usual one.
+/// The longest and the default span in which a picture is looked for, in milliseconds.
 const WITHIN_MS: (u64, u64) = (60_000, 1_000);
-/// How long a picture is waited for. A camera that does not answer has been given up before.
+/// How long to wait for a picture. A camera that does not answer is given up earlier.
 const PICTURE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What is wanted of a camera's past.
+/// What a request asks of a camera's past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// What is held.
     Held,
-    /// What was said.
+    /// Notes on frames.
     Notes,
     /// A picture.
     Instant,
     /// A record.
     Record,
-    /// A file.
+    /// A clip.
     Clip,
 }
 
@@ -71,7 +71,7 @@ impl Wanted {
         ("/clip", Self::Clip),
     ];
 
-    /// Whether a path is answered here.
+    /// Whether a path belongs to this module.
     pub(super) fn is(path: &str) -> bool {
         Self::of(path).is_some()
     }
@@ -81,7 +81,7 @@ impl Wanted {
     }
 }
 
-/// Answers of the past, and how many there are at once.
+/// Answers requests for the past, and bounds how many run at once.
 pub(super) struct History {
     requests: Arc<Semaphore>,
     surveys: Arc<Semaphore>,
@@ -97,7 +97,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Answers a request whose path [`Wanted::is`].
+    /// Answers a request whose path belongs to this module ([`Wanted::is`]).
     pub(super) async fn answer(&self, site: &Site, caller: &Caller, uri: &Uri) -> Result<Answer, Refused> {
         let Some((wanted, camera)) = Wanted::of(uri.path()) else { return Err(Refused::not_found()) };
         let (camera, asked) = (camera?, Asked::parse(uri.query().unwrap_or_default())?);
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    /// What is held of a camera, where, and why the rest is not.
+    /// What is held of a camera and where, and why the rest is not held.
     async fn held(
         &self,
         site: &Site,
@@ -132,7 +132,7 @@ impl History {
         let connected = looked.camera.info.connected;
         let rest = if connected { HoleReason::NotPublished } else { HoleReason::CameraAbsent };
         let places = site.api.handle().past();
-        // It is closed by nobody.
+        // The semaphore is never closed.
         let turn = Arc::clone(&self.surveys).acquire_owned().await.ok();
         let memory = looked.camera.log.clone();
         let newest = memory.as_ref().and_then(LogReader::newest);
@@ -144,9 +144,9 @@ impl History {
             if connected { AtCamera::ask(places, camera, (begin, end)).await } else { AtCamera::ABSENT }
         };
         let (survey, at_camera) = tokio::join!(survey, asks);
-        // The disk may have taken long, and the right may be gone meanwhile.
+        // The disk may have taken long, and the right may have been revoked meanwhile.
         site.api.check_read(&caller.principal, camera)?;
-        // Only the end of the runtime ends it before.
+        // The survey fails to return only when the runtime shuts down.
         let survey = survey.unwrap_or_else(|_| Ok(Survey::default())).map_err(|error| {
             warn!(%camera, "the log on disk cannot be surveyed: {error}");
             let detail = format!(
@@ -172,7 +172,7 @@ fn unknown(camera: &CameraName) -> Refused {
     Refused::new(StatusCode::NOT_FOUND, "UNKNOWN_CAMERA", detail)
 }
 
-// ---- what is asked ----------------------------------------------------------------------------------------
+// ---- parameters -------------------------------------------------------------------------------------------
 
 /// The parameters of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -202,14 +202,14 @@ impl Asked {
                 }
                 _ => return Err(invalid("docs/schema/openapi.json names the parameters that there are")),
             };
-            // Nanoseconds since 1970 have to fit into 64 bits, with room for a day.
+            // Nanoseconds since 1970 must fit into 64 bits, with room for a day.
             let number = value.parse().ok().filter(|ms| *ms < u64::MAX / 2_000_000);
             *field = Some(number.ok_or_else(|| invalid(&format!("{name} is no number of milliseconds")))?);
         }
         Ok(asked)
     }
 
-    /// The span that is asked for.
+    /// The requested span.
     fn span(&self, longest: Duration) -> Result<(Timestamp, Timestamp), Refused> {
         let (Some(since), Some(until)) = (self.since, self.until) else {
             return Err(invalid("give since_utc_ms and until_utc_ms, milliseconds since 1970"));
@@ -224,7 +224,7 @@ impl Asked {
         Ok((moment(since), moment(until)))
     }
 
-    /// The instant that is asked for, and until when something may have been captured that is shown for it.
+    /// The requested instant, and the end of the span in which the picture or record may have been captured.
     fn instant(&self) -> Result<(Timestamp, Timestamp), Refused> {
         let Some(at) = self.at.map(moment) else {
             return Err(invalid("give at_utc_ms, milliseconds since 1970"));
@@ -346,9 +346,9 @@ fn held_answer(
     }
 }
 
-// ---- what was said ----------------------------------------------------------------------------------------
+// ---- notes ------------------------------------------------------------------------------------------------
 
-/// What was said of a camera's frames in a span.
+/// The notes on a camera's frames in a span.
 #[derive(Debug, Serialize)]
 struct Notes {
     edge_start: u64,
@@ -357,7 +357,7 @@ struct Notes {
     next: Option<String>,
 }
 
-/// What was said.
+/// A note.
 #[derive(Debug, Serialize)]
 struct NoteSaid {
     at_utc_ms: u64,
@@ -369,7 +369,7 @@ struct NoteSaid {
     reply: Option<NotedReply>,
 }
 
-/// What an application found in a frame.
+/// An application's detections in a frame.
 #[derive(Debug, Serialize)]
 struct NotedReply {
     epoch: u64,
@@ -435,7 +435,7 @@ fn said(note: Note) -> NoteSaid {
 
 // ---- a picture --------------------------------------------------------------------------------------------
 
-/// The first picture within a span: as the edge holds it, else a small one from the camera.
+/// The first picture within a span: as the edge holds it, or else a small picture from the camera.
 async fn instant(
     site: &Site,
     caller: &Caller,

@@ -8,14 +8,13 @@ use mez_core::name::CameraName;
 
 use crate::edge::GroupReport;
 
-/// How many records a camera has published since `last`, if `newest` is its newest. `None`: nobody knows, because the camera was restarted since,
-/// or is not there.
+/// How many records a camera has published since `last`, given its newest. `None`: not known, because the camera is absent or was restarted since.
 pub(super) fn lag(newest: Option<FrameId>, last: FrameId) -> Option<u64> {
     let newest = newest?;
     (newest.epoch == last.epoch).then(|| newest.sequence.0.saturating_sub(last.sequence.0))
 }
 
-/// With which camera a group is behind the most, and by how many records. `None`: with none.
+/// The camera with which a group is furthest behind, and by how many records. `None`: no lag is known.
 pub(super) fn furthest(
     report: &GroupReport,
     newest: impl Fn(&CameraName) -> Option<FrameId>,
@@ -28,8 +27,8 @@ pub(super) fn furthest(
 /// The groups that are behind, each with the camera and the number of records.
 pub(super) type Behind = BTreeMap<GroupKey, (CameraName, u64)>;
 
-/// The groups that are behind. A group begins to be behind above `records_max`. It has caught up at half of that, so that a group at the bound is
-/// not told of again and again. While nobody knows how far it is behind, it is as before.
+/// The groups that are behind. A group is behind above `records_max`, and has caught up at half of it, so that
+/// a group at the bound is not reported again and again. While its lag is not known, its state does not change.
 pub(super) fn behind(
     groups: &[GroupReport],
     before: &Behind,
@@ -87,7 +86,7 @@ mod tests {
         }
     }
 
-    /// After a restart of the camera nobody knows how far the group is behind. That is no reason to say that it has caught up.
+    /// After a restart of the camera the group's lag is not known. That does not mean that the group has caught up.
     #[test]
     fn an_unknown_lag_changes_nothing() {
         let known = [group(&[("dock/a", frame(1, 10))])];

@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: of the edge's process, of its subscriptions together, and of each camera.
+//! Metrics for Prometheus: of the edge's process, of all its subscriptions together, and of each camera.
 //!
-//! Cameras are labels, and names come and go. [`Labels`] decides which of them have a label of their own, so that there is a bound to the
-//! series at any time and to how many a server collects over a day. The others are counted together under the name `other`.
+//! Camera names are labels, and names come and go. [`Labels`] decides which cameras have a label of their own. This bounds the number of series
+//! at any time, and the number that a Prometheus server collects in a day. The other cameras are counted together under the name `other`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,20 +20,20 @@ use crate::edge::{AGE_BOUNDS, GroupReport, Totals};
 
 /// The most cameras and derived streams that have series of their own.
 pub(super) const LABELS_MAX: usize = 128;
-/// The name under which the others are counted. A camera that is called so has no series of its own, and counts there.
+/// The label of all other cameras. A camera with this name has no series of its own, and is counted here.
 const OTHER: &str = "other";
-/// How long the label of a camera is kept for it after the edge has forgotten it. So names that come and go make few series.
+/// How long a camera's label is reserved after the edge has forgotten the camera. So names that come and go make few series.
 const RELEASED_AFTER: Duration = Duration::from_secs(60 * 60);
-/// The most cameras without a label whose counters are remembered while they are gone. Beyond that those that went first are forgotten, and if
-/// they come back, what they counted before counts again.
+/// The most absent cameras without a label whose counters are remembered. Beyond that, the cameras that
+/// left first are forgotten; if they come back, their earlier counts are added again.
 const GONE_MAX: usize = 1024;
 
-/// Which cameras have series of their own, and what was counted of the others.
+/// Decides which cameras have series of their own, and counts the others together.
 #[derive(Default)]
 pub(super) struct Labels {
-    /// When each was seen last.
+    /// Cameras with a label of their own, and when each was last seen.
     given: BTreeMap<CameraName, Instant>,
-    /// What the others' counters were when they were seen last, and when, to add what comes.
+    /// Cameras without a label: when each was last seen, and its counters then. Only increases since then are added to `other`.
     seen: BTreeMap<CameraName, (Instant, Counters)>,
     other: Counters,
 }
@@ -42,14 +42,14 @@ pub(super) struct Labels {
 #[derive(Default)]
 pub(super) struct Labelling {
     own: BTreeSet<CameraName>,
-    /// `None`: there never was a camera without a label of its own.
+    /// The counters of all other cameras. `None`: every camera so far has had a label of its own.
     other: Option<Counters>,
 }
 
-/// The dead letters of all groups, also of those that are forgotten.
+/// The dead letters of all groups, including groups that were forgotten.
 #[derive(Default)]
 pub(super) struct DeadLetters {
-    /// How many each had at the last look.
+    /// The count of each group at the last look.
     seen: BTreeMap<GroupKey, u64>,
     sum: u64,
 }
@@ -58,7 +58,7 @@ pub(super) struct DeadLetters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters([u64; COUNTERS.len()]);
 
-/// A counter: its name, what it counts, and where it stands.
+/// A counter: its name, its help text, and how to read it.
 type Counted = (&'static str, &'static str, fn(&Looked) -> u64);
 
 const COUNTERS: [Counted; 9] = [
@@ -95,10 +95,10 @@ const COUNTERS: [Counted; 9] = [
     ),
 ];
 
-/// A gauge: its name, what it says, and where it stands, if it is known.
+/// A gauge: its name, its help text, and how to read it. `None`: the value is not known.
 type Gauged = (&'static str, &'static str, fn(&Looked) -> Option<f64>);
 
-/// Gauges of cameras with series of their own. The others have none: a sum of ages says nothing.
+/// Gauges of cameras with a label of their own. The other cameras have no gauges: a sum of ages means nothing.
 const GAUGES: [Gauged; 12] = [
     ("mez_camera_connected", "Whether the camera is connected.", |looked| {
         Some(f64::from(looked.camera.info.connected))
@@ -145,7 +145,7 @@ impl Counters {
         Self(COUNTERS.map(|(.., count)| count(looked)))
     }
 
-    /// Adds what has come since `before`.
+    /// Adds the increase from `before` to `now`.
     fn add_since(&mut self, before: &Self, now: &Self) {
         for ((sum, before), now) in self.0.iter_mut().zip(before.0).zip(now.0) {
             *sum += come_since(before, now);
@@ -153,13 +153,13 @@ impl Counters {
     }
 }
 
-/// What has come of something that counts since it was at `before`. A counter that fell has begun anew.
+/// The increase of a counter since it was at `before`. A counter that fell has restarted from zero.
 fn come_since(before: u64, now: u64) -> u64 {
     if now >= before { now - before } else { now }
 }
 
 impl DeadLetters {
-    /// How many there were until now.
+    /// Adds the dead letters of a look. Returns the total.
     pub(super) fn handle_look(&mut self, groups: &[GroupReport]) -> u64 {
         let dead = |report: &GroupReport| Some(report.standing.as_ref()?.account.dead);
         self.handle_groups(groups.iter().map(|report| (&report.key, dead(report))))
@@ -178,7 +178,7 @@ impl DeadLetters {
 }
 
 impl Labels {
-    /// Gives labels to cameras that are new, as long as there are any, and counts what came from the others.
+    /// Takes in a look: gives labels to new cameras while there are any, and counts the increase of the other cameras.
     pub(super) fn handle_look(&mut self, now: Instant, cameras: &[Looked]) {
         self.handle_cameras(now, cameras.iter().map(|looked| (looked.name(), Counters::of(looked))));
     }
@@ -194,24 +194,24 @@ impl Labels {
                 *seen = now;
                 continue;
             }
-            // What was counted under `other` stays there: a series of its own would begin in the middle.
+            // A camera that was counted under `other` stays there: a series of its own would begin in the middle.
             let before = self.seen.get(name).map(|(_, counters)| *counters);
             if before.is_none() && self.given.len() < LABELS_MAX && name.as_str() != OTHER {
                 self.given.insert(name.clone(), now);
                 continue;
             }
-            // Of one that is new, all that it has counted counts: it was in no series before.
+            // The whole count of a new camera is added: it was in no series before.
             self.other.add_since(&before.unwrap_or_default(), &counters);
             self.seen.insert(name.clone(), (now, counters));
         }
         self.forget_gone(now);
     }
 
-    /// Forgets cameras without a label that are gone for too long, or that are too many.
+    /// Forgets cameras without a label that have been gone for too long, or of which there are too many.
     fn forget_gone(&mut self, now: Instant) {
         self.seen.retain(|_, (seen, _)| now.saturating_since(*seen) < RELEASED_AFTER);
         let gone = self.seen.iter().map(|(name, (seen, _))| (*seen, name)).filter(|(seen, _)| *seen != now);
-        // Many may go at once. The name then decides which of them are remembered.
+        // Many cameras may leave at the same look. Then their names decide which of them are remembered.
         let mut gone: Vec<(Instant, &CameraName)> = gone.collect();
         let Some(too_many) = gone.len().checked_sub(GONE_MAX + 1) else { return };
         let (_, newest_forgotten, _) = gone.select_nth_unstable(too_many);
@@ -219,7 +219,7 @@ impl Labels {
         self.seen.retain(|name, (seen, _)| (*seen, name) > (newest_forgotten.0, &newest_forgotten.1));
     }
 
-    /// Who has which label now.
+    /// The labels at this moment.
     pub(super) fn labelling(&self) -> Labelling {
         let other = (!self.seen.is_empty() || self.other != Counters::default()).then_some(self.other);
         Labelling { own: self.given.keys().cloned().collect(), other }
@@ -232,7 +232,7 @@ impl Labelling {
     }
 }
 
-/// What a look has seen. It stays the same until the next one.
+/// The part of the metrics that was seen in a look. It stays the same until the next look.
 pub(super) fn of_look(look: &Look, labels: &Labelling) -> String {
     let mut text = Text::default();
     of_subscriptions(&mut text, look);
@@ -242,7 +242,7 @@ pub(super) fn of_look(look: &Look, labels: &Labelling) -> String {
     text.finish()
 }
 
-/// What is as it is when it is asked for: whether the edge does its work, its certificate and its process.
+/// The part of the metrics that is read on request: readiness, the edge's certificate, and its process.
 pub(super) fn of_moment(look: &Look, edge: &Edge) -> String {
     let mut text = Text::default();
     of_edge(&mut text, look, edge);
@@ -305,7 +305,7 @@ fn of_cameras(text: &mut Text, look: &Look, labels: &Labelling) {
         let samples = own().filter_map(|looked| Some((label(looked), gauge(looked)?)));
         text.metric((name, Kind::Gauge, help), samples);
     }
-    // Those without a label have none: the ages of all together stand without a camera.
+    // Cameras without a label have no histogram: `mez_frame_age_seconds` counts all cameras together.
     let ages = own().filter_map(|looked| Some((looked, look.ages.get(looked.name())?)));
     text.histograms(
         (
@@ -335,7 +335,7 @@ fn label(looked: &Looked) -> Labelled<'_> {
     Labelled::one("camera", looked.name().as_str())
 }
 
-/// Contracts by camera and state, and how late the latest of them is. Applications are no labels: their names are theirs to choose.
+/// Contracts by camera and state, and how late the latest of them is. Applications are not labels, because they choose their names themselves.
 fn of_contracts(text: &mut Text, look: &Look, labels: &Labelling) {
     let mut states = BTreeMap::<(&str, usize), u64>::new();
     let mut latest = BTreeMap::<&str, f64>::new();
@@ -371,7 +371,7 @@ fn of_contracts(text: &mut Text, look: &Look, labels: &Labelling) {
     );
 }
 
-/// Groups together: their names are their applications' to choose.
+/// All groups together. Groups are not labels, because applications choose their names.
 fn of_groups(text: &mut Text, look: &Look) {
     use Kind::{Counter, Gauge};
     let standing = || look.groups.iter().filter_map(|report| report.standing.as_ref());
@@ -395,12 +395,12 @@ fn seconds(moment: SystemTime) -> u64 {
     moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// What Prometheus' own client libraries tell of every process, under the same names.
+/// The process metrics of Prometheus' client libraries, under the same names.
 fn of_process(text: &mut Text, edge: &Edge) {
     let started = edge.started_utc.as_nanos() as f64 / 1e9;
     text.single(("process_start_time_seconds", Kind::Gauge, "When the edge was started."), started);
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the command, in parentheses, may have anything in it.
+    // The command name, in parentheses, may contain any character.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let field = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok());
     let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -425,7 +425,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Ten thousand names that come and go in an hour get no more series than there are labels, and none of their frames is lost.
+    /// Ten thousand names that come and go in an hour get no more series than there are labels. None of their frames is lost.
     #[test]
     fn names_that_come_and_go_make_a_bounded_number_of_series() {
         let (mut labels, mut now) = (Labels::default(), Instant::from_nanos(1));
@@ -443,7 +443,7 @@ mod tests {
         let of_others = 10_000 - (LABELS_MAX as u64 - 1);
         assert_eq!(labels.other, Counters([published * of_others; COUNTERS.len()]));
         assert_eq!(labels.seen.len(), GONE_MAX + 1, "many that are gone take little room");
-        // After an hour without them, labels are free again.
+        // After an hour without the cameras, labels are free again.
         labels.handle_cameras(now + RELEASED_AFTER, std::iter::empty());
         assert!(labels.given.is_empty() && labels.seen.is_empty());
     }
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(labels.labelling().other, Some(Counters([11 * 1_100 + again; COUNTERS.len()])));
     }
 
-    /// The link of a camera comes and goes, and the edge forgets it in between. What the camera counts since its start goes on.
+    /// The link of a camera comes and goes, and the edge forgets the camera in between. The camera's own counters go on.
     #[test]
     fn what_counts_under_other_counts_once() {
         let (mut labels, now) = (Labels::default(), Instant::from_nanos(1));

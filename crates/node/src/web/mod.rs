@@ -1,25 +1,25 @@
 //! Serves people and tools over HTTP: the page, its data as JSON and events, pictures, health, and metrics.
 //!
-//! `docs/schema/openapi.json` describes the interface, `docs/monitoring.md` and `docs/page.md` explain it. Everything that is told of cameras
-//! is told by the rights of whoever asks (`api/access.rs` checks them). Nothing is asked of the broker for a single request: the edge
-//! looks at itself once a second ([`watcher`]), and requests read what was seen. So a thousand open tabs cost the broker what one costs.
+//! `docs/schema/openapi.json` describes the interface; `docs/monitoring.md` and `docs/page.md` explain it. Callers see cameras according to their
+//! rights, which `api/access.rs` checks. Requests for the present state do not ask the broker: the edge looks at itself once a second
+//! ([`watcher`]), and requests read the result. So a thousand open tabs cost the broker as much as one.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `serve` | the port: connections, their bounds, and how long they may stand still |
-//! | `route` | which request is answered by what, and by whose rights |
-//! | `caller` | who asks: a certificate, a session, a scrape token |
-//! | `proxy` | who asks by the word of a reverse proxy, and whose word counts |
+//! | `serve` | the port: connections, their bounds, and how long they may stall |
+//! | `route` | the answer of each path, and the rights that it needs |
+//! | `caller` | identifies the caller: a certificate, a session, a scrape token |
+//! | `proxy` | callers that a reverse proxy names, and which proxies may name them |
 //! | [`sessions`] | one-time links, and the sessions that they begin |
 //! | [`watcher`] | the look at the edge, once a second |
-//! | `certificates`, `lags` | which certificates end when, and which groups are behind |
-//! | `events` | what has changed between two looks, and its readers |
+//! | `certificates`, `lags` | the expiry of certificates, and the groups that are behind |
+//! | `events` | the changes between two looks, and their readers |
 //! | `answers`, `fill` | the answers in JSON, and how they are filled in |
-//! | `patience` | cuts off whoever takes nothing of its answers |
-//! | `places` | how many there may be at once, of everybody and of one |
+//! | `patience` | closes connections that do not take their answers |
+//! | `places` | bounds, in total and for each holder |
 //! | `views` | pictures and video, by an ordinary subscription |
 //! | `video` | H.264 in pieces, for browsers that decode it |
-//! | `history`, `record`, `clip` | a camera's past: what is held, notes, a picture or a record at an instant; a file of it |
+//! | `history`, `record`, `clip` | a camera's past: what is held, notes, a picture or a record at an instant; a clip |
 //! | `metrics`, `text` | metrics for Prometheus, and their text format |
 //! | `response` | responses with their headers |
 //! | `assets` | the files of the page |
@@ -64,20 +64,20 @@ const TOKEN_BYTES_MAX: u64 = 1024;
 /// The least bytes of a scrape token.
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// How an edge's HTTP port is set up.
+/// The setup of an edge's HTTP port.
 #[derive(Clone, Debug)]
 pub struct WebOptions {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Who may scrape metrics without a certificate. Default: nobody.
+    /// The token with which metrics are scraped without a certificate. Default: none.
     pub scrape_token: Option<ScrapeToken>,
-    /// The header by which a reverse proxy says who asks. Default: none; that header then means nothing.
+    /// The header by which a reverse proxy names the caller. Default: none; such headers are then ignored.
     pub proxy: Option<ProxyHeader>,
-    /// The files of the page. Default: none, and a plain page says so.
+    /// The files of the page. Default: none; a plain page is served instead.
     pub assets: Assets,
-    /// From when on events tell of certificates and groups.
+    /// From when on events warn of certificates and groups.
     pub events: EventBounds,
-    /// How long a connection may take none of what it is sent. Default 30 s. After that it is closed.
+    /// How long a connection may take nothing of what it is sent before it is closed. Default: 30 s.
     pub patience: Duration,
 }
 
@@ -95,10 +95,10 @@ impl WebOptions {
     }
 }
 
-/// Why there is no HTTP port.
+/// Why the HTTP port was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum WebError {
-    /// The port.
+    /// The port cannot be bound.
     #[error(
         "cannot listen on {address} for the page and metrics: {source}; {}, or leave it out",
         bind_remedy(source, "--web")
@@ -106,22 +106,22 @@ pub enum WebError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The certificate cannot serve.
+    /// The certificate cannot be used for TLS.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
-    /// The broker is a camera's.
+    /// The broker is a camera broker.
     #[error("a camera broker has no page")]
     NotAnEdge,
 }
 
-/// The secret by which metrics are scraped. It is never printed.
+/// The secret for scraping metrics. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScrapeToken(Arc<str>);
 
-/// Why a file holds no scrape token.
+/// Why a file gives no scrape token.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrapeTokenError {
     /// The file cannot be read.
@@ -129,10 +129,10 @@ pub enum ScrapeTokenError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Its content is none.
+    /// The content is not a token.
     #[error(
         "{} holds no scrape token: write one line of 16 to 1024 printable characters without blanks into it, as by `openssl rand -hex 32`",
         path.display()
@@ -160,7 +160,7 @@ impl ScrapeToken {
         if ok { Ok(Self(token.into())) } else { Err(ScrapeTokenError::Content { path: path.into() }) }
     }
 
-    /// Whether it is this text. Takes equally long for all texts of one length.
+    /// Whether the token is this text. Takes constant time for texts of one length.
     fn is(&self, text: &str) -> bool {
         let differs =
             self.0.bytes().zip(text.bytes()).fold(0, |differs, (own, other)| differs | (own ^ other));

@@ -1,9 +1,9 @@
-//! Cuts off whoever asks and does not take the answers.
+//! Closes connections whose other end does not take its answers.
 //!
-//! [`Patient`] sees a socket that takes nothing. Over HTTP/2 a reader can hold up one answer, or all of them, while its socket takes everything:
-//! it grants no window. So [`Taking`] keeps account of every answer until its last byte is written, piece by piece ([`PIECE_BYTES_MAX`]): a
-//! reader that takes less than a piece in time is cut off as well. Nothing that an answer holds, such as a place among the readers of events,
-//! outlives this.
+//! [`Patient`] notices a socket that takes nothing. Over HTTP/2 a reader can block answers while its socket takes everything, by granting no
+//! flow-control window. So [`Taking`] tracks each answer until its last byte is written, in pieces of at most [`PIECE_BYTES_MAX`]. A reader that
+//! takes less than a piece in time is cut off as well. So nothing that an answer holds, such as a place among the readers of events, is held for
+//! longer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,22 +32,22 @@ pub(super) struct Taking(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     begun: u64,
-    /// By number: since when no piece of it was taken in whole. There are at most a few for each request in progress.
+    /// When an answer last made progress, by its number. A connection has at most a few entries for each request in progress.
     since: BTreeMap<u64, Instant>,
 }
 
 impl Taking {
-    /// The body of an answer, whose way is kept account of.
+    /// The body of an answer, tracked until it is written.
     pub(super) fn watched(&self, body: Body) -> Watched {
         let open = (!body.is_end_stream()).then(|| self.begin());
         Watched { body, rest: Bytes::new(), taking: self.clone(), open }
     }
 
-    /// Ready when no piece of an answer was taken in whole for as long as `patience`.
+    /// Completes when an answer has made no progress for `patience`.
     pub(super) async fn given_up(&self, patience: Duration) {
         loop {
             let oldest = self.lock().since.values().min().copied();
-            // One that begins only now is not due before the next look.
+            // An answer that begins during this sleep is due only after it.
             let due = oldest.unwrap_or_else(monotonic_now) + patience;
             if due <= monotonic_now() {
                 return;
@@ -65,19 +65,19 @@ impl Taking {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Every statement leaves it whole.
+        // Each statement leaves the state consistent, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Something of an answer waits to be taken.
+/// An answer that has bytes to be taken. Dropping it ends its tracking.
 struct Open {
     taking: Taking,
     number: u64,
 }
 
 impl Open {
-    /// A piece of it was taken.
+    /// Notes that a piece of the answer was taken.
     fn goes_on(&self) {
         self.taking.lock().since.insert(self.number, monotonic_now());
     }
@@ -89,7 +89,7 @@ impl Drop for Open {
     }
 }
 
-/// Bytes on their way. Whoever writes them drops them when they are written.
+/// Bytes that are being written. The connection drops them once they are written.
 struct Piece {
     bytes: Bytes,
     open: Arc<Open>,
@@ -110,10 +110,10 @@ impl Drop for Piece {
 /// The body of an answer, in pieces.
 pub(super) struct Watched {
     body: Body,
-    /// What is left of its last frame.
+    /// The rest of the frame that the body gave last.
     rest: Bytes,
     taking: Taking,
-    /// `None`: it has nothing to give at present.
+    /// `None`: the body has nothing to give at present.
     open: Option<Arc<Open>>,
 }
 
@@ -127,7 +127,7 @@ impl http_body::Body for Watched {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
         if this.rest.is_empty() {
-            // Until something is there, nobody keeps it waiting.
+            // While the body has nothing to give, the reader is not at fault.
             this.open = None;
             let Some(Ok(frame)) = ready!(Pin::new(&mut this.body).poll_frame(context)) else {
                 return Poll::Ready(None);
@@ -160,11 +160,11 @@ impl http_body::Body for Watched {
     }
 }
 
-/// A stream that fails if the other end takes nothing for too long.
+/// A stream whose writes fail if the other end takes nothing for too long.
 pub(super) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Running while something waits to be taken.
+    /// The deadline of the pending write, if there is one.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -173,7 +173,7 @@ impl<S> Patient<S> {
         Self { stream, patience, until: None }
     }
 
-    /// What came of a write. It fails if such writes have waited for too long.
+    /// The result of a write. It fails if writes have been pending for too long.
     fn waited<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.until = None;

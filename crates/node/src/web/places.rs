@@ -1,4 +1,4 @@
-//! Counts what may be there at once: all together, and of each who has some.
+//! Bounds on a number of places, in total and for each holder.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Places<K> {
     max: usize,
     of_one_max: usize,
-    /// How many each has. Whoever has none is not here, so that it has at most `max` entries.
+    /// The number of places of each holder. Holders without a place have no entry, so there are at most `max` entries.
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// All are taken.
+    /// All places are taken.
     All,
-    /// This one has as many as it may have.
+    /// This holder has as many places as one may have.
     Own,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Place<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> Places<K> {
-    /// `max` places, of which one may have `of_one_max`.
+    /// `max` places, of which one holder may have `of_one_max`.
     pub(super) fn new(max: usize, of_one_max: usize) -> Self {
         Self { max, of_one_max, taken: Arc::default() }
     }
 
-    /// One more place, if there is one.
+    /// Takes a place, if one is free.
     pub(super) fn enter(&self, of: K) -> Result<Place<K>, Full> {
         let mut taken = lock(&self.taken);
         if taken.get(&of).is_some_and(|own| *own >= self.of_one_max) {
@@ -58,7 +58,7 @@ impl<K: Hash + Eq> Drop for Place<K> {
 }
 
 fn lock<K>(taken: &Mutex<HashMap<K, usize>>) -> MutexGuard<'_, HashMap<K, usize>> {
-    // Every statement leaves it whole.
+    // Each statement leaves the map consistent, so a poisoned lock is safe to use.
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
-//! The header by which a reverse proxy says who asks ([page.md](../../../../docs/page.md#behind-a-reverse-proxy)).
+//! The header by which a reverse proxy names the caller ([page.md](../../../../docs/page.md#behind-a-reverse-proxy)).
 //!
-//! It is worth as much as whoever sends it. So it counts only from those that the settings name, and a request that has it from anybody else is
-//! refused: either somebody tries to be somebody else, or the settings forget the proxy.
+//! The header is only as trustworthy as its sender. So it counts only from the senders that the settings name. A request that
+//! carries it from any other sender is refused: either a caller claims to be someone else, or the settings do not name the proxy.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,11 +20,11 @@ use crate::api::principal::Member;
 use crate::identity::{Identity, Name, Role, SiteName};
 use crate::revocation::of_person;
 
-/// Applications of this folder are people whom a proxy has signed in, so that nobody gets the grants of a program by its name.
+/// The folder of application names for people whom a proxy has signed in. So a person cannot get the grants of a program by using its name.
 pub(super) const FOLDER: &str = "proxy";
-/// The most people that are remembered as told to the audit log. Beyond that the one told longest ago is told again when it comes back.
+/// The most people that are remembered as reported to the audit log. Beyond that, the person reported longest ago is reported again on return.
 const TOLD_MAX: usize = 256;
-/// Headers that mean something else, by which nobody is named.
+/// Headers with another meaning, which cannot name a caller.
 const OTHERS: [HeaderName; 6] = [
     header::AUTHORIZATION,
     header::COOKIE,
@@ -34,16 +34,16 @@ const OTHERS: [HeaderName; 6] = [
     HeaderName::from_static("sec-fetch-site"),
 ];
 
-/// Which header names who asks, and from whom it counts.
+/// The header that names the caller, and the senders that may set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
     /// The header.
     pub name: ProxyHeaderName,
-    /// Who may send it. Empty: nobody.
+    /// The senders that may set the header. Empty: nobody.
     pub from: Vec<ProxySender>,
 }
 
-/// The name of such a header.
+/// The name of a header that names the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyHeaderName(HeaderName);
 
@@ -66,12 +66,12 @@ impl fmt::Display for ProxyHeaderName {
     }
 }
 
-/// Who may say who asks.
+/// A sender that may name the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxySender {
-    /// Whatever runs on the edge's host, whoever's it is.
+    /// Any process on the edge's host, whichever user runs it.
     Loopback,
-    /// Whoever shows the certificate of this application.
+    /// Anyone who shows the certificate of this application.
     App(Name),
 }
 
@@ -100,14 +100,15 @@ impl fmt::Display for ProxySender {
     }
 }
 
-/// The header at a port that is served.
+/// The proxy header of a running port.
 pub(super) struct Proxy {
     header: ProxyHeader,
     site: SiteName,
-    /// Whether the log has been told of a refusal of each kind.
+    /// A request from a sender that is not a proxy was refused, and a warning was logged.
     told_of_strangers: AtomicBool,
+    /// A header that names no person was refused, and a warning was logged.
     told_of_names: AtomicBool,
-    /// Who the audit log has been told of, the longest ago first.
+    /// People that were reported to the audit log, longest ago first.
     told: Mutex<VecDeque<Name>>,
 }
 
@@ -117,7 +118,7 @@ impl Proxy {
         Self { header, site, told_of_strangers, told_of_names, told: Mutex::default() }
     }
 
-    /// Who asks, by the header. `None`: there is none.
+    /// The caller that the header names. `None`: the request has no such header.
     pub(super) fn person(&self, peer: &Peer, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
         let name = &self.header.name;
         let mut values = headers.get_all(&name.0).iter();
@@ -151,17 +152,17 @@ impl Proxy {
         })
     }
 
-    /// Whether a member speaks for others here, and so never for itself.
+    /// Whether a member is a proxy, which names callers and so is never one itself.
     pub(super) fn is_proxy(&self, member: &Principal) -> bool {
         let Principal::Member(Member { identity, .. }) = member else { return false };
         let is = |sender: &ProxySender| matches!(sender, ProxySender::App(name) if *name == identity.name);
         identity.role == Role::App && self.header.from.iter().any(is)
     }
 
-    /// Whether the audit log has not been told of this person. It counts as told from now on.
+    /// Whether this person is still to be reported to the audit log. The person counts as reported from now on.
     pub(super) fn is_news(&self, person: &Principal) -> bool {
         let Principal::Member(Member { identity, .. }) = person else { return false };
-        // Every statement leaves it whole.
+        // Each statement leaves the queue consistent, so a poisoned lock is safe to use.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.contains(&identity.name) {
             return false;

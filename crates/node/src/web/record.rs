@@ -1,4 +1,4 @@
-//! A record of a stream's past, for people: what a program made of a frame, as text.
+//! A record of a stream's past as text for people, such as a program's result for a frame.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::route::Site;
 use crate::api::pb;
 use crate::clock::wall_now;
 
-/// The most bytes of a record that are told as text. A record is read by people here; programs subscribe.
+/// The most bytes of a record that is shown as text. This is for people; programs subscribe instead.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// How long a record is waited for.
+/// How long to wait for a record.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The first record at or behind an instant.
+/// The first record at or after an instant.
 #[derive(Debug, Serialize)]
 struct RecordAt {
     edge_start: u64,
@@ -27,7 +27,7 @@ struct RecordAt {
     record: Option<Record>,
 }
 
-/// What a program published.
+/// A record that a program published.
 #[derive(Debug, Serialize)]
 struct Record {
     epoch: u64,
@@ -39,7 +39,7 @@ struct Record {
     of: Option<Origin>,
 }
 
-/// What it was made of.
+/// The frame that the record was made from.
 #[derive(Debug, Serialize)]
 struct Origin {
     camera: String,
@@ -77,7 +77,7 @@ fn record(frame: pb::Frame, body: &[u8]) -> Record {
     }
 }
 
-/// A body that people can read. `None`: it is no text, or too much of it.
+/// The body as text. `None`: it is not text, or too long.
 fn text_of(content_type: &str, body: &[u8]) -> Option<String> {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_text = kind.starts_with("text/") || kind == "application/json" || kind.ends_with("+json");
@@ -91,7 +91,7 @@ fn text_of(content_type: &str, body: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A content type may lie, and a body may be long.
+    /// A content type may be wrong, and a body may be long.
     #[test]
     fn only_text_that_people_can_read_is_told_as_text() {
         assert_eq!(text_of("application/json", b"[1]").as_deref(), Some("[1]"));

@@ -1,4 +1,4 @@
-//! Responses with their headers: what a browser may do with them is the same for all.
+//! Responses with their headers. All responses set the same security headers.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// A response.
 pub(super) type Answer = Response<Body>;
 
-/// What pages may do: their own files only, no script or style within a page, and no page of others around them.
+/// The content security policy: only files of the page's own origin, no inline script or style, and no embedding in other pages.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -61,7 +61,7 @@ impl Refused {
     }
 }
 
-/// The error keeps its own name, which is the same over gRPC.
+/// The error keeps its name, which is the same over gRPC.
 impl From<ApiError> for Refused {
     fn from(error: ApiError) -> Self {
         let status = match error.code {
@@ -94,17 +94,17 @@ pub(super) fn empty(status: StatusCode) -> Answer {
     answer
 }
 
-/// JSON.
+/// A response in JSON, which is not cached.
 pub(super) fn json(value: &impl Serialize) -> Answer {
     json_as("application/json", value)
 }
 
 fn json_as(content_type: &'static str, value: &impl Serialize) -> Answer {
-    // Our own types have no maps with keys that are no text, which is all that can fail.
+    // Only a map with keys that are not strings could fail here. Our types have no such maps.
     bytes(content_type, serde_json::to_vec(value).unwrap_or_default().into())
 }
 
-/// Bytes, which nobody keeps.
+/// A response with these bytes, which is not cached.
 pub(super) fn bytes(content_type: &'static str, bytes: Bytes) -> Answer {
     answer(content_type, "no-store", Full::new(bytes).boxed_unsync())
 }
@@ -115,7 +115,7 @@ pub(super) fn file(asset: &'static Asset) -> Answer {
     answer(asset.content_type, keeps, Full::new(Bytes::from_static(asset.bytes)).boxed_unsync())
 }
 
-/// A stream of pieces, as they come.
+/// A response that streams pieces as they come.
 pub(super) fn stream(content_type: &'static str, pieces: mpsc::Receiver<Bytes>) -> Answer {
     let pieces = ReceiverStream::new(pieces).map(|piece| Ok(Frame::data(piece)));
     answer(content_type, "no-store", StreamBody::new(pieces).boxed_unsync())

@@ -1,4 +1,4 @@
-//! Answers requests: which path is what, and by whose rights.
+//! Answers requests: what each path gives, and which rights it needs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,20 +35,20 @@ use crate::clock::wall_now;
 
 /// The most readers of events at once.
 const EVENT_READERS_MAX: usize = 256;
-/// The most of them of one principal.
+/// The most readers of events of one principal.
 const EVENT_READERS_OF_PRINCIPAL_MAX: usize = 32;
-/// The most events that are written at once.
+/// The most events in one write.
 const EVENTS_AT_ONCE_MAX: usize = 64;
-/// Pieces of a stream of events that wait for a connection.
+/// The most pieces of an event stream that wait for a connection.
 const PIECES_MAX: usize = 1;
-/// How often a stream of events says something, so that both ends notice when the other is gone.
+/// How often an event stream sends something, so that both ends notice when the other is gone.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The most bytes of a request's body: a token.
+/// The most bytes of a request's body, which is a sign-in token.
 const REQUEST_BYTES_MAX: usize = 4 << 10;
-/// How long a request's body may take.
+/// How long a request's body may take to arrive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Everything that answers are made of.
+/// Everything that answers are made from.
 pub(super) struct Site {
     pub(super) api: EdgeApi,
     pub(super) edge: Edge,
@@ -61,12 +61,12 @@ pub(super) struct Site {
     pub(super) assets: Assets,
     pub(super) port: u16,
     event_readers: Places<String>,
-    /// Pieces of video on their way.
+    /// Pieces of video that are being sent.
     pieces: Places<String>,
     history: History,
 }
 
-/// What has to be known to begin.
+/// What a [`Site`] begins with.
 pub(super) struct Begin {
     pub(super) api: EdgeApi,
     pub(super) edge: Edge,
@@ -79,7 +79,7 @@ pub(super) struct Begin {
     pub(super) port: u16,
 }
 
-/// A request for a sign-in.
+/// The body of a sign-in request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
@@ -110,7 +110,7 @@ impl Site {
         }
     }
 
-    /// Answers a request. It never fails.
+    /// Answers a request. Never fails: an error becomes an answer.
     pub(super) async fn answer(
         self: Arc<Self>,
         peer: Peer,
@@ -129,7 +129,7 @@ impl Site {
 
     async fn routed(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> Result<Answer, Refused> {
         if let Some(proxy) = &self.proxy {
-            // Whatever is asked for: whoever says who asks and may not gets nothing.
+            // A refused proxy header refuses the request, whatever its path.
             proxy.person(peer, request.headers())?;
         }
         let path = request.uri().path().to_owned();
@@ -153,7 +153,7 @@ impl Site {
         }
     }
 
-    /// What needs to be signed in.
+    /// Answers paths that need a signed-in caller.
     async fn api(
         self: &Arc<Self>,
         path: &str,
@@ -216,7 +216,7 @@ impl Site {
 
     // ---- health and metrics -------------------------------------------------------------------------------
 
-    /// The process answers. Whether it does its work, `/readyz` says.
+    /// Answers that the process is alive. `/readyz` tells whether it does its work.
     fn live(&self) -> Answer {
         bytes("text/plain; charset=utf-8", Bytes::from_static(b"ok\n"))
     }
@@ -230,7 +230,7 @@ impl Site {
         answer
     }
 
-    /// Metrics are of all cameras, so whoever has no token has to be allowed to observe all of them.
+    /// Answers with metrics. They cover all cameras, so a caller without the token must be allowed to observe all of them.
     fn metrics(&self, peer: &Peer, request: &Request<Incoming>) -> Result<Answer, Refused> {
         let refused = |detail| Err(Refused::new(StatusCode::UNAUTHORIZED, "WRONG_TOKEN", detail));
         match scrapes(request.headers(), self.scrape_token.as_ref()) {
@@ -264,7 +264,7 @@ impl Site {
         let malformed = || {
             Refused::new(StatusCode::BAD_REQUEST, "MALFORMED", "send {\"token\": \"…\"} as application/json")
         };
-        // A form of another page cannot send this media type without being asked for.
+        // A form of another page cannot send this media type without a CORS preflight.
         let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(|value| {
             value.to_str().is_ok_and(|text| text.split(';').next().unwrap_or_default() == "application/json")
         });
@@ -297,7 +297,7 @@ impl Site {
 
     fn with_cookie(&self, secret: &str) -> Answer {
         let mut answer = empty(StatusCode::NO_CONTENT);
-        // Base64 and digits.
+        // The cookie consists of base64 and digits.
         let cookie = HeaderValue::from_str(&cookie(self.port, secret)).expect("it is printable");
         answer.headers_mut().insert(header::SET_COOKIE, cookie);
         answer
@@ -327,7 +327,7 @@ impl Site {
         Ok(answer)
     }
 
-    /// The frames behind that which the client has, as they came.
+    /// Answers with the frames after the frame that the client has, in their original encoding.
     async fn video(
         &self,
         caller: &Caller,
@@ -373,7 +373,7 @@ impl Site {
         Ok(stream("text/event-stream", receiver))
     }
 
-    /// Writes events until the reader is gone, its session or its rights end, or the edge stops.
+    /// Writes events until the reader disconnects, its session or rights end, or the edge stops.
     async fn tell_events(
         self: Arc<Self>,
         caller: Caller,
@@ -383,12 +383,12 @@ impl Site {
         let (mut news, mut rights) = (self.events.subscribe(), self.api.changing_rights());
         let (mut cursor, missed) = self.events.resume(last.as_deref(), utc_ms(wall_now()));
         let who = caller.principal.bearer();
-        // A browser that lost the connection comes back after a second.
+        // A browser that lost the connection reconnects after a second.
         let mut piece = String::from("retry: 1000\n\n");
         piece.extend(missed.iter().map(written));
         loop {
             news.borrow_and_update();
-            // By the rights of this moment.
+            // Rights are checked again for each write.
             rights.notice();
             let Ok(granted) = self.api.observable(&caller.principal) else { return };
             if !caller.goes_on(&self.sessions) {
@@ -422,13 +422,13 @@ async fn stopping(api: &EdgeApi) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// An event as server-sent events have it.
+/// An event in the format of server-sent events.
 fn written(event: &super::answers::Event) -> String {
     let data = serde_json::to_string(event).unwrap_or_default();
     format!("id: {}\ndata: {data}\n\n", event.id)
 }
 
-/// The camera of a path such as `/api/v1/cameras/dock/cam1/picture`, whose slashes may be escaped. `None`: it is another path.
+/// The camera of a path such as `/api/v1/cameras/dock/cam1/picture`; its slashes may be percent-encoded. `None`: it is another path.
 pub(super) fn camera_of(path: &str, end: &str) -> Option<Result<CameraName, Refused>> {
     let name = path.strip_prefix("/api/v1/cameras/")?.strip_suffix(end)?;
     let invalid = |why: String| Refused::new(StatusCode::BAD_REQUEST, "INVALID_CAMERA", why);
@@ -436,7 +436,7 @@ pub(super) fn camera_of(path: &str, end: &str) -> Option<Result<CameraName, Refu
     Some(name.and_then(|name| name.parse::<CameraName>().map_err(|error| invalid(error.to_string()))))
 }
 
-/// The frame of `after=EPOCH-SEQUENCE`.
+/// Parses `after=EPOCH-SEQUENCE`.
 fn after(query: &str) -> Result<FrameId, Refused> {
     let frame = query.strip_prefix("after=").and_then(|frame| frame.split_once('-'));
     let frame = frame.and_then(|(epoch, sequence)| {
@@ -448,7 +448,7 @@ fn after(query: &str) -> Result<FrameId, Refused> {
     })
 }
 
-/// What a picture shows.
+/// Adds headers that describe a picture.
 pub(super) fn describe(picture: &Picture, headers: &mut HeaderMap) {
     let (width, height) = picture.published;
     let told = [

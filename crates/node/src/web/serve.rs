@@ -1,4 +1,4 @@
-//! The port: who is let in, how many, and how long a connection may stand still.
+//! The port: which connections are accepted, how many, and how long one may stall.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
@@ -40,26 +40,27 @@ use crate::revocation::{LiveRevocations, shown};
 const CONNECTIONS_MAX: usize = 256;
 /// The most connections from one address (an IPv6 network of 64 bits counts as one).
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 64;
-/// The most requests in progress on one HTTP/2 connection. A page may ask for as many pictures at once, each of which takes two seconds if its
-/// camera is absent. What they hold in memory has bounds of its own.
+/// The most requests in progress on one HTTP/2 connection. A page may ask for this many pictures at once.
+/// Each takes two seconds if its camera is absent. What requests hold in memory has its own bounds.
 const REQUESTS_OF_CONNECTION_MAX: u32 = 64;
-/// The most bytes of a request's body on their way over HTTP/2, and of all requests of a connection. Requests are small.
+/// The HTTP/2 receive windows of a request and of a connection, in bytes. Requests are small.
 const WINDOW_BYTES_MAX: [u32; 2] = [8 << 10, 64 << 10];
 /// The most bytes of a request's headers.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// The most encrypted bytes that may wait for a connection: one TLS record.
+/// The most encrypted bytes that are buffered for a connection: one TLS record.
 const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
-/// How long the headers of a request may take, and how long a connection over HTTP/1.1 may be idle.
+/// How long the headers of a request may take to arrive, and how long an HTTP/1.1 connection may be idle.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(30);
 /// How often a keepalive is sent over HTTP/2, and how long its answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The most connections that nobody known has used yet, and of those from one address. They keep their place at the door until then, and a new
-/// one takes the place of the oldest. So the other half of all connections is for those who are known.
+/// The most connections that no known caller has used yet. Until then they hold a place at the door,
+/// and a new connection replaces the oldest. So the other half of all connections is for known callers.
 const STRANGERS_MAX: usize = CONNECTIONS_MAX / 2;
+/// The most of these connections from one address.
 const STRANGERS_OF_ADDRESS_MAX: usize = CONNECTIONS_OF_ADDRESS_MAX / 2;
-/// How long a connection may be open before somebody who is known asks over it. Then it is cut off.
+/// How long a connection may be open without a request of a known caller. Then it is closed.
 const STRANGER_TIME_MAX: Duration = Duration::from_secs(30);
-/// From when on such a connection takes no more requests, and ends with its answers.
+/// When a connection without a known caller stops taking requests. It ends once its answers are sent.
 const STRANGER_TIME: Duration = Duration::from_secs(25);
 /// How long open connections may take to end when the edge stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
@@ -72,8 +73,8 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// Listens, on the current tokio runtime, and looks at the edge once a second from then on. Links that `mez edge open` asks of `server` lead
-    /// here.
+    /// Listens on the current tokio runtime, and looks at the edge once a second from then on. Links that
+    /// `mez edge open` asks of `server` lead to this port.
     ///
     /// # Errors
     /// See [`WebError`].
@@ -94,7 +95,7 @@ impl WebServer {
         let begun = Watcher::begin(api.handle().clone(), credentials.clone(), Arc::clone(&events)).await;
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        // An edge that has stopped already has nothing to serve.
+        // If the edge has already stopped, there is nothing to serve.
         let Some((watcher, first)) = begun else { return Ok(Self { address, stop, tasks }) };
         let (looks, looked) = watch::channel(first);
         let sessions = Arc::<Sessions>::default();
@@ -133,15 +134,15 @@ impl WebServer {
         Ok(Self { address, stop, tasks })
     }
 
-    /// The address that it listens on.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes the port and all connections; what is being answered has a moment to end.
+    /// Closes the port and all connections. Answers in progress get a moment to end.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        // The watcher ends with the edge.
+        // The watcher ends with the edge, so it is not waited for.
         let _ = tokio::time::timeout(STOP_TIMEOUT, async {
             while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
         })
@@ -149,7 +150,7 @@ impl WebServer {
     }
 }
 
-/// Where browsers find the page: by the name of the host, if it listens on every address, and by `localhost`, if only on loopback.
+/// The page's origin: the host's name if the port listens on all addresses, `localhost` if only on loopback.
 fn origin(address: SocketAddr, credentials: &Credentials) -> String {
     let ip = address.ip().to_canonical();
     let host = match ip {
@@ -161,7 +162,7 @@ fn origin(address: SocketAddr, credentials: &Credentials) -> String {
     format!("https://{host}:{}", address.port())
 }
 
-/// The first name of this host in the edge's certificate (`mez edge --dns`), or else the name that the host has.
+/// The first name of this host in the edge's certificate (`mez edge --dns`), or else the system's host name.
 fn name_of_host(credentials: &Credentials) -> String {
     let facts = credentials.facts();
     let is_name =
@@ -170,7 +171,7 @@ fn name_of_host(credentials: &Credentials) -> String {
     facts.hosts.iter().find(is_name).cloned().unwrap_or_else(own)
 }
 
-/// What connections are served with.
+/// What each connection is served with.
 struct Port {
     site: Arc<Site>,
     credentials: Credentials,
@@ -203,14 +204,14 @@ async fn accept_all(mut incoming: TlsIncoming, port: Port, mut stopping: watch::
             drop(place);
         });
     }
-    // Whatever is still open then is cut off.
+    // Waits for open connections, which end when `stopping` turns true.
     while serving.join_next().await.is_some() {}
 }
 
-/// When a connection is to be closed because its certificate was revoked.
+/// Completes when a connection must be closed because its certificate was revoked.
 type Cut = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The member at the other end, if a certificate was shown. `None`: one that cannot be, because the handshake has checked it.
+/// The member at the other end, if it has shown a certificate. `None`: the certificate is invalid, which the handshake rules out.
 fn member(stream: &TlsStream<TcpStream>, port: &Port) -> Option<(Option<Principal>, Cut)> {
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let Some(first) = certificates.first() else {
@@ -225,7 +226,7 @@ fn member(stream: &TlsStream<TcpStream>, port: &Port) -> Option<(Option<Principa
     Some((Some(Principal::Member(Member { identity, certificate })), Box::pin(cut)))
 }
 
-/// Serves one connection until it ends, stands still, or the edge stops.
+/// Serves one connection until it ends or stalls, or the edge stops.
 async fn serve(
     accepted: Accepted,
     (from, member, cut): (IpAddr, Option<Principal>, Cut),
@@ -276,7 +277,7 @@ async fn serve(
         dropped = dropped => debug!(%from, "a connection for the page was closed: {dropped}"),
         () = cut => debug!(%from, "a connection for the page was closed: its certificate was revoked"),
         () = taking.given_up(patience) => debug!(%from, "a connection for the page was closed: it takes too little of an answer"),
-        // Streams of events end by themselves; a moment later all the rest does.
+        // Event streams end by themselves; everything else is cut off a moment later.
         () = async {
             let _ = stopping.wait_for(|stop| *stop).await;
             tokio::time::sleep(STOP_TIMEOUT / 2).await;
@@ -284,7 +285,7 @@ async fn serve(
     }
 }
 
-/// Serves a connection until it is over. If nobody known has used it for [`STRANGER_TIME`], it is told to `leave`.
+/// Serves a connection until it ends. If no known caller has used it for [`STRANGER_TIME`], calls `leave`, which ends it after its answers.
 async fn until_over<C: Future>(connection: C, peer: &Peer, leave: fn(Pin<&mut C>)) -> C::Output {
     let mut connection = pin!(connection);
     tokio::select! {
@@ -309,13 +310,13 @@ mod tests {
     use super::*;
     use crate::identity::door::Said;
 
-    /// Each request is answered after 20 s.
+    /// Answers each request after 20 s.
     async fn answer(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
         tokio::time::sleep(Duration::from_secs(20)).await;
         Ok(Response::new("late".into()))
     }
 
-    /// Asks again as soon as there is an answer. Returns all that came until the connection ended, or a minute later.
+    /// Sends two requests at once. Returns everything that was received until the connection ended or a minute passed, and whether it ended.
     async fn ask_twice(is_known: bool) -> (String, bool) {
         let (server, mut client) = tokio::io::duplex(4096);
         let peer = Peer::new(Ipv4Addr::LOCALHOST.into(), None, Said::default());
@@ -334,7 +335,7 @@ mod tests {
         (String::from_utf8(all).unwrap(), ended)
     }
 
-    /// The second request is in progress when the time of strangers is over.
+    /// The second request is in progress when the connection's time is over.
     #[tokio::test(start_paused = true)]
     async fn a_stranger_gets_the_answer_in_progress_and_then_the_connection_ends() {
         let (all, ended) = ask_twice(false).await;

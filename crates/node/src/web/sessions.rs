@@ -1,7 +1,7 @@
 //! Signs browsers in: one-time links, and the sessions that they begin.
 //!
-//! Only digests of secrets are kept, so that nobody can use what is in memory. All of it is in memory: a restart of the edge ends all links and
-//! sessions.
+//! Only digests of secrets are kept, so that nobody can use what is in memory. Links and sessions are
+//! only in memory: a restart of the edge ends all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,32 +19,32 @@ use crate::clock::{monotonic_now, wall_now};
 
 /// How long a link works.
 pub(crate) const LINK_LASTS: Duration = Duration::from_secs(5 * 60);
-/// How long a session lasts, whatever is done with it.
+/// How long a session lasts, used or not.
 pub(crate) const SESSION_LASTS: Duration = Duration::from_secs(12 * 60 * 60);
-/// The most links that wait to be opened. Beyond that one of whoever has most of them ends.
+/// The most links that wait to be opened. Beyond that, a link of the principal with the most links ends.
 const LINKS_MAX: usize = 64;
-/// The most sessions. Beyond that one of whoever has most of them ends.
+/// The most sessions. Beyond that, a session of the principal with the most sessions ends.
 const SESSIONS_MAX: usize = 256;
-/// The most links and the most sessions of one principal. Beyond that its own oldest ends.
+/// The most links and the most sessions of one principal. Beyond that, its own oldest ends.
 const OF_PRINCIPAL_MAX: usize = 16;
 /// The most attempts with a wrong token from one address (an IPv6 network of 64 bits counts as one) within [`ATTEMPTS_WINDOW`].
 pub(super) const ATTEMPTS_MAX: u32 = 10;
-/// The span of time of [`ATTEMPTS_MAX`].
+/// The window of [`ATTEMPTS_MAX`].
 const ATTEMPTS_WINDOW: Duration = Duration::from_secs(60);
-/// The most addresses whose attempts are counted. Beyond that, attempts from further ones are refused until the window of one ends.
+/// The most addresses whose attempts are counted. Beyond that, wrong attempts from further addresses are refused until a window ends.
 const ADDRESSES_MAX: usize = 256;
-/// Random bytes of a link's or session's secret.
+/// Random bytes in the secret of a link or session.
 const SECRET_BYTES: usize = 32;
 
 /// The digest of a secret.
 type Digest = [u8; 32];
 
-/// Names a session to whoever has seen its secret. Nobody can sign in by it.
+/// Identifies a session by the digest of its secret. It cannot be used to sign in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionKey(Digest);
 
 impl SessionKey {
-    /// The session with this secret.
+    /// The key of the session with this secret.
     pub(crate) fn of(secret: &str) -> Self {
         Self(hash(secret))
     }
@@ -56,29 +56,30 @@ pub(crate) struct Sessions(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// In the order in which they end.
+    /// Sorted by expiry, soonest first.
     links: VecDeque<(Digest, Signed)>,
+    /// Sorted by expiry, soonest first.
     sessions: VecDeque<(Digest, Signed)>,
-    /// The first wrong attempt of the window, and their number.
+    /// By address: when the first wrong attempt of the window was made, and the number of wrong attempts.
     failed: HashMap<Address, (Instant, u32)>,
 }
 
-/// Who is signed in, and until when.
+/// A signed-in principal, and when its link or session ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     pub(crate) principal: Principal,
     ends: Instant,
-    /// The same by the clock on the wall, for people.
+    /// The end by the wall clock, for people.
     pub(crate) ends_utc: Timestamp,
 }
 
-/// A secret with what it stands for.
+/// The secret of a new link or session.
 pub(crate) struct Issued {
     pub(crate) secret: String,
     pub(crate) signed: Signed,
 }
 
-/// Why nobody was signed in.
+/// Why a sign-in failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignInError {
     #[error(
@@ -89,24 +90,24 @@ pub(crate) enum SignInError {
     TooMany,
 }
 
-/// Why there is no link.
+/// A link could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random bytes; try again")]
 pub(crate) struct NoRandomness;
 
 impl Sessions {
-    /// A link's secret, which signs `principal` in once.
+    /// Makes a link whose secret signs `principal` in once.
     pub(crate) fn link(&self, principal: Principal) -> Result<Issued, NoRandomness> {
         let issued = issue(principal, LINK_LASTS).map_err(|_| NoRandomness)?;
         keep(&mut self.lock().links, &issued, LINKS_MAX);
         Ok(issued)
     }
 
-    /// Begins the session that a link is for. The link does not work again.
+    /// Begins the session that a link is for. The link is used up.
     pub(crate) fn sign_in(&self, from: Address, secret: &str) -> Result<Issued, SignInError> {
         let (now, hash) = (monotonic_now(), hash(secret));
         let mut kept = self.lock();
-        // A right link works whatever others at this address have tried.
+        // A valid link works, whatever others at this address have tried.
         let link = kept.links.iter().find(|(link, signed)| *link == hash && now < signed.ends);
         let Some((_, link)) = link else { return Err(kept.wrong(now, from)) };
         let issued = issue(link.principal.clone(), SESSION_LASTS).map_err(|_| SignInError::Unknown)?;
@@ -115,7 +116,7 @@ impl Sessions {
         Ok(issued)
     }
 
-    /// Whose session this is, if it has not ended.
+    /// The owner and end of a session. `None`: it has ended, or is unknown.
     pub(crate) fn session(&self, SessionKey(hash): SessionKey) -> Option<Signed> {
         let now = monotonic_now();
         let kept = self.lock();
@@ -129,13 +130,13 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Every statement leaves it whole.
+        // Each statement leaves the state consistent, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Kept {
-    /// Somebody at this address has tried a link that there is not.
+    /// Counts an attempt from this address with an unknown link. Returns the error for it.
     fn wrong(&mut self, now: Instant, from: Address) -> SignInError {
         self.failed.retain(|_, (first, _)| now.saturating_since(*first) < ATTEMPTS_WINDOW);
         let is_ok = match self.failed.get(&from) {
@@ -158,10 +159,10 @@ fn issue(principal: Principal, lasts: Duration) -> Result<Issued, ring::error::U
     Ok(Issued { secret: URL_SAFE_NO_PAD.encode(bytes), signed })
 }
 
-/// Keeps one more. All of a kind last equally long, so the first to end stands first.
+/// Adds a link or session. All of a kind last equally long, so the queue stays sorted by expiry.
 ///
-/// If there is no room, the oldest of a principal that has most of them ends; the principal's own, if nobody has more. So those who
-/// have many lock nobody out, and end nothing of those who have fewer.
+/// If there is no room, the oldest entry of a principal with the most entries is removed; or the principal's own, if
+/// no other has more. So a principal with many entries locks nobody out, and ends no entry of a principal with fewer.
 fn keep(kept: &mut VecDeque<(Digest, Signed)>, issued: &Issued, max: usize) {
     let now = monotonic_now();
     while kept.front().is_some_and(|(_, first)| now >= first.ends) {
@@ -235,7 +236,7 @@ mod tests {
         assert!(sign_in(&sessions, 1).is_ok(), "whoever shares the address with a guesser gets in");
     }
 
-    /// Whoever makes links in a loop ends only links and sessions of its own.
+    /// A principal that makes links in a loop ends only its own links and sessions.
     #[test]
     fn nobody_takes_the_sessions_or_links_of_others() {
         let sessions = Sessions::default();
@@ -249,7 +250,7 @@ mod tests {
         assert!(sessions.sign_in(address(1), &waits).is_ok());
     }
 
-    /// Some users of a host together fill all places. Who has few gets in, and keeps what it has.
+    /// Some users of a host together fill all places. A principal with few entries gets in, and keeps its entries.
     #[test]
     fn many_that_fill_all_places_lock_nobody_out() {
         let sessions = Sessions::default();

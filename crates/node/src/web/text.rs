@@ -5,21 +5,21 @@ use std::fmt::{Display, Write};
 /// The media type of the format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It only grows, but for restarts. Its name ends in `_total`.
+    /// It only grows, except for restarts. Its name ends in `_total`.
     Counter,
     /// It goes up and down.
     Gauge,
 }
 
-/// A text that is being written.
+/// A text in progress.
 #[derive(Default)]
 pub(super) struct Text(String);
 
 impl Text {
-    /// Writes a metric with its samples, each with its labels. Without samples it is left out.
+    /// Writes a metric with its samples, each with its labels. A metric without samples is left out.
     pub(super) fn metric<'a, V: Display>(
         &mut self,
         (name, kind, help): (&str, Kind, &str),
@@ -30,7 +30,7 @@ impl Text {
         let mut begun = false;
         for (labels, value) in samples {
             if !std::mem::replace(&mut begun, true) {
-                // Writing into a string does not fail.
+                // Writing to a `String` cannot fail.
                 let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
             }
             self.0.push_str(name);
@@ -39,13 +39,13 @@ impl Text {
         }
     }
 
-    /// Writes a metric that has one sample without labels.
+    /// Writes a metric with one sample and no labels.
     pub(super) fn single(&mut self, metric: (&str, Kind, &str), value: impl Display) {
         self.metric(metric, [(Labelled::NONE, value)]);
     }
 
-    /// Writes histograms, each with its labels, counts and sum. Counts are those within each of `bounds` and not within the one before, and last those
-    /// within none. Without samples they are left out.
+    /// Writes histograms, each with its labels, counts and sum. Each count is of values above the previous bound
+    /// and at most its own; the last count is of values above all `bounds`. Without samples nothing is written.
     pub(super) fn histograms<'a, const N: usize>(
         &mut self,
         (name, help): (&str, &str),
@@ -57,7 +57,7 @@ impl Text {
         let mut begun = false;
         for (labels, counts, sum) in samples {
             if !std::mem::replace(&mut begun, true) {
-                // Writing into a string does not fail.
+                // Writing to a `String` cannot fail.
                 let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} histogram");
             }
             let mut within = 0;

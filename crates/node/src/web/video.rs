@@ -1,8 +1,8 @@
-//! H.264 for browsers: frames as they came, in pieces that are asked for one after the other.
+//! H.264 for browsers: frames in their original encoding, in pieces that the client requests one after the other.
 //!
-//! A piece is a few frames of one chain, each behind four bytes: its length, big-endian, with the highest bit set if decoding may begin with it.
-//! A client asks for what comes behind the last frame that it has. A slow one gets larger pieces, up to [`BYTES_MAX`], and newer chains in place of
-//! the rest of older ones. Nothing is kept for it: the frames are in the edge's memory.
+//! A piece is a few frames of one chain. Each frame follows four bytes: its length, big-endian, with the highest bit set if decoding may begin with
+//! the frame. A client asks for the frames after the last frame that it has. A slow client gets larger pieces, up to [`BYTES_MAX`], and skips to a
+//! newer chain. The edge keeps no state for a client: the frames are in the replica log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,31 +16,31 @@ use super::places::Place;
 use super::views::Picture;
 use super::watcher::{Look, Looked};
 
-/// The most bytes of a piece, if it has more than one frame. What is left comes with the next. A network of half a megabit per second takes four
-/// seconds for it, and the page waits for five.
+/// The most bytes of a piece with more than one frame. Further frames come with the next piece. At half
+/// a megabit per second such a piece takes four seconds; the page waits for five.
 const BYTES_MAX: usize = 256 << 10;
-/// The most pieces on their way at once. Each is a copy until its connection has taken it.
+/// The most pieces that are being sent. Each is a copy of its frames until its connection has taken it.
 pub(super) const PIECES_MAX: usize = 256;
-/// The most of them of one principal.
+/// The most pieces of one principal that are being sent.
 pub(super) const PIECES_OF_PRINCIPAL_MAX: usize = 64;
-/// In the length of a frame: decoding may begin with it.
+/// The bit in a frame's length that says that decoding may begin with the frame.
 const KEY: u32 = 1 << 31;
 
-/// Some frames of a chain.
+/// Consecutive frames of a chain.
 pub(super) struct Piece {
     pub(super) bytes: Bytes,
-    /// What its last frame shows.
+    /// The last frame, without its bytes.
     pub(super) last: Arc<Picture>,
 }
 
 impl Piece {
-    /// Its bytes, which free their place once nobody holds them any more.
+    /// The bytes, which free their place when they are dropped.
     pub(super) fn held(self, place: Place<String>) -> Bytes {
         Bytes::from_owner(Held { bytes: self.bytes, _place: place })
     }
 }
 
-/// Bytes with their place.
+/// Bytes and their place.
 struct Held {
     bytes: Bytes,
     _place: Place<String>,
@@ -52,11 +52,11 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The newest frame of a camera in the edge's memory, without its bytes. `None`: there is none, or it is no H.264.
+/// The newest frame of a camera in the edge's memory, without its bytes. `None`: there is none, or it is not H.264.
 pub(super) fn newest(look: &Look, looked: &Looked) -> Option<Picture> {
     let record = looked.camera.log.as_ref()?.newest().filter(is_h264)?;
     let meta = record.frame.meta;
-    // By that of the last look, which is a second ago at most.
+    // The age is extrapolated from the last look, which is at most a second old.
     let captured = looked.camera.newest.as_ref().and_then(|seen| {
         let since = meta.captured.as_nanos().checked_sub(seen.meta.captured.as_nanos())?;
         let is_one_start = seen.meta.id.epoch == meta.id.epoch;
@@ -73,12 +73,13 @@ pub(super) fn newest(look: &Look, looked: &Looked) -> Option<Picture> {
     })
 }
 
-/// The frames of the newest chain behind `after`, or all of it, up to `newest`. `None`: there is none, or its beginning is needed and gone.
+/// The frames of the newest chain after `after`, up to `newest`; or the chain from its start. `None`:
+/// the log holds no such frames, or the chain's start is needed and evicted.
 pub(super) fn piece(log: &LogReader, after: Option<FrameId>, newest: Arc<Picture>) -> Option<Piece> {
     let end = log.index_of(newest.id()) + 1;
     let newest_held = log.get_frame(newest.id()).filter(is_h264)?;
     let beginning = log.beginning_of(&newest_held.frame.meta);
-    // Who has a frame of the same chain goes on behind it.
+    // A client that has a frame of the same chain continues after it.
     let held = after.filter(|after| *after < newest.id()).and_then(|after| log.get_frame(after));
     let goes_on = held.map(|held| log.index_of(held.frame.meta.id) + 1);
     let begin = match (beginning, goes_on) {
@@ -123,7 +124,7 @@ mod tests {
         FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
     }
 
-    /// A frame of the chain that began with `first`, or a still.
+    /// Appends a frame of the chain that began with `first`, or a still.
     fn append(log: &mut LogWriter, first: Option<u64>, sequence: u64, payload: &[u8]) {
         let index = first.map_or(0, |first| (sequence - first) as u32);
         let reference = if index == 0 { Reference::Independent } else { Reference::Previous };
@@ -151,10 +152,10 @@ mod tests {
         log.append_record(record).unwrap();
     }
 
-    /// Whether decoding may begin with a frame, and its bytes.
+    /// Whether decoding may begin with the frame, and its bytes.
     type Given = (bool, Vec<u8>);
 
-    /// The frames of a piece, and the number of the last.
+    /// The frames of a piece, and the number of the last frame.
     fn asked(log: &LogReader, after: Option<u64>, newest: u64) -> Option<(Vec<Given>, u64)> {
         let shown = picture(pb::Frame { epoch: 1, sequence: newest, ..pb::Frame::default() }, Bytes::new());
         let piece = piece(log, after.map(id), Arc::new(shown))?;
@@ -178,7 +179,7 @@ mod tests {
         let frame = |sequence: u8| (sequence == 0 || sequence == 4, vec![sequence]);
         assert_eq!(asked(&reader, None, 2), Some((vec![frame(0), frame(1), frame(2)], 2)));
         assert_eq!(asked(&reader, Some(1), 2), Some((vec![frame(2)], 2)));
-        // A still between them belongs to nothing. A newer chain replaces the rest of this one.
+        // A still between the frames belongs to no chain. A newer chain replaces the rest of this chain.
         append(&mut writer, None, 3, &[3]);
         assert_eq!(asked(&reader, Some(1), 3), None);
         append(&mut writer, Some(4), 4, &[4]);

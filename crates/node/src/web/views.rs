@@ -1,9 +1,9 @@
-//! Pictures and video for the page: one ordinary subscription of each principal and camera, shared by all of its tabs.
+//! Pictures and video for the page: one ordinary subscription for each principal and camera, shared by all tabs of the principal.
 //!
-//! A view begins with the first request and ends a few seconds after the last. Its subscription only looks on: beside others it
-//! takes the frames that they get, and alone it asks the camera for few small pictures. Every picture is decoded and made small once, however
-//! many tabs show it. A view of video tells which H.264 has come to the edge's memory, and decodes nothing: the browser does. It takes no frame
-//! from its subscription, which would begin with stills where it enters a chain.
+//! A view begins with its first request and ends a few seconds after the last. Its subscription only looks on: beside other subscriptions it takes
+//! the frames that they get; alone it asks the camera for few small pictures. Each picture is decoded and scaled once, however many tabs show it. A
+//! view of video reports which H.264 frames are in the edge's memory, and leaves decoding to the browser. It takes no frames from its subscription,
+//! because these would begin with stills until the next chain.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,23 +30,23 @@ use crate::api::pb::subscribe_event::Event;
 use crate::api::{ApiError, Limit, Principal, pb};
 use crate::clock::monotonic_now;
 
-/// The most views at once. Each is a subscription.
+/// The most views at once. Each view is a subscription.
 const VIEWS_MAX: usize = 128;
-/// How often a view of video looks what has come.
+/// How often a view of video looks for new frames.
 const VIDEO_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a view goes on that nobody asks for.
+/// A view ends if it gets no request for this long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// How long the first request of a view waits for a picture.
 const FIRST_PICTURE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A picture of a camera, made small.
+/// A small picture of a camera.
 #[derive(Clone, Debug)]
 pub(super) struct Picture {
     pub(super) jpeg: Bytes,
     pub(super) epoch: u64,
     pub(super) sequence: u64,
     pub(super) captured_utc_ms: u64,
-    /// By this machine's monotonic clock. `None`: the clocks have not been compared.
+    /// When the frame was captured, by this machine's monotonic clock. `None`: the clocks have not been compared.
     pub(super) captured: Option<Instant>,
     pub(super) rung: String,
     /// Width and height of the frame as it was published.
@@ -54,41 +54,41 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// The frame that it shows.
+    /// The frame that the picture shows.
     pub(super) fn id(&self) -> FrameId {
         FrameId { epoch: Epoch(self.epoch), sequence: Sequence(self.sequence) }
     }
 
-    /// The same of an earlier frame. How old that is was not asked.
+    /// The same description for an earlier frame of the camera. Its capture time on this machine is unknown.
     pub(super) fn as_of(&self, meta: &FrameMeta) -> Self {
         let (epoch, sequence) = (meta.id.epoch.0, meta.id.sequence.0);
         Self { epoch, sequence, captured_utc_ms: utc_ms(meta.captured), captured: None, ..self.clone() }
     }
 
-    /// How old it is now.
+    /// The age of the frame now.
     pub(super) fn age(&self) -> Option<Duration> {
         self.captured.map(|captured| monotonic_now().saturating_since(captured))
     }
 }
 
-/// What a view shows.
+/// The state of a view.
 #[derive(Clone)]
 enum Shown {
-    /// Nothing has come yet.
+    /// No frame has come yet.
     Nothing,
     Picture(Arc<Picture>),
-    /// A frame of video came, which is in the camera's log. It is described here, without its bytes.
+    /// A frame of video came and is in the camera's log. This describes the frame, without its bytes.
     Came(Arc<Picture>),
-    /// It is over.
+    /// The view has ended.
     Failed(ApiError),
 }
 
-/// What a view is of.
+/// What a view shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// Pictures, each by itself.
+    /// Independent pictures.
     Pictures,
-    /// H.264 as it came.
+    /// H.264 in its original encoding.
     Video,
 }
 
@@ -112,7 +112,7 @@ impl Views {
         Self { api, looks, open: Arc::default() }
     }
 
-    /// The newest picture of a camera. Waits for the first one. `None`: none has come.
+    /// The newest picture of a camera. Waits up to [`FIRST_PICTURE_TIME_MAX`] for the first picture. `None`: none has come.
     pub(super) async fn picture(
         &self,
         principal: &Principal,
@@ -129,8 +129,8 @@ impl Views {
         }
     }
 
-    /// The video of a camera behind a frame: those of its newest chain that the edge holds. Waits for the next frame. `None`: none has come, or
-    /// what came is no H.264.
+    /// The frames of a camera's newest chain after the frame `after`, from the edge's memory. Waits up to
+    /// [`FIRST_PICTURE_TIME_MAX`] for a new frame. `None`: no frame has come, or it is not H.264.
     pub(super) async fn video(
         &self,
         principal: &Principal,
@@ -155,7 +155,7 @@ impl Views {
         Ok(log.and_then(|log| video::piece(log, after, newest)))
     }
 
-    /// What the view of a principal and a camera shows. It begins, if there is none.
+    /// The state of the view of a principal and a camera. Begins the view if there is none.
     fn view(
         &self,
         principal: &Principal,
@@ -185,7 +185,7 @@ impl Views {
         let (views, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move {
             let ended = views.show(&principal, (&key.1, kind), &shows, is_asked).await;
-            // A request that comes now begins another one.
+            // From here on, a request begins a new view.
             views.lock().remove(&key);
             if let Err(error) = ended {
                 shows.send_replace(Shown::Failed(error));
@@ -194,7 +194,7 @@ impl Views {
         Ok(shown)
     }
 
-    /// Shows what comes until nobody has asked for it for a while.
+    /// Shows pictures until no request has come for [`IDLE_MAX`].
     async fn show(
         &self,
         principal: &Principal,
@@ -202,7 +202,7 @@ impl Views {
         shows: &watch::Sender<Shown>,
         mut asked: watch::Receiver<Instant>,
     ) -> Result<(), ApiError> {
-        // Until it is known how large the frames are, the next look may tell it. The broker is asked nothing.
+        // While the size of frames is unknown, waits for a look that knows it. The broker itself is not asked.
         let mut looks = self.looks.clone();
         let mut feed = loop {
             let look = Arc::clone(&looks.borrow_and_update());
@@ -226,12 +226,12 @@ impl Views {
             if let Some(jpeg) = small(&frame, payload).await {
                 shows.send_replace(Shown::Picture(Arc::new(picture(frame, jpeg))));
             }
-            // What comes meanwhile is skipped: the next is the newest then.
+            // Frames that come meanwhile are skipped; the next frame is the newest at that time.
             tokio::time::sleep(Duration::from_secs_f64(1.0 / VIEW_RATE_MAX)).await;
         }
     }
 
-    /// Tells what H.264 has come, until nobody has asked for it for a while. `feed` has the right to it, and keeps the camera sending.
+    /// Reports new H.264 frames until no request has come for [`IDLE_MAX`]. `feed` holds the right to see them, and keeps the camera sending.
     async fn show_video(
         &self,
         camera: &CameraName,
@@ -261,12 +261,12 @@ impl Views {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, View>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the map consistent, so a poisoned lock is safe to use.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ready when nobody has asked for [`IDLE_MAX`].
+/// Completes after [`IDLE_MAX`] without a request.
 async fn idle(asked: &mut watch::Receiver<Instant>) {
     loop {
         let silent = monotonic_now().saturating_since(*asked.borrow_and_update());
@@ -278,7 +278,7 @@ async fn idle(asked: &mut watch::Receiver<Instant>) {
     }
 }
 
-/// The next frame.
+/// The next frame of a feed, with its payload.
 async fn next(feed: &mut Feed) -> Result<(pb::Frame, Bytes), ApiError> {
     loop {
         let told = match feed.next().await {
@@ -291,7 +291,7 @@ async fn next(feed: &mut Feed) -> Result<(pb::Frame, Bytes), ApiError> {
     }
 }
 
-/// A frame made small. `None`: it is no picture.
+/// Scales a frame down. `None`: it is not a picture.
 async fn small(frame: &pb::Frame, payload: Bytes) -> Option<Bytes> {
     let small = spawn_blocking(move || made_small(&payload)).await.ok()?.ok();
     if small.is_none() {
@@ -313,7 +313,7 @@ pub(super) fn picture(frame: pb::Frame, jpeg: Bytes) -> Picture {
     }
 }
 
-/// A JPEG that is at most as wide as the page wants it. One that is small enough goes as it is.
+/// Scales a JPEG down to the width of the page. A JPEG that is small enough is returned unchanged.
 pub(super) fn made_small(jpeg: &Bytes) -> Result<Bytes, ApiError> {
     let failed =
         |error: &dyn std::fmt::Display| ApiError::new(Code::Internal, "NO_PICTURE", error.to_string());

@@ -1,4 +1,4 @@
-//! Looks at the edge once a second, for all who want to know.
+//! Looks at the edge once a second, for the page, metrics and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -22,33 +22,33 @@ use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, AgesSeen, CameraLook, EdgeHandle, GroupReport, Totals};
 use crate::identity::Credentials;
 
-/// How often the edge is looked at.
+/// The time between looks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A look that is older than this says that the broker does not answer.
+/// If the last look is older than this, the broker counts as hanging.
 const OVERDUE: Duration = Duration::from_secs(5);
-/// How many looks the rate of received frames is computed over.
+/// The number of looks over which the rate of received frames is computed.
 const RATE_LOOKS_MAX: usize = 6;
 
 /// The edge at one moment.
 pub(super) struct Look {
     pub(super) at: Instant,
     pub(super) at_utc: Timestamp,
-    /// By name.
+    /// Sorted by name.
     pub(super) cameras: Vec<Looked>,
-    /// By number.
+    /// Sorted by number.
     pub(super) subscriptions: Vec<AccountNow>,
     pub(super) groups: Vec<GroupReport>,
-    /// Those of them that are behind.
+    /// The groups that are behind.
     pub(super) behind: Behind,
-    /// The first to end first.
+    /// Sorted by expiry, soonest first.
     pub(super) certificates: Vec<Ending>,
-    /// What applications were given since the edge's start.
+    /// What applications were given since the edge started.
     pub(super) totals: Totals,
-    /// How old live frames were when they were handed to applications, of each camera that any were handed over of.
+    /// The ages of live frames when they were handed to applications, by camera. Cameras without such frames have no entry.
     pub(super) ages: BTreeMap<CameraName, AgesSeen>,
-    /// Dead letters of groups since the edge's start.
+    /// Dead letters of groups since the edge started.
     pub(super) dead_letters: u64,
-    /// What it has seen as a text for Prometheus, once somebody has asked.
+    /// The text for Prometheus of what this look has seen, once it was requested.
     metrics: OnceLock<String>,
     labels: Labelling,
 }
@@ -56,7 +56,7 @@ pub(super) struct Look {
 /// A camera at one moment.
 pub(super) struct Looked {
     pub(super) camera: CameraLook,
-    /// Its log on the edge's disk.
+    /// The camera's log on the edge's disk.
     pub(super) store: Option<StoreStatus>,
     pub(super) received_frames_per_second: f64,
 }
@@ -66,13 +66,12 @@ impl Looked {
         &self.camera.info.camera
     }
 
-    /// Its newest frame.
     fn newest(&self) -> Option<FrameId> {
         self.camera.info.newest.map(|(newest, _)| newest)
     }
 }
 
-/// What does not change while the edge runs.
+/// What stays the same while the edge runs.
 pub(super) struct Edge {
     pub(super) credentials: Credentials,
     pub(super) started: Instant,
@@ -86,7 +85,7 @@ impl Edge {
 }
 
 impl Look {
-    /// A camera.
+    /// The camera with this name.
     pub(super) fn camera(&self, name: &CameraName) -> Option<&Looked> {
         find(&self.cameras, name)
     }
@@ -96,7 +95,7 @@ impl Look {
         self.camera(camera)?.newest()
     }
 
-    /// Which checks fail.
+    /// The checks that fail.
     pub(super) fn health(&self, edge: &Edge) -> Health {
         let is_degraded =
             |looked: &Looked| looked.store.as_ref().is_some_and(|store| store.degraded.is_some());
@@ -109,21 +108,21 @@ impl Look {
         Health { ok: failing.is_empty(), failing }
     }
 
-    /// The text for Prometheus. What was seen is written once for each look, however often it is scraped. A look that is overdue goes on to be
-    /// told, together with the fact that the edge does not do its work.
+    /// The text for Prometheus. The part that was seen in the look is written once, however often it is
+    /// scraped. An overdue look is still reported, together with the fact that the edge is not ready.
     pub(super) fn metrics(&self, edge: &Edge) -> Bytes {
         let seen = self.metrics.get_or_init(|| of_look(self, &self.labels));
         [of_moment(self, edge).as_str(), seen].concat().into()
     }
 }
 
-/// The camera of this name among those of a look, which are in order.
+/// Finds a camera by name in a look, whose cameras are sorted by name.
 fn find<'a>(cameras: &'a [Looked], name: &CameraName) -> Option<&'a Looked> {
     let place = cameras.binary_search_by(|looked| looked.name().cmp(name)).ok()?;
     Some(&cameras[place])
 }
 
-/// Looks until the edge stops, and tells what has changed.
+/// Looks at the edge until it stops, and reports the changes.
 pub(super) struct Watcher {
     handle: EdgeHandle,
     credentials: Credentials,
@@ -132,12 +131,12 @@ pub(super) struct Watcher {
     dead_letters: DeadLetters,
     /// The groups that were behind at the last look.
     behind: Behind,
-    /// Of each camera, how many frames had been received at the last looks.
+    /// By camera: the number of received frames at each of the last looks.
     received: BTreeMap<CameraName, VecDeque<(Instant, u64)>>,
 }
 
 impl Watcher {
-    /// Looks for the first time.
+    /// Looks for the first time. `None`: the broker has stopped.
     pub(super) async fn begin(
         handle: EdgeHandle,
         credentials: Credentials,
@@ -150,14 +149,14 @@ impl Watcher {
         Some((watcher, look))
     }
 
-    /// Looks again and again.
+    /// Looks once per [`INTERVAL`] until the broker stops.
     pub(super) async fn run(mut self, looks: watch::Sender<Arc<Look>>) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            // The broker has stopped.
+            // `None`: the broker has stopped.
             let Some(look) = self.look().await else { return };
             let look = Arc::new(look);
             self.events.compare(&looks.borrow(), &look);
@@ -170,7 +169,7 @@ impl Watcher {
         let groups = self.handle.groups(|_: &GroupKey| true).await;
         let (at, at_utc) = (monotonic_now(), wall_now());
         self.received.retain(|name, _| {
-            // They are in order.
+            // Cameras are sorted by name.
             cameras.binary_search_by(|camera| camera.info.camera.cmp(name)).is_ok()
         });
         let cameras: Vec<_> = cameras.into_iter().map(|camera| self.looked(at, camera)).collect();
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
     use crate::identity::{Role, TemporarySite};
 
-    /// A broker that hangs gives no further looks, and the edge is not ready.
+    /// A broker that hangs gives no further looks, so the edge is not ready.
     #[test]
     fn an_overdue_look_that_was_scraped_is_told_as_not_ready() {
         let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a group's task is told to do, and what it answers.
+//! The commands of a group's task, and its answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,51 +16,51 @@ use super::member::GroupMember;
 use crate::edge::failure::Stopped;
 use crate::profiles::HeldProfile;
 
-/// Somebody who wants to be a member of a group.
+/// A request to become a member of a group.
 #[derive(Clone, Debug)]
 pub struct Joining {
-    /// Which group.
+    /// The group.
     pub key: GroupKey,
-    /// Who.
+    /// The member.
     pub member: MemberId,
-    /// What is asked for, alike by all members.
+    /// What all members ask for alike.
     pub asks: Asks,
-    /// The same as the request that it came from.
+    /// The subscription as this member requested it.
     pub spec: SubscriptionSpec,
     /// The profile that its contract names.
     pub profile: Option<Arc<HeldProfile>>,
-    /// The life of the group that it knows.
+    /// The life of the group that the member knows.
     pub knows: Option<Life>,
-    /// How many records it can take now.
+    /// How many records the member can take now.
     pub at_once: u32,
-    /// The records that it has.
+    /// The records that the member holds.
     pub holds: BTreeSet<(CameraName, FrameId)>,
 }
 
-/// What a member says of records.
+/// What a member reports of records.
 #[derive(Clone, Debug)]
 pub struct Settlements {
-    /// Who says it.
+    /// The member that reports.
     pub member: MemberId,
-    /// Which record, and why its work was not done, if it was not.
+    /// The records. For each record whose work was not done, the reason.
     pub records: Vec<(CameraName, FrameId, Option<String>)>,
-    /// How many records it can take more.
+    /// How many more records the member can take.
     pub ready: u32,
 }
 
-/// What settlements were worth.
+/// The results of settlements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledRecords {
-    /// Of each record.
+    /// The result for each record, in order.
     pub results: Vec<Result<mez_core::group::Acknowledged, GroupError>>,
     /// Whether the member is connected.
     pub joined: bool,
 }
 
-/// Why somebody is no member.
+/// Why a member may not join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinFailure {
-    /// The group does not admit it.
+    /// The group does not admit the member.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The group is full.
@@ -74,44 +74,44 @@ pub enum JoinFailure {
 /// How a group stands.
 #[derive(Clone, Debug)]
 pub struct GroupReport {
-    /// Which group.
+    /// The group.
     pub key: GroupKey,
-    /// What its members ask for, or asked for last.
+    /// What its members ask for now, or asked for last.
     pub asks: Asks,
-    /// How far it has come. `None`: nobody was in it since the edge was started, and its place is still to be read.
+    /// How far the group has come. `None`: it had no member since the edge started, and its place is not read yet.
     pub standing: Option<GroupStanding>,
 }
 
 /// How far a group has come.
 #[derive(Clone, Debug, Default)]
 pub struct GroupStanding {
-    /// Whether its place outlives a restart of the edge.
+    /// Whether the group's place survives a restart of the edge.
     pub survives: bool,
-    /// Why its place is not written at present.
+    /// Why the place is not being written. `None`: it is written, or is not kept.
     pub degraded: Option<String>,
-    /// Its members that are connected: who, its application, how many records it works on, and what it has done.
+    /// The connected members: identity, application, number of records in work, and what the member has done.
     pub members: Vec<(MemberId, String, usize, MemberAccount)>,
-    /// Of each camera the last record that was given, and how many are not settled.
+    /// For each camera the last record that was given, and the number of records that are not settled.
     pub lanes: Vec<(CameraName, FrameId, usize)>,
-    /// What has become of its records.
+    /// What became of the group's records.
     pub account: Account,
-    /// How many are not settled.
+    /// The number of records that are not settled.
     pub open: usize,
 }
 
 impl GroupStanding {
-    /// Without lanes of cameras that the group no longer reads: members may ask for others than before, and rights may be taken back.
+    /// Leaves out lanes of cameras that the group no longer reads: members may ask for other cameras than before, and rights may be revoked.
     pub(super) fn within(mut self, asks: &Asks) -> Self {
         self.lanes.retain(|(camera, ..)| asks.cameras.matches(camera) && asks.granted.allows(camera));
         self
     }
 }
 
-/// What a group's task is told.
+/// What a group's task is asked to do.
 pub(super) enum Command {
     Join(Box<Joining>, oneshot::Sender<Result<GroupMember, JoinFailure>>),
     Settle(Settlements, oneshot::Sender<SettledRecords>),
-    /// When members had records.
+    /// Reports when members had records.
     Taken(Vec<(CameraName, TakenReport)>),
     Report(oneshot::Sender<GroupStanding>),
 }

@@ -1,4 +1,4 @@
-//! Finds what a group asks for: stills of frames in memory, and frames that memory does not hold.
+//! Finds what a group asks for: stills of frames in memory, and frames that are no longer in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ pub(super) enum Found {
 /// The open questions of a group.
 pub(super) struct Finding {
     places: Arc<PastSources>,
-    /// Who reads the past of a camera between two questions: for the group's session, and for records that are given again.
+    /// Readers of a camera's past that are idle between two questions. True: for the group's session. False: for records that are given again.
     waiting: HashMap<(CameraName, bool), Past>,
     past: JoinSet<(u64, For, Past, PastAnswer)>,
     stills: JoinSet<(CameraName, FrameId, StillAnswer)>,
-    /// How often a camera was forgotten, of those that were: an answer of an earlier generation is about a log that was put aside.
+    /// How often each camera was forgotten. An answer of an earlier generation is about a log that was put aside.
     generations: HashMap<CameraName, u64>,
 }
 
@@ -41,7 +41,7 @@ impl Finding {
         }
     }
 
-    /// Looks for something. Returns what was found, if that is known at once.
+    /// Asks a question. Returns the answer if it is known at once.
     pub(super) fn ask(&mut self, question: GroupQuestion, cameras: &SharedCameras) -> Option<Found> {
         match question {
             GroupQuestion::Still(camera, query) => {
@@ -65,12 +65,12 @@ impl Finding {
         None
     }
 
-    /// Waits for the next answer; for ever if nothing was asked. Cancelling this loses nothing.
+    /// Waits for the next answer; for ever if no question is open. Cancel-safe.
     pub(super) async fn next(&mut self) -> Found {
         loop {
             tokio::select! {
                 Some(made) = self.stills.join_next() => {
-                    // Only the end of the runtime ends a task before it has answered.
+                    // A task ends without an answer only when the runtime shuts down.
                     if let Ok((camera, frame, answer)) = made {
                         return Found::Still(camera, frame, answer);
                     }
@@ -89,13 +89,13 @@ impl Finding {
         }
     }
 
-    /// A camera was forgotten. If it comes again, its past is read anew.
+    /// Forgets a camera. If it comes again, its past is read anew.
     pub(super) fn forget(&mut self, camera: &CameraName) {
         self.waiting.retain(|(of, _), _| of != camera);
         *self.generations.entry(camera.clone()).or_default() += 1;
     }
 
-    /// Nobody waits for answers any more: the group asks anew when it is opened again.
+    /// Drops all open questions. The group asks them anew when it is opened again.
     pub(super) fn drop_all(&mut self) {
         (self.past, self.stills) = (JoinSet::new(), JoinSet::new());
         self.waiting.clear();

@@ -1,7 +1,7 @@
-//! A member's seat in a group: what the group has for the member's stream, and what the stream tells the group.
+//! A member's seat in a group: what the group has for the member's stream, and what the stream reports to the group.
 //!
-//! A stream holds one record at most. The group gives its member another one when the member has asked for it and the stream can take it, so that the
-//! newest record of that moment is chosen.
+//! A stream holds at most one record. The group gives the next record when the member has asked for it
+//! and the stream can take it. So the newest record of that moment is chosen.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use crate::edge::lock;
 use crate::edge::subscription::Served;
 
-/// News that wait for a stream. Beyond that the oldest is dropped.
+/// The most news items that wait for a stream. Beyond that the oldest is dropped.
 const NEWS_MAX: usize = 256;
 
 /// How a member's stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Going {
-    /// It was lost. The member may come back.
+    /// The stream was lost. The member may come back.
     Away,
     /// The member leaves.
     Left,
@@ -33,17 +33,17 @@ pub(super) type NotPassed = (CameraName, FrameId, String);
 struct State {
     /// The stream can take a record.
     pulls: bool,
-    /// The group is to hear when it can.
+    /// The group wants to be rung when the stream can take a record.
     is_wanted: bool,
     record: Option<Served>,
     news: VecDeque<Served>,
-    /// The last that the stream gets.
+    /// The last message of the stream, such as its end.
     last: Option<Served>,
     going: Option<Going>,
     not_passed: Vec<NotPassed>,
 }
 
-/// Says which members the group is to look at. So a record costs a group of many members no more than one of few.
+/// Names the members that the group must look at. So a record costs a large group no more than a small one.
 #[derive(Default)]
 pub(super) struct Bell {
     rung: Mutex<BTreeSet<MemberId>>,
@@ -51,23 +51,23 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// Wakes the group to look at this member: it has something for the group, or can take something.
+    /// Wakes the group to look at this member: the member has something for the group, or can take something.
     pub(super) fn ring(&self, member: MemberId) {
         self.note(member);
         self.wake.notify_one();
     }
 
-    /// The same for a group that is awake.
+    /// Names a member without waking the group, for a group that is awake.
     pub(super) fn note(&self, member: MemberId) {
         lock(&self.rung).insert(member);
     }
 
-    /// Waits until somebody rings. Cancelling this loses nothing.
+    /// Waits until [`Bell::ring`] is called. Cancel-safe.
     pub(super) async fn wait(&self) {
         self.wake.notified().await;
     }
 
-    /// Whom to look at since this was asked last.
+    /// The members named since the last call.
     pub(super) fn take(&self) -> BTreeSet<MemberId> {
         std::mem::take(&mut lock(&self.rung))
     }
@@ -81,7 +81,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Whether the stream can take a record now. If not, the group hears when it can.
+    /// Whether the stream can take a record now. If not, the group is rung when it can.
     pub(super) fn can_take(&self) -> bool {
         let mut state = lock(&self.state);
         let can = state.pulls && state.record.is_none();
@@ -89,7 +89,7 @@ impl Seat {
         can
     }
 
-    /// Gives the stream a record. `wants_more`: the member has asked for more, so the group hears when the stream can take the next one.
+    /// Gives the stream a record. `wants_more`: the member has asked for more, so the group is rung when the stream can take the next record.
     pub(super) fn give(&self, record: Served, wants_more: bool) {
         let mut state = lock(&self.state);
         state.record = Some(record);
@@ -97,7 +97,7 @@ impl Seat {
         self.filled.notify_one();
     }
 
-    /// Tells the stream something.
+    /// Queues news for the stream.
     pub(super) fn tell(&self, news: Served) {
         let mut state = lock(&self.state);
         if state.news.len() == NEWS_MAX {
@@ -107,20 +107,20 @@ impl Seat {
         self.filled.notify_one();
     }
 
-    /// Ends the stream, behind what it has not taken.
+    /// Ends the stream with this message, after everything that is queued.
     pub(super) fn end(&self, last: Served) {
         lock(&self.state).last.get_or_insert(last);
         self.filled.notify_one();
     }
 
-    /// How the stream ended, if it has, and which records it did not pass on since this was asked last.
+    /// How the stream ended, if it has, and the records that were not passed on since the last call.
     pub(super) fn told(&self) -> (Option<Going>, Vec<NotPassed>) {
         let mut state = lock(&self.state);
         (state.going, std::mem::take(&mut state.not_passed))
     }
 }
 
-/// A member of a group as its stream holds it. Dropping it tells the group that the stream was lost.
+/// A member of a group as its stream holds it. Dropping it reports the stream as lost.
 pub struct GroupMember {
     id: MemberId,
     seat: Arc<Seat>,
@@ -132,7 +132,7 @@ impl GroupMember {
         Self { id, seat, group }
     }
 
-    /// What comes next. Cancelling this loses nothing.
+    /// Waits for the next message. Cancel-safe.
     pub async fn next(&mut self) -> Served {
         loop {
             {
@@ -156,13 +156,13 @@ impl GroupMember {
         }
     }
 
-    /// A record cannot be passed on to the member.
+    /// Reports that a record cannot be passed on to the member.
     pub fn not_passed(&mut self, camera: CameraName, frame: FrameId, why: String) {
         lock(&self.seat.state).not_passed.push((camera, frame, why));
         self.group.ring(self.id);
     }
 
-    /// The member leaves.
+    /// Reports that the member leaves.
     pub fn leave(&mut self) {
         self.go(Going::Left);
     }
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A member that works on many records at once gets them one after the other. The group waits for nothing else in between.
+    /// A member that works on many records at once gets them one after the other. The group is not woken for anything else in between.
     #[tokio::test]
     async fn the_group_hears_when_a_member_that_asked_for_more_can_take_it() {
         for wants_more in [true, false] {

@@ -1,15 +1,15 @@
-//! Groups of readers at an edge: each has a task that serves it, and members that each read a stream of it.
+//! Groups of readers at an edge. Each group has a task that serves it, and members that each read a stream of it.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | lets members in, passes on what they say, lists and forgets groups |
+//! | `mod.rs` | lets members in, forwards their reports, lists and forgets groups |
 //! | `registry` | knows the groups and their tasks |
 //! | `task` | serves one group: drives [`GroupSession`](mez_core::group::session::GroupSession) |
 //! | `member` | what a group and one stream of a member share |
 //! | `finding` | finds stills and frames of the past |
 //! | `journal/` | keeps the places of groups on disk |
 //! | `waits` | what tasks wait for |
-//! | `command` | what tasks are told and answer |
+//! | `command` | the commands of tasks, and their answers |
 
 mod command;
 mod finding;
@@ -37,16 +37,16 @@ pub(super) use self::task::Tools;
 use super::failure::Stopped;
 use crate::clock::monotonic_now;
 
-/// Commands that wait for a group. Senders wait beyond that.
+/// The length of a group's command queue. Senders wait if it is full.
 const COMMANDS_MAX: usize = 256;
 
 /// Why a group was not forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForgetGroupFailure {
-    /// There is none.
+    /// There is no such group.
     #[error("there is no such group; see mez groups")]
     Unknown,
-    /// Somebody is in it.
+    /// The group has members.
     #[error("the group has members; end them first, and wait a second")]
     InUse,
 }
@@ -59,7 +59,7 @@ pub(super) struct EdgeGroups {
 }
 
 impl EdgeGroups {
-    /// With the groups of which there is a place on disk.
+    /// Starts with the groups that have a place on disk.
     pub(super) fn new(tools: Tools, on_disk: Vec<(GroupKey, Asks)>) -> Self {
         let registry = Arc::<Registry>::default();
         for (key, asks) in on_disk {
@@ -68,7 +68,7 @@ impl EdgeGroups {
         Self { registry, tools: Arc::new(tools) }
     }
 
-    /// Lets somebody into a group, which begins if it is new.
+    /// Lets a member into a group. A new group begins.
     pub(super) async fn join(&self, joining: Joining) -> Result<GroupMember, JoinFailure> {
         self.forget_stale().await;
         loop {
@@ -76,7 +76,7 @@ impl EdgeGroups {
             match answered.await {
                 Ok(joined) => return joined,
                 Err(_) if *self.tools.stop.borrow() => return Err(Stopped.into()),
-                // The group ended just then, and begins anew.
+                // The group ended meanwhile; the next attempt begins it anew.
                 Err(_) => {}
             }
         }
@@ -111,7 +111,7 @@ impl EdgeGroups {
             if *self.tools.stop.borrow() {
                 return Err(Stopped.into());
             }
-            // Nothing is waited for from here on: who is admitted is also heard of by the task.
+            // There is no `await` from here on, so the task hears of every member that is admitted.
             known.groups.admit(key, joining.member, &joining.asks)?;
             let (answer, answered) = oneshot::channel();
             let command = Command::Join(Box::new(joining.clone()), answer);
@@ -123,10 +123,10 @@ impl EdgeGroups {
         }
     }
 
-    /// Begins the task of a group, with its first command.
+    /// Starts the task of a group, with its first command.
     fn begin(&self, known: &mut Known, joining: &Joining, first: Command) {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        // There is room in a new channel.
+        // A new channel has room.
         let _ = commands.try_send(first);
         known.tasks.insert(joining.key.clone(), commands);
         let (key, asks) = (joining.key.clone(), joining.asks.clone());
@@ -134,7 +134,7 @@ impl EdgeGroups {
         tokio::spawn(GroupTask::run(key, asks, tools, registry, receiver));
     }
 
-    /// A task has ended that the registry knows.
+    /// Removes a task that has ended from the registry.
     fn drop_ended(&self, key: &GroupKey, task: &mpsc::Sender<Command>) {
         let mut known = self.registry.lock();
         if known.tasks.get(key).is_some_and(|of| of.same_channel(task)) {
@@ -142,7 +142,7 @@ impl EdgeGroups {
         }
     }
 
-    /// A member says what came of records. `None`: nobody is in such a group.
+    /// Passes on what a member reports of records. `None`: the group has no task.
     pub(super) async fn settle(&self, key: &GroupKey, settlements: Settlements) -> Option<SettledRecords> {
         let task = self.registry.lock().tasks.get(key).cloned()?;
         let (answer, answered) = oneshot::channel();
@@ -150,16 +150,16 @@ impl EdgeGroups {
         answered.await.ok()
     }
 
-    /// Members had records.
+    /// Passes on when members had records.
     pub(super) async fn taken(&self, key: &GroupKey, taken: Vec<(CameraName, TakenReport)>) {
         let task = self.registry.lock().tasks.get(key).cloned();
         if let Some(task) = task {
-            // What is not heard of counts as it was handed over.
+            // A report that is lost is harmless: the time of delivery counts instead.
             let _ = task.send(Command::Taken(taken)).await;
         }
     }
 
-    /// How groups stand, by owner and name.
+    /// The state of the groups that `wants` selects, by owner and name.
     pub(super) async fn list(&self, wants: impl Fn(&GroupKey) -> bool) -> Vec<GroupReport> {
         self.forget_stale().await;
         let found: Vec<_> = {
@@ -183,7 +183,7 @@ impl EdgeGroups {
         reports
     }
 
-    /// Forgets a group that nobody is in, with its place.
+    /// Forgets a group without members, with its place.
     pub(super) async fn forget(&self, key: &GroupKey) -> Result<(), ForgetGroupFailure> {
         {
             let mut known = self.registry.lock();
@@ -191,7 +191,7 @@ impl EdgeGroups {
                 let is_known = known.groups.all().any(|(other, ..)| other == key);
                 return Err(if is_known { ForgetGroupFailure::InUse } else { ForgetGroupFailure::Unknown });
             }
-            // Its task ends without it.
+            // The task ends when its channel closes.
             known.tasks.remove(key);
         }
         self.remove_journal(key).await;
@@ -207,7 +207,7 @@ impl EdgeGroups {
         }
     }
 
-    /// Forgets groups that nobody has been in for a week.
+    /// Forgets groups that have had no member for a week.
     async fn forget_stale(&self) {
         let stale: Vec<GroupKey> = self.registry.lock().groups.stale(monotonic_now()).cloned().collect();
         for key in stale {

@@ -11,25 +11,25 @@ use tokio::sync::mpsc;
 use super::command::Command;
 use crate::edge::lock;
 
-/// The groups, and the ways to the tasks of those that somebody was in since the edge was started.
+/// The groups, and the command channels of groups that had a member since the edge started.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) groups: Groups,
     pub(super) tasks: HashMap<GroupKey, mpsc::Sender<Command>>,
 }
 
-/// Whether a group goes on without a member that has left.
+/// What becomes of a group after a member has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
-    /// Others are in it.
+    /// The group has other members.
     Others,
-    /// Nobody is in it. Its place is kept.
+    /// The group has no members. Its place is kept.
     Nobody,
-    /// It is over: nobody is in it, and it has no place.
+    /// The group has no members and no place: it ends.
     Over,
 }
 
-/// What is shared by the tasks of groups and those who want something of them.
+/// The registry that the tasks of groups and their callers share.
 #[derive(Default)]
 pub(super) struct Registry(Mutex<Known>);
 
@@ -38,7 +38,7 @@ impl Registry {
         lock(&self.0)
     }
 
-    /// A member has left, or did not come back in time.
+    /// Removes a member that has left, or did not come back in time.
     pub(super) fn leave(&self, now: Instant, key: &GroupKey, member: MemberId) -> Without {
         let mut known = self.lock();
         if !known.groups.leave(now, key, member) {

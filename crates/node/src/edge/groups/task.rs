@@ -1,7 +1,7 @@
 //! Serves one group: takes its records from the edge's logs, gives them to members, and writes down how far it has come.
 //!
-//! The decisions are [`GroupSession`]'s. The task lives as long as the group is known. While somebody is a member it is open, and is one
-//! subscription to the edge broker.
+//! [`GroupSession`] makes the decisions. The task lives as long as the group is known. While the group
+//! has members it is open, and is one subscription to the edge broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,9 +36,9 @@ use crate::edge::subscribers::{Attached, CameraNews, Mailbox};
 use crate::edge::subscription::{Served, SharedCameras};
 use crate::reading::PastSources;
 
-/// How long a group whose place could not be written waits before it tries again.
+/// How long a group waits until it retries a failed write of its place.
 const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
-/// Commands that are carried out before members are served.
+/// The most commands that are carried out before members are served.
 const COMMANDS_AT_ONCE: usize = 64;
 
 /// What groups use of the edge.
@@ -48,7 +48,7 @@ pub(crate) struct Tools {
     pub(crate) places: Arc<PastSources>,
     pub(crate) standings: Arc<Mutex<Standings>>,
     pub(crate) accounts: Accounts,
-    /// Where places are kept, if they are.
+    /// The journals of places. `None`: places are not kept.
     pub(crate) journals: Option<Journals>,
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -57,19 +57,19 @@ pub(crate) struct Tools {
 struct Seated {
     seat: Arc<Seat>,
     application: String,
-    /// How many records it has asked for and was not given.
+    /// How many records the member has asked for and was not given yet.
     credits: u32,
-    /// The group knows that it can take one.
+    /// The group session knows that the member can take a record.
     is_free: bool,
 }
 
-/// What is open while somebody is a member.
+/// The subscription of a group that has members.
 struct Open {
     id: SubscriptionId,
     mailbox: Arc<Mailbox>,
-    /// Who asked for it.
+    /// The request that it was opened with.
     joining: Joining,
-    /// What the group was given, for those who look.
+    /// What the group was given, for the page and for metrics.
     account: OpenAccount,
 }
 
@@ -79,22 +79,22 @@ pub(super) struct GroupTask {
     tools: Arc<Tools>,
     registry: Arc<Registry>,
     commands: mpsc::Receiver<Command>,
-    /// Says which seats to look at.
+    /// Names the seats to look at.
     bell: Arc<Bell>,
     session: GroupSession,
     open: Option<Open>,
     cameras: SharedCameras,
     finding: Finding,
     seats: BTreeMap<MemberId, Seated>,
-    /// Those that the registry knows.
+    /// The members that the registry knows.
     admitted: BTreeSet<MemberId>,
-    /// How many members had left when these were last compared with the group's. `None`: they are to be compared.
+    /// The group's count of members that have left, when `admitted` was last compared with the group. `None`: compare again.
     left: Option<u64>,
-    /// No camera is connected, of so many that match.
+    /// The number of cameras that match. `Some` if no camera was connected at opening, until one is.
     waiting: Option<usize>,
-    /// Why the place is not written, and when that is tried again.
+    /// Why the place is not written, and when the write is retried.
     degraded: Option<(String, Instant)>,
-    /// Answers that wait until what they say is written down.
+    /// Answers that wait until the changes behind them are written.
     answers: Vec<(oneshot::Sender<SettledRecords>, SettledRecords)>,
     over: bool,
 }
@@ -173,18 +173,18 @@ impl GroupTask {
         }
     }
 
-    /// The group is forgotten.
+    /// Ends the streams of a group that was forgotten.
     async fn end(&mut self) {
         self.seats.values().for_each(|seated| seated.seat.end(Served::Replaced));
         self.close().await;
     }
 
-    // ---- what it is told ----------------------------------------------------------------------------------
+    // ---- commands -----------------------------------------------------------------------------------------
 
     async fn take(&mut self, first: Command) {
         self.carry_out(first).await;
         for _ in 1..COMMANDS_AT_ONCE {
-            // What stays in the channel is carried out after members were served.
+            // Commands left in the channel are carried out after members were served.
             let Ok(command) = self.commands.try_recv() else { return };
             self.carry_out(command).await;
         }
@@ -193,7 +193,7 @@ impl GroupTask {
     async fn carry_out(&mut self, command: Command) {
         match command {
             Command::Join(joining, answer) => {
-                // Where nobody waits for the answer any more, dropping it says that the member is away.
+                // If nobody waits for the answer, dropping the member reports it as away.
                 let _ = answer.send(self.join(*joining).await);
             }
             Command::Settle(settlements, answer) => {
@@ -215,7 +215,7 @@ impl GroupTask {
 
     async fn join(&mut self, joining: Joining) -> Result<GroupMember, JoinFailure> {
         let Joining { member, knows, at_once, .. } = joining;
-        // It may have been let go since it was admitted.
+        // The registry may have let the member go since it was admitted.
         self.registry.lock().groups.admit(&self.key, member, &joining.asks)?;
         self.admitted.insert(member);
         self.left = None;
@@ -252,7 +252,8 @@ impl GroupTask {
         }
         let joined = self.seats.contains_key(&member);
         if let Some(seated) = self.seats.get_mut(&member).filter(|_| ready > 0) {
-            // In a group of the newest, it has done what it had. That it can take more is passed on when its stream can.
+            // In a group of the newest, `ready` settles the records that the member had. Room for more is passed
+            // on when the stream can take a record.
             let known = self.session.ready(member, 0);
             debug_assert!(known.is_ok(), "who has a seat is a member");
             seated.credits = seated.credits.saturating_add(ready);
@@ -322,12 +323,12 @@ impl GroupTask {
         }
         self.cameras = SharedCameras::default();
         if let Some(requests) = self.tools.requests.upgrade() {
-            // A broker that has stopped has forgotten it.
+            // A broker that has stopped has no subscriptions.
             let _ = requests.send(Request::Unsubscribe(id)).await;
         }
     }
 
-    /// Opens it anew for the same, without what it knew of a camera that was reset.
+    /// Opens the group anew for the same request, without what it knew of a camera that was reset.
     async fn open_again(&mut self, reset: &CameraName) {
         let Some(joining) = self.open.as_ref().map(|open| open.joining.clone()) else { return };
         self.close().await;
@@ -339,15 +340,15 @@ impl GroupTask {
 
     // ---- the place on disk --------------------------------------------------------------------------------
 
-    /// Whether its place is to be written.
+    /// Whether the group's place is to be written.
     fn keeps(&self) -> bool {
         self.session.group().options().keeps_place() && self.tools.journals.is_some()
     }
 
-    /// From now on the journal holds the place as it is. A group of the newest has none.
+    /// Makes the journal hold the present place. A group of the newest has no place, so its journal is removed.
     async fn begin_journal(&mut self) {
         let (Some(journals), Some(open)) = (&self.tools.journals, &self.open) else { return };
-        // The place has all that has changed so far.
+        // The place already includes all changes so far.
         while self.session.poll_change().is_some() {}
         let written = if self.session.group().options().keeps_place() {
             let place = self.session.group().place().clone();
@@ -358,7 +359,7 @@ impl GroupTask {
         self.note_written(written);
     }
 
-    /// Writes down what has changed, before anybody hears of it.
+    /// Writes changes down, before any member hears of them.
     async fn write_down(&mut self) {
         let changes: Vec<Change> = std::iter::from_fn(|| self.session.poll_change()).collect();
         if !self.keeps() {
@@ -393,7 +394,7 @@ impl GroupTask {
 
     // ---- serving ------------------------------------------------------------------------------------------
 
-    /// Gives members what there is.
+    /// Gives members their records and news, and answers them.
     async fn serve(&mut self) {
         self.read_letters().await;
         self.look_at_seats();
@@ -416,13 +417,13 @@ impl GroupTask {
         self.write_down().await;
         outputs.into_iter().for_each(|output| self.tell(output));
         for (answer, settled) in self.answers.drain(..) {
-            // Whoever asked may have gone.
+            // The asker may have gone.
             let _ = answer.send(settled);
         }
         self.let_go().await;
     }
 
-    /// What the broker has told.
+    /// Takes in what the broker has told.
     async fn read_letters(&mut self) {
         let Some(mailbox) = self.open.as_ref().map(|open| Arc::clone(&open.mailbox)) else { return };
         let now = monotonic_now();
@@ -465,11 +466,11 @@ impl GroupTask {
         let now = monotonic_now();
         let mut gone = Vec::new();
         for member in self.bell.take() {
-            // It may have gone since.
+            // The member may have gone since.
             let Some(seated) = self.seats.get_mut(&member) else { continue };
             let (going, not_passed) = seated.seat.told();
             for (camera, frame, why) in not_passed {
-                // The member has not seen it, and can take another one.
+                // The member has not seen the record, and can take another one.
                 let _ = self.session.failed(member, &camera, frame, &why);
                 seated.credits = seated.credits.saturating_add(1);
             }
@@ -518,7 +519,7 @@ impl GroupTask {
 
     fn give(&mut self, record: GivenRecord) {
         let GivenRecord { given, delivery, times, verdict } = record;
-        // What is given while its stream is being lost comes again when the member is back or gone.
+        // If the member's stream is being lost, the record is given again once the member is back or gone.
         let Some(seated) = self.seats.get_mut(&given.member) else { return };
         seated.is_free = false;
         seated.credits = seated.credits.saturating_sub(1);
@@ -531,7 +532,7 @@ impl GroupTask {
         seated.seat.give(served, wants_more);
     }
 
-    /// How the contract stands is known to whoever asks the broker.
+    /// Publishes the contract's state to those who ask the broker.
     fn note_standing(&mut self, change: &ContractChange) {
         let Some(Open { id, joining, account, .. }) = &self.open else { return };
         account.note_contract(change);
@@ -577,7 +578,7 @@ fn served(news: &CameraNews) -> Served {
 
 fn new_life() -> Life {
     let mut bytes = [0; 16];
-    // Without randomness, members believe that an older life goes on. The system always has some.
+    // Without randomness, members would believe that an older life of the group goes on. The system always provides randomness.
     let _ = SystemRandom::new().fill(&mut bytes);
     Life(u128::from_be_bytes(bytes))
 }

@@ -1,4 +1,4 @@
-//! What the task of a group waits for.
+//! The events that a group's task waits for.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::clock::monotonic_now;
 use crate::edge::subscribers::Mailbox;
 
-/// Waits for the broker to tell something; for ever where the group is not open.
+/// Waits for news from the broker; for ever if the group is not open.
 pub(super) async fn changed(mailbox: Option<&Mailbox>) {
     match mailbox {
         Some(mailbox) => mailbox.changed.notified().await,
@@ -19,11 +19,11 @@ pub(super) async fn changed(mailbox: Option<&Mailbox>) {
 
 /// Waits until the broker stops.
 pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // It also does when its last handle is dropped.
+    // An error means that the last handle was dropped, which also stops the broker.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Waits until then; for ever where there is nothing to wait for.
+/// Waits until `due`; for ever if it is `None`.
 pub(super) async fn until(due: Option<Instant>) {
     match due {
         // Timers count whole milliseconds.

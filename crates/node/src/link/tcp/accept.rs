@@ -1,4 +1,4 @@
-//! The edge's side of a link over TCP.
+//! The edge's side of a TCP link.
 
 use std::pin::pin;
 
@@ -24,7 +24,7 @@ pub(in crate::link) async fn serve(
     pass: Pass,
 ) {
     let (commands, receiver) = CommandSender::channel();
-    // A connection that is gone already has no address any more.
+    // A connection that has already ended has no peer address.
     let Ok(from) = stream.get_ref().0.peer_addr() else { return };
     if events.send(EdgeEvent::Connected(link, shown, from.ip(), commands)).await.is_err() {
         return;
@@ -41,7 +41,7 @@ pub(in crate::link) async fn serve(
             dropped = dropped => Err(dropped.to_string()),
             reason = read.run() => Err(reason),
         };
-        // Nobody tells of stops any more, so that the writing ends with what the broker has said: perhaps why it wants no more.
+        // Dropping the receiver closes `stops`, so the sender ends after the broker's last messages, such as the reason for a refusal.
         let reader = read.into_reader();
         let reason = match reason {
             Ok(Over::Write(error)) => error.to_string(),
@@ -54,7 +54,7 @@ pub(in crate::link) async fn serve(
         (reason, reader)
     };
     debug!(?link, reason, "a connection ended");
-    // A socket that is closed with unread bytes takes back what was said last.
+    // Closing a socket with unread bytes would discard the last messages.
     let farewell = async {
         sender.writer.shutdown().await?;
         tokio::io::copy(&mut reader, &mut tokio::io::sink()).await

@@ -9,7 +9,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{ReadRecordError, put_records, read_head};
 
-/// Sends a message, and waits for one of which `answer` makes something. Others are passed over.
+/// Sends a message, and waits for a message that `answer` accepts. Other messages are ignored.
 pub(in crate::link) async fn ask<T>(
     stream: &mut TlsStream<TcpStream>,
     question: &Message,

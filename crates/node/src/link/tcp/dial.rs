@@ -1,4 +1,4 @@
-//! The camera's side of a link over TCP.
+//! The camera's side of a TCP link.
 
 use std::pin::pin;
 
@@ -30,7 +30,7 @@ pub(in crate::link) async fn serve(
     let mut read = Receiver::new(link, Side::Camera, &events, (stop, None), reader);
     let mut reading = pin!(read.run());
     let reason = tokio::select! {
-        // An edge that has ended the connection has said why, and that may not have been read yet.
+        // An edge that has ended the connection has said why, and this may not have been read yet.
         failed = sender.run(receiver, stops) => match failed {
             Over::Write(error) => {
                 tokio::time::timeout(CLOSE_TIME_MAX, reading).await.unwrap_or_else(|_| error.to_string())

@@ -1,8 +1,8 @@
 //! Carries the link over TLS over TCP, for networks that block UDP.
 //!
-//! Records of at most 16 KiB do what streams do in QUIC (`docs/wire.md`). A control message may go between any two records, and a newer
-//! frame before the rest of an older one. Bytes stay in this process until the kernel has almost nothing unsent (`TCP_NOTSENT_LOWAT`), so a
-//! stale frame can still be given up. What the kernel has taken cannot be called back. QUIC can do that.
+//! Records of at most 16 KiB take the role of QUIC's streams (`docs/wire.md`). A control message may go between any two records, and a newer frame
+//! before the rest of an older frame. Bytes stay in this process until the kernel has almost nothing unsent (`TCP_NOTSENT_LOWAT`), so a stale frame
+//! can still be given up. Bytes that the kernel has taken cannot be cancelled; with QUIC they can.
 
 mod accept;
 mod ask;
@@ -22,13 +22,13 @@ pub(super) use self::accept::serve as serve_edge;
 pub(super) use self::ask::ask;
 pub(super) use self::dial::serve as serve_camera;
 
-/// Unsent bytes that may wait in the kernel (`TCP_NOTSENT_LOWAT`). Fewer would leave fast links idle; more could not be called back.
+/// The most unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Fewer would leave fast links idle; more could not be cancelled.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
-/// Streams to be stopped of which the writing side of a connection has not heard.
+/// The most streams to be stopped that wait for the writing side of a connection.
 const STOPS_MAX: usize = 64;
 
-/// Which end of a connection this is.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Camera,
@@ -36,7 +36,7 @@ enum Side {
 }
 
 impl Side {
-    /// Whose end it is, for people.
+    /// The broker at this end, for messages.
     const fn broker(self) -> &'static str {
         match self {
             Self::Camera => "the camera broker",
@@ -48,9 +48,9 @@ impl Side {
 /// A stream whose frame is refused.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
-    /// The other side does not take what we send on it.
+    /// The other side refuses what we send on it.
     Ours(u32),
-    /// We do not take what the other side sends on it.
+    /// We refuse what the other side sends on it.
     Theirs(u32),
 }
 
@@ -60,13 +60,13 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot be read any longer.
 #[derive(Debug, thiserror::Error)]
 enum ReadRecordError {
-    /// The other side broke the protocol.
+    /// The other side violated the protocol.
     #[error("the connection cannot be read: {0}")]
     Wire(#[from] WireError),
-    /// The connection is gone.
+    /// The connection is lost.
     #[error("{}", explain_io(.0).unwrap_or_else(|| .0.to_string()))]
     Read(#[from] io::Error),
     /// The other side ended the connection.
@@ -74,7 +74,7 @@ enum ReadRecordError {
     Ended,
 }
 
-/// Reads the next record's head. Not to be cancelled.
+/// Reads the next record's head. Not cancel-safe.
 async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<RecordHead, ReadRecordError> {
     let mut head = [0; RECORD_HEAD_BYTES];
     match stream.read_exact(&mut head).await {

@@ -18,17 +18,17 @@ use crate::link::LinkEvent;
 use crate::link::receive::report_progress;
 use crate::memory::buffer;
 
-/// A frame's stream.
+/// A stream that carries a frame.
 enum Arriving {
     Payload {
         frame: FrameId,
-        /// The question that it answers, if it is of the past.
+        /// The question that a frame of the past answers; 0 for other frames.
         history: u64,
         bytes: usize,
         payload: Buffer,
         reported: Option<Instant>,
     },
-    /// It was refused. The rest of it is ignored until the camera notices.
+    /// The frame was refused. The rest of the stream is ignored until the other side notices.
     Refused,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Receiver<'a, E, R> {
     stops: mpsc::Sender<Stop>,
     reader: R,
     messages: MessageBuffer,
-    /// To be told of the first message.
+    /// Told of the first message.
     said: Option<Said>,
     frames: BTreeMap<u32, Arriving>,
     newest_stream: u32,
@@ -56,8 +56,7 @@ impl<E: Into<ReadRecordError>> From<E> for Over {
 }
 
 impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
-    /// Reads what the other side of a connection sends, and reports it to a broker. Streams to be stopped are told with `stops`. The first
-    /// message is told to `said`.
+    /// Reads what the other side sends, and reports it to a broker. Streams to be stopped go to `stops`. `said` is told of the first message.
     pub(super) fn new(
         link: LinkId,
         side: Side,
@@ -69,7 +68,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
         Self { link, side, events, stops, reader, messages, said, frames: BTreeMap::new(), newest_stream: 0 }
     }
 
-    /// The connection, of which nothing more is read.
+    /// Returns the connection's reading half.
     pub(super) fn into_reader(self) -> R {
         self.reader
     }
@@ -105,7 +104,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
             }
             RecordKind::Data => Err(Over("a stream went on that had ended".into())),
             RecordKind::Stop => {
-                // Fails where nothing is written any more. What the other side says after it still counts.
+                // An error means that nothing is written any more. Later messages of the other side still count.
                 let _ = self.stops.send(Stop::Ours(head.stream)).await;
                 Ok(())
             }
@@ -131,15 +130,14 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
                         return Err(Over(format!("the control stream made no sense: {error}")));
                     };
                     self.tell(event).await?;
-                    // The broker answers with a refusal and closes.
+                    // The broker answers with a refusal and closes the connection.
                     std::future::pending::<()>().await;
                 }
             }
         }
     }
 
-    /// The first record of a stream is the frame's header. Nothing is allocated for the payload before the broker has agreed
-    /// to its size.
+    /// Reads a stream's first record, the frame's header. Allocates nothing for the payload before the broker has accepted its size.
     async fn header(&mut self, stream: u32, bytes: usize) -> Result<(), Over> {
         if bytes > FRAME_HEADER_BYTES_MAX {
             return Err(Over(format!("a frame's header of {bytes} bytes")));
@@ -194,7 +192,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
                 let mut rest = [0; RECORD_BYTES_MAX];
                 self.reader.read_exact(&mut rest[..bytes]).await?;
                 match cancelled {
-                    // More than its header said.
+                    // The payload is larger than the header says.
                     Some((frame, history)) => {
                         self.tell(E::received(self.link, frame, history, None)).await?;
                         self.refuse(stream).await

@@ -18,22 +18,22 @@ use super::{Side, Stop, put_head, put_records};
 use crate::clock::monotonic_now;
 use crate::link::{CLOSE_TIME_MAX, Command, LinkEvent, UNSENT_INTERVAL};
 
-/// Records written with one system call while the connection takes them without waiting.
+/// The most records in one system call while the connection takes them without waiting.
 const RECORDS_AT_ONCE_MAX: usize = 4;
-/// The most bytes of a TLS record while little is written: what the controller takes for a packet. A record can be read when its last byte is there. In one
-/// record, a small frame would be there all at once, and its times would say nothing about the link.
+/// The size of TLS records in bytes while little is written, which the controller takes as a packet. A record can be read only when
+/// its last byte has arrived. A small frame in one record would arrive all at once, and its times would say nothing about the link.
 const PACKET_BYTES: usize = 1_200;
-/// More than this in one piece has several records in any case, and is measured by them.
+/// A larger write has several records in any case, and these measure the link.
 const LITTLE_BYTES_MAX: usize = RECORD_BYTES_MAX + 256;
-/// Commands that may wait for a write to finish. Beyond that they wait in their channel.
+/// The most commands that wait for a write to finish. Further commands wait in their channel.
 const WAITING_MAX: usize = 64;
 
 /// A frame that is not completely written.
 struct Outgoing {
-    /// Given when it begins: streams are numbered in the order in which they are begun.
+    /// Set when the frame begins: streams are numbered in the order in which they begin.
     stream: u32,
     frame: FrameId,
-    /// The question that it answers, if it is of the past.
+    /// The question that a frame of the past answers; 0 for other frames.
     history: u64,
     /// The header, until it is written.
     header: Option<Box<FrameHeader>>,
@@ -42,7 +42,7 @@ struct Outgoing {
 
 /// Why nothing more is sent.
 pub(super) enum Over {
-    /// The broker wants it so, or is gone; or nothing more is read.
+    /// The broker ends the connection, or is gone; or the reading side has ended.
     Asked(String),
     /// The connection takes no more.
     Write(io::Error),
@@ -54,20 +54,20 @@ pub(super) struct Sender<'a, E, S> {
     side: Side,
     events: &'a mpsc::Sender<E>,
     pub(super) writer: WriteHalf<S>,
-    /// Records to be written next.
+    /// Records to write next.
     out: Vec<u8>,
-    /// Oldest first, a frame of the past before all others. The broker sends no frame before the previous one is written or given up, so
-    /// there are few.
+    /// Frames in progress: one of the past first, then live frames, oldest first. The last is written next.
+    /// The broker sends no frame before the previous one is written or given up, so there are few.
     frames: Vec<Outgoing>,
-    /// Streams begun so far.
+    /// The number of streams so far.
     streams: u32,
     records_at_once: usize,
-    /// When its unsent bytes were last reported.
+    /// When the unsent bytes of a frame were last reported.
     told: Instant,
 }
 
 impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
-    /// Writes what a broker wants, and reports to it.
+    /// Writes what a broker sends, and reports to the broker.
     pub(super) fn new(link: LinkId, side: Side, events: &'a mpsc::Sender<E>, writer: WriteHalf<S>) -> Self {
         Self {
             link,
@@ -82,13 +82,13 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         }
     }
 
-    /// Carries out commands until there is nothing more to do, or until nothing more is read: then nobody sends `stops`.
+    /// Carries out commands until the connection is to end, or until `stops` is closed because the reading side has ended.
     pub(super) async fn run(
         &mut self,
         mut commands: mpsc::Receiver<Command>,
         mut stops: mpsc::Receiver<Stop>,
     ) -> Over {
-        // Commands that came while a write had to wait.
+        // Commands that came during a write that had to wait.
         let mut waiting = VecDeque::new();
         loop {
             while let Some(command) = waiting.pop_front() {
@@ -120,13 +120,13 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
             loop {
                 tokio::select! {
                     biased;
-                    // A write that was begun has to be ended: half a record makes no sense to anybody.
+                    // A write that has begun must be completed: half a record makes no sense to the other side.
                     written = &mut write => match written {
                         Ok(()) => break,
                         Err(error) => return Over::Write(error),
                     },
                     command = commands.recv(), if waiting.len() < WAITING_MAX => match command {
-                        // What an edge said before, such as why, is written first.
+                        // An edge's earlier messages, such as a reason, are written first.
                         Some(Command::Close) if closes_at_once => return over,
                         Some(command) => waiting.push_back(command),
                         None => return over,
@@ -137,12 +137,12 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         }
     }
 
-    /// The broker has done something that ends the connection.
+    /// Ends the connection because of what the broker did.
     fn over(&self, what: &str) -> Over {
         Over::Asked(format!("{} {what}", self.side.broker()))
     }
 
-    /// A stream is to be stopped.
+    /// Stops a stream.
     async fn take_stop(&mut self, stop: Stop) {
         let stream = match stop {
             Stop::Ours(stream) => stream,
@@ -156,7 +156,7 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         }
     }
 
-    /// Carries out a command. Returns what the broker has done if the connection must end.
+    /// Carries out a command. If the connection must end, returns what the broker did.
     async fn take(&mut self, command: Command) -> Option<&'static str> {
         match command {
             Command::Send(message) => {
@@ -167,7 +167,7 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
             Command::SendFrame(header, payload) => {
                 let (frame, history) = (header.meta.id, header.history);
                 let frame = Outgoing { stream: 0, frame, history, header: Some(header), rest: payload };
-                // What is written next is the last; the past comes behind every live frame.
+                // The last frame is written next, so a frame of the past goes to the front, behind all live frames in time.
                 let place = if history > 0 { 0 } else { self.frames.len() };
                 self.frames.insert(place, frame);
             }
@@ -175,8 +175,8 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
             Command::Farewell if self.side == Side::Camera => {
                 let _ = self.write_out().await;
                 let _ = self.writer.shutdown().await;
-                // The edge closes when it has read everything, and `read` notices. If this side closed first, what the edge is
-                // about to say would make the kernel throw away what it has not read.
+                // The edge closes when it has read everything, and the reading side notices. If this side closed
+                // first, the edge's next messages would make the edge's kernel discard unread bytes.
                 tokio::time::sleep(CLOSE_TIME_MAX).await;
                 return Some("has stopped");
             }
@@ -188,7 +188,7 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         None
     }
 
-    /// Gives up frames. If the other side has begun to receive one, it is told.
+    /// Gives up frames. Tells the other side if it has begun to receive a frame.
     fn forget(&mut self, which: impl Fn(&Outgoing) -> bool) {
         for frame in self.frames.extract_if(.., |frame| which(frame)) {
             if frame.header.is_none() {
@@ -197,15 +197,14 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         }
     }
 
-    /// Writes what waits and a little of the newest frame, and waits until the kernel has taken it. Not to be
-    /// cancelled.
+    /// Writes the waiting records and a little of the newest frame, and waits until the kernel has taken them. Not cancel-safe.
     async fn write_some(&mut self) -> io::Result<()> {
         let (mut written, mut unsent) = (None, None);
         if let Some(newest) = self.frames.last_mut() {
             if let Some(mut header) = newest.header.take() {
                 self.streams += 1;
                 newest.stream = self.streams;
-                // A frame that leaves within the first interval is not worth a word.
+                // A frame that leaves within the first interval is not reported.
                 self.told = Instant::now();
                 if header.history == 0 {
                     header.trace.stamp(Stage::Sent, monotonic_now());
@@ -236,7 +235,7 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
         Ok(())
     }
 
-    /// Writes all records that wait into the kernel, each of the [`pieces`] as a TLS record of its own. True if it had to wait for room.
+    /// Writes all waiting records into the kernel, each of the [`pieces`] as its own TLS record. Returns true if it had to wait for room.
     async fn write_out(&mut self) -> io::Result<bool> {
         for piece in pieces(&self.out) {
             self.writer.write_all(piece).await?;
@@ -253,7 +252,7 @@ impl<'a, E: LinkEvent, S: AsyncWrite> Sender<'a, E, S> {
     }
 }
 
-/// What becomes a TLS record each, of what is written at once.
+/// Cuts the bytes of one write into pieces, each of which becomes a TLS record.
 fn pieces(out: &[u8]) -> std::slice::Chunks<'_, u8> {
     out.chunks(if out.len() <= LITTLE_BYTES_MAX { PACKET_BYTES } else { out.len() })
 }

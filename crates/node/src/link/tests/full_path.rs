@@ -1,4 +1,4 @@
-//! What becomes of frames on a path that is always full, over QUIC on real sockets.
+//! Frames on a path that is always full, over QUIC on real sockets.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,18 +20,18 @@ use crate::ports::EdgeAddress;
 use crate::revocation::LiveRevocations;
 
 const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
-/// Packets that may wait in front of the path: more than a connection has on its way.
+/// The most packets that wait in front of the path: more than a connection has in flight.
 const QUEUE_PACKETS_MAX: usize = 4096;
 
-/// What a path does to the packets of the camera.
+/// The path for the camera's packets.
 #[derive(Clone, Copy)]
 struct Path {
     bytes_per_ms: u64,
-    /// One packet in so many is lost; 0: none.
+    /// One packet in this many is lost; 0: none.
     lost_once_in: u64,
 }
 
-/// A path to `edge` that takes packets of Ethernet's size.
+/// A path to `edge` that takes packets of Ethernet size.
 async fn path(edge: SocketAddr, spec: Path) -> SocketAddr {
     let outside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
     let inside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
@@ -72,7 +72,7 @@ async fn path(edge: SocketAddr, spec: Path) -> SocketAddr {
     address
 }
 
-/// A camera's end of a link and an edge's, with a path between them.
+/// A camera's end and an edge's end of a link, with a path between them.
 struct Rig {
     commands: CommandSender,
     happened: mpsc::Receiver<CameraEvent>,
@@ -103,7 +103,7 @@ impl Rig {
         Self { commands, happened, comes, _open: open, _parts: (listener, dialler, site) }
     }
 
-    /// Sends frames, each as soon as the one before it counts as sent. Returns how many frames were arriving at once at most.
+    /// Sends frames, each as soon as the previous one counts as sent. Returns the largest number of frames that were arriving at once.
     async fn flood(&mut self, frames: u64, bytes: usize) -> usize {
         let (mut begun, mut whole, mut at_once_max) = (0, 0, 0);
         let mut arriving = BTreeSet::new();
@@ -153,7 +153,7 @@ async fn a_frame_is_whole_before_the_next_but_one_begins() {
     assert!(at_once_max <= 2, "{at_once_max} frames were arriving at once");
 }
 
-/// Neither does what was lost. It is noticed a round trip later, which is less than a frame takes.
+/// Lost bytes do not wait for newer frames either. The loss is noticed a round trip later, which is less than a frame takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_lost_goes_before_newer_frames() {
     let mut rig = Rig::new(Path { bytes_per_ms: 4_000, lost_once_in: 150 }).await;
@@ -161,7 +161,7 @@ async fn what_was_lost_goes_before_newer_frames() {
     assert!(at_once_max <= 3, "{at_once_max} frames were arriving at once");
 }
 
-/// Of a frame of so many packets, the count of what has left is wrong by more than may be written ahead.
+/// For a frame of this many packets, the error of the count exceeds what may be written ahead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_frame_leaves_to_its_end() {
     let mut rig = Rig::new(Path { bytes_per_ms: 12_000, lost_once_in: 0 }).await;

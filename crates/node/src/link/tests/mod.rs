@@ -1,4 +1,4 @@
-//! Whom an edge refuses in the handshake and what the camera hears of it; in which order frames are received.
+//! Members that an edge refuses in the handshake, and what the camera learns of it; the order in which frames are received.
 
 mod full_path;
 
@@ -17,8 +17,8 @@ use crate::identity::{Role, TemporarySite};
 use crate::ports::EdgeAddress;
 use crate::revocation::{LiveRevocations, SignedList, Taken};
 
-/// The edge judges a certificate when the camera already takes the handshake for done, so the camera sees a connection that ends. It is told
-/// why all the same, and what to do, over QUIC as over TCP.
+/// The edge checks a certificate when the camera's handshake is already done, so the camera sees a
+/// connection that ends. The camera still learns why, and what to do, over QUIC as over TCP.
 #[tokio::test]
 async fn a_camera_that_was_revoked_is_told_so_and_what_to_do() {
     let site = TemporarySite::create(&"test".parse().unwrap()).unwrap();
@@ -78,8 +78,8 @@ fn header(sequence: u64, bytes: usize) -> FrameHeader {
     }
 }
 
-/// A source that begins gives frames in bursts, and an edge can be busy for a moment. If the newest frame were received first, no application
-/// would get the others.
+/// A source that begins gives frames in bursts, and an edge can be busy for a moment. If the newest
+/// frame were received first, no application would get the other frames.
 #[tokio::test]
 async fn frames_that_come_at_once_are_received_in_their_order() {
     const FRAMES: u64 = 12;
@@ -100,7 +100,7 @@ async fn frames_that_come_at_once_are_received_in_their_order() {
         Dialler::new(Transport::Quic, &camera, LiveRevocations::in_memory(&camera), events).unwrap();
     dialler.dial(LinkId(1), EdgeIndex(0), place);
     let Some(CameraEvent::Dialled(_, _, sender)) = happened.recv().await else { panic!("no connection") };
-    // The first thing that a camera sends is a message.
+    // A camera sends a message first.
     assert!(sender.send(Command::Send(Message::Ping { t1: Instant::ZERO })));
     let Some(EdgeEvent::Connected(_, _, _, _open)) = comes.recv().await else { panic!("no connection") };
     let Some(EdgeEvent::Message(..)) = comes.recv().await else { panic!("no message") };

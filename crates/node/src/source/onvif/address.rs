@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::source::spec::{SourceSpec, without_credentials};
 
-/// Where the device service of a camera is, unless it is said otherwise (ONVIF Core Specification, 5.10).
+/// The path of a camera's device service, unless another is given (ONVIF Core Specification, 5.10).
 const DEVICE_PATH: &str = "/onvif/device_service";
 
-/// Whether, and where, a network camera is asked for key frames.
+/// Whether and where a network camera is asked for key frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OnvifChoice {
     /// `http://HOST/onvif/device_service` of the host of an RTSP source. Other sources are not asked.
@@ -32,11 +32,11 @@ pub struct ServiceAddress {
     path: PathAndQuery,
 }
 
-/// An address of a device service that cannot be used. None of the messages shows a password.
+/// Why an address of a device service cannot be used. The messages never show a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OnvifAddressError {
-    /// It is no address of a web service.
+    /// The text is not the address of a web service.
     #[error(
         "{text} is no address of a device service; write http://HOST[:PORT]/PATH or https://…, without a query, or off"
     )]
@@ -44,7 +44,7 @@ pub enum OnvifAddressError {
         /// What was given, without credentials.
         text: String,
     },
-    /// It holds a user name or a password.
+    /// The address holds a user name or a password.
     #[error(
         "the address of the device service of {text} holds credentials; it takes those of the source: leave them out"
     )]
@@ -57,7 +57,7 @@ pub enum OnvifAddressError {
 impl FromStr for OnvifChoice {
     type Err = OnvifAddressError;
 
-    /// Parses `off`, or the address of a device service. Without a path, it gets `/onvif/device_service`.
+    /// Parses `off`, or the address of a device service. A missing path becomes `/onvif/device_service`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if text == "off" {
@@ -65,14 +65,14 @@ impl FromStr for OnvifChoice {
         }
         let shown = || without_credentials(text);
         let form = || OnvifAddressError::Form { text: shown() };
-        // What follows `@` in a path is no password.
+        // An `@` in the path does not end credentials.
         let authority = text.split_once("://").map_or(text, |(_, rest)| rest).split(['/', '?']).next();
         if authority.is_some_and(|authority| authority.contains('@')) {
             return Err(OnvifAddressError::Credentials { text: shown() });
         }
         let uri: Uri = text.parse().map_err(|_| form())?;
         let mut address = ServiceAddress::of(&uri).ok_or_else(form)?;
-        // A secret might be in it, and settings are shown.
+        // A query might hold a secret, and settings are shown.
         if uri.query().is_some() {
             return Err(form());
         }
@@ -94,7 +94,7 @@ impl fmt::Display for OnvifChoice {
 }
 
 impl OnvifChoice {
-    /// The device service of the camera that a source is, if it is to be asked.
+    /// The device service of the camera that a source reads. `None`: the camera is not to be asked.
     pub(in crate::source) fn of(&self, source: &SourceSpec) -> Option<ServiceAddress> {
         let is_rtsp = source.scheme().is_some_and(|scheme| scheme.starts_with("rtsp"));
         match self {
@@ -119,7 +119,7 @@ impl ServiceAddress {
             _ => return None,
         };
         let authority = uri.authority().filter(|authority| !authority.host().is_empty())?.clone();
-        // `HOST:` and `HOST:99999` parse as authorities.
+        // `HOST:` and `HOST:99999` also parse as authorities.
         let rest = authority.as_str().strip_prefix(authority.host())?;
         if !rest.is_empty() && authority.port_u16().is_none() {
             return None;
@@ -128,8 +128,8 @@ impl ServiceAddress {
         Some(Self { is_tls, authority, path })
     }
 
-    /// Another service of the same camera, whose address the camera states. Only its path is taken, and its port where it states the same host:
-    /// cameras behind a router state an address that is not theirs here, and no camera has a say in which other host gets a request.
+    /// Another service of the same camera, at the address that the camera states. Only the path is taken, and the port if the stated host is
+    /// the same. Cameras behind a router state addresses that are not valid here, and a camera must not choose another host for requests.
     pub(super) fn sibling(&self, stated: &str) -> Option<Self> {
         let stated = Self::of(&stated.trim().parse().ok()?)?;
         let is_same = stated.host() == self.host() && stated.is_tls == self.is_tls;
@@ -141,7 +141,7 @@ impl ServiceAddress {
         self.is_tls
     }
 
-    /// The host as it is dialled and as a certificate names it: an address of IPv6 without brackets.
+    /// The host as it is dialled and as a certificate names it: IPv6 addresses without brackets.
     pub(super) fn host(&self) -> &str {
         let host = self.authority.host();
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
@@ -151,18 +151,18 @@ impl ServiceAddress {
         self.authority.port_u16().unwrap_or(if self.is_tls { 443 } else { 80 })
     }
 
-    /// Host and port, as the field `Host` has them.
+    /// Host and port, as in the header `Host`.
     pub(super) fn authority(&self) -> &str {
         self.authority.as_str()
     }
 
-    /// Path and query, as the request line has them.
+    /// Path and query, as in the request line.
     pub(super) fn path(&self) -> &str {
         self.path.as_str()
     }
 }
 
-/// Without the query, in which a secret might be.
+/// Leaves out the query, which might hold a secret.
 impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls { "https" } else { "http" };
@@ -216,7 +216,7 @@ mod tests {
         assert!(refused.contains("leave them out") && !refused.contains("secret"), "{refused}");
     }
 
-    /// Whatever a camera says, requests go to the host that the user named, and never without TLS where the user asked for it.
+    /// Whatever a camera states, requests go to the host that the user named, and never without TLS if the user asked for TLS.
     #[test]
     fn a_camera_names_paths_and_no_other_host() {
         let OnvifChoice::At(device) = "http://cam:8000/onvif/device_service".parse().unwrap() else {

@@ -1,4 +1,4 @@
-//! Asks a camera for key frames, one request at a time and seldom, and says once whether that works.
+//! Asks a camera for key frames, one request at a time and rarely, and logs once whether this works.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,19 +12,19 @@ use super::address::ServiceAddress;
 use super::device::{Device, OnvifError};
 use crate::source::spec::SourceSpec;
 
-/// A camera is asked at most once in this time. A key frame has about ten times the bytes of other frames.
+/// The shortest time between two requests to a camera. A key frame has about ten times the bytes of other frames.
 const ASKED_ONCE_IN: Duration = Duration::from_secs(2);
-/// How long a camera is left alone after it did not do what it was asked, the first time. Doubled each time.
+/// The pause after the first failed request. It doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// The longest such time.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
-/// How long the looking for a profile may take, which is a request for each profile and a few more.
+/// How long a request for a key frame may take, with the look for the profile: one request for each profile and a few more.
 const LOOKING_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Who asks one camera. Dropping it ends its requests.
+/// Asks one camera for key frames. Dropping it ends its requests.
 #[derive(Debug)]
 pub(in crate::source) struct OnvifAsker {
-    /// The camera, until it is looked at.
+    /// The task, until it starts.
     waiting: Mutex<Option<Asking>>,
     wanted: Arc<Notify>,
     is_able: Arc<AtomicBool>,
@@ -44,20 +44,20 @@ impl OnvifAsker {
         Self { waiting: Mutex::new(Some(asking)), wanted, is_able, task: Mutex::default() }
     }
 
-    /// The source gives packets: looks whether it can be asked for key frames, and says so. Without effect later. Has to be called within a Tokio
-    /// runtime.
+    /// Starts the task for a source that gives packets. The task checks whether the camera can be asked for
+    /// key frames, and logs the result. Further calls have no effect. Must be called within a Tokio runtime.
     pub(in crate::source) fn begin(&self) {
         let Some(asking) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let task = tokio::spawn(asking.run()).abort_handle();
         *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 
-    /// Whether the camera did what it was asked last.
+    /// Whether the last request to the camera succeeded.
     pub(in crate::source) fn is_able(&self) -> bool {
         self.is_able.load(Ordering::Relaxed)
     }
 
-    /// A key frame is wanted. Several wishes at once are one.
+    /// Wishes for a key frame. Several pending wishes count as one.
     pub(in crate::source) fn wish(&self) {
         self.wanted.notify_one();
     }
@@ -71,14 +71,14 @@ impl Drop for OnvifAsker {
     }
 }
 
-/// What has been said of a camera.
+/// What was logged about a camera.
 #[derive(Default)]
 struct Told {
     works: bool,
     fails: bool,
 }
 
-/// The task that asks.
+/// The task that asks the camera.
 struct Asking {
     /// The source, without credentials.
     source: String,
@@ -101,7 +101,7 @@ impl Asking {
         let mut rests_until = Instant::now() + if looked { Duration::ZERO } else { pause };
         loop {
             self.wanted.notified().await;
-            // A wish of now is no wish of in ten minutes.
+            // A wish during a pause is dropped: a key frame ten minutes later would be of no use.
             if !looked && Instant::now() < rests_until {
                 continue;
             }
@@ -112,7 +112,7 @@ impl Asking {
         }
     }
 
-    /// Looks for the camera's profile. Gives whether there is one.
+    /// Looks for the camera's profile. Returns whether there is one.
     async fn look(&mut self) -> bool {
         let found = timed(self.device.find()).await;
         self.tell(found.map(|found| found.to_string()))
@@ -127,7 +127,7 @@ impl Asking {
         self.tell(asked)
     }
 
-    /// Says what came of a request, once if it works and once if it does not. Gives whether it works.
+    /// Logs the outcome of a request, once if it works and once if it fails. Returns whether it works.
     fn tell(&mut self, answered: Result<String, String>) -> bool {
         let Self { source, device, told, .. } = self;
         let is_able = answered.is_ok();
@@ -153,7 +153,7 @@ impl Asking {
     }
 }
 
-/// The same, with a bound on its time, and an error as text.
+/// Bounds the time of a request, and turns its error into text.
 async fn timed<T>(asking: impl Future<Output = Result<T, OnvifError>>) -> Result<T, String> {
     match tokio::time::timeout(LOOKING_TIME_MAX, asking).await {
         Ok(asked) => asked.map_err(|error| error.to_string()),

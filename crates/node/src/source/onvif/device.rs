@@ -1,4 +1,4 @@
-//! One camera: which of its profiles is the source, and how that is asked for a key frame.
+//! One camera: which of its profiles the source reads, and how this profile is asked for a key frame.
 
 use ring::rand::{SecureRandom, SystemRandom};
 use thiserror::Error;
@@ -16,7 +16,7 @@ pub(super) enum OnvifError {
     Http(#[from] HttpError),
     #[error(transparent)]
     Soap(#[from] SoapError),
-    /// An answer without XML in it.
+    /// The answer contains no XML.
     #[error("its answer has the status {0}")]
     Status(http::StatusCode),
     #[error("it has no service for video")]
@@ -29,7 +29,7 @@ pub(super) enum OnvifError {
     NoRandom,
 }
 
-/// What is to be asked, once it is known.
+/// The profile that the source reads, and where to ask it.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     media: Media,
@@ -38,19 +38,19 @@ pub(super) struct Found {
 }
 
 impl std::fmt::Display for Found {
-    /// The profile is the camera's word, so it is quoted.
+    /// The profile's name comes from the camera, so it is quoted.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of ONVIF, profile {:?}", self.media.name(), self.profile)
     }
 }
 
-/// A camera.
+/// A network camera.
 pub(super) struct Device {
     address: ServiceAddress,
     /// Path and query of the source's own address.
     path: String,
     client: HttpClient,
-    /// What the camera's clock is ahead of ours.
+    /// How far the camera's clock is ahead of ours.
     ahead: Duration,
     found: Option<Found>,
 }
@@ -71,13 +71,13 @@ impl Device {
         &self.address
     }
 
-    /// Finds the profile of the source, if it is not known yet.
+    /// Finds the profile that the source reads, if it is not known yet.
     pub(super) async fn find(&mut self) -> Result<Found, OnvifError> {
         if let Some(found) = &self.found {
             return Ok(found.clone());
         }
         let device = self.address.clone();
-        // Nobody is told the password, or a digest of it, who has not shown to be such a camera.
+        // Asked first: its envelope carries no credentials, so a server that is not an ONVIF camera gets no token.
         let clock = self.ask(&device, Question::Clock, |reply| reply.clock()).await?;
         self.ahead = clock - OffsetDateTime::now_utc();
         let stated = self
@@ -122,7 +122,7 @@ impl Device {
         Ok(profiles)
     }
 
-    /// Asks for a key frame. After a failure the profile is looked for again, because the camera may have been set up anew.
+    /// Asks for a key frame. After a failure the next call looks for the profile again, because the camera may have been reconfigured.
     pub(super) async fn ask_key_frame(&mut self) -> Result<(), OnvifError> {
         let Found { media, service, profile } = self.find().await?;
         let question = Question::KeyFrame(media, &profile);
@@ -133,7 +133,7 @@ impl Device {
         asked
     }
 
-    /// Asks one question, and reads the answer on a thread where that may take its time.
+    /// Asks one question. The answer is parsed on a blocking thread.
     async fn ask<T: Send + 'static>(
         &mut self,
         service: &ServiceAddress,
@@ -157,7 +157,7 @@ impl Device {
         });
         match reading.await.map_err(|_| OnvifError::Unread)? {
             Some(Ok(read)) if status.is_success() => Ok(read),
-            // The fault says more than the state.
+            // The fault says more than the status.
             Some(Err(error @ SoapError::Fault(_))) => Err(error.into()),
             Some(Err(error)) if status.is_success() => Err(error.into()),
             None if status.is_success() => Err(OnvifError::Unread),
@@ -166,7 +166,7 @@ impl Device {
     }
 }
 
-/// The profile whose stream has this path and query. Cameras state queries that nobody types, so the path alone decides if only one profile has it.
+/// The profile whose stream has this path and query. Cameras state queries that no user types, so the path alone decides if only one profile has it.
 fn of_path(profiles: Vec<(String, String)>, source: &str) -> Option<String> {
     let path = |text: &str| text.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned();
     let stated = |profile: &(String, String)| path_and_query(&profile.1).unwrap_or_default().to_owned();

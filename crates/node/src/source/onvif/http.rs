@@ -1,4 +1,4 @@
-//! One HTTP request to a camera, and its answer. Both are bounded in size and in time; nothing is followed.
+//! One HTTP request to a camera, and its answer. Both are bounded in size and time; redirects are not followed.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,20 +23,20 @@ use super::address::ServiceAddress;
 use crate::identity::tls::public_client_config;
 use crate::source::credentials::SourceCredentials;
 
-/// The largest answer. Those of cameras with many profiles have some ten thousand bytes.
+/// The largest answer, in bytes. Cameras with many profiles send some ten thousand bytes.
 const BODY_BYTES_MAX: usize = 256 << 10;
-/// The largest head of an answer.
+/// The largest header of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// How long one request may take, from dialling to the last byte of the answer.
+/// How long a request may take, from dialling to the last byte of the answer.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often one envelope is sent: once more where the camera asks for the password.
+/// How often an envelope is sent: again if the camera asks for the password.
 const ATTEMPTS_MAX: u32 = 2;
 
 /// The media type of SOAP 1.2.
 const SOAP: HeaderValue = HeaderValue::from_static("application/soap+xml; charset=utf-8");
 
-/// Why a camera gave no answer that can be used.
+/// Why a camera gave no usable answer.
 #[derive(Debug, Error)]
 pub(super) enum HttpError {
     #[error("it cannot be reached ({0})")]
@@ -59,7 +59,7 @@ pub(super) enum HttpError {
     NoRoots,
 }
 
-/// An answer that is no redirection and no question for a password. Faults of SOAP have states of errors.
+/// An answer that is neither a redirect nor a challenge. SOAP faults come with error statuses.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -69,7 +69,7 @@ pub(super) struct Answer {
 /// Requests to the services of one camera.
 pub(super) struct HttpClient {
     credentials: Option<SourceCredentials>,
-    /// What answers the camera's question for the password, once it has asked.
+    /// Answers the camera's challenges. `None`: the camera has not sent one.
     digest: Option<PasswordClient>,
 }
 
@@ -82,12 +82,12 @@ impl HttpClient {
         self.credentials.as_ref()
     }
 
-    /// Whether the camera asks for the password by HTTP, and not in the envelope.
+    /// Whether the camera takes the password by HTTP digest, and not in the envelope.
     pub(super) fn asks_by_http(&self) -> bool {
         self.digest.is_some()
     }
 
-    /// Sends an envelope. A camera that asks for the password, or takes the last digest for stale, is answered once.
+    /// Sends an envelope. If the camera answers with a challenge, or the last digest is stale, sends it once more.
     pub(super) async fn post(
         &mut self,
         service: &ServiceAddress,
@@ -131,7 +131,7 @@ impl HttpClient {
         Ok(Some(value))
     }
 
-    /// Takes a question for the password. Only digests are given: `Basic` would give the password itself to whoever listens.
+    /// Takes a challenge. Only digests are accepted: `Basic` would show the password to an eavesdropper.
     fn take_challenge(&mut self, headers: &HeaderMap) -> Result<(), HttpError> {
         if self.credentials.is_none() {
             return Err(HttpError::NoCredentials);
@@ -150,7 +150,7 @@ impl HttpClient {
     }
 }
 
-/// One connection, one request, one answer.
+/// Sends one request over its own connection, and reads the answer.
 async fn exchange(
     service: &ServiceAddress,
     body: String,
@@ -192,7 +192,7 @@ async fn talk(
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| HttpError::Body)?;
         Ok((Answer { status: head.status, body: body.to_bytes() }, head.headers))
     };
-    // The connection lives as long as the answer takes: dropping this future ends both.
+    // The connection lives until the answer is complete: dropping this future ends both.
     let driven = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -203,7 +203,7 @@ async fn talk(
     }
 }
 
-/// TLS towards cameras. The authorities of this host are read once.
+/// The TLS configuration for cameras. The host's root certificates are read once.
 fn tls() -> Result<Arc<ClientConfig>, HttpError> {
     static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
     CONFIG.get_or_init(|| public_client_config().map(Arc::new)).clone().ok_or(HttpError::NoRoots)

@@ -1,4 +1,5 @@
-//! What a camera is asked, as SOAP 1.2, and what its answers say. Answers are foreign: they are parsed without DTDs and with a bound on their nodes.
+//! Questions to a camera as SOAP 1.2, and the content of its answers. Answers are not trusted: they are
+//! parsed without DTDs and with a bound on their nodes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,26 +20,26 @@ const PASSWORD_DIGEST: &str =
 const BASE64: &str =
     "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-soap-message-security-1.0#Base64Binary";
 
-/// Elements and texts of an answer that are read at most.
+/// The most elements and texts that are read of an answer.
 const NODES_MAX: u32 = 20_000;
-/// Characters of a camera's own words that go into a message.
+/// The most characters of a camera's own text that go into a message.
 const WORDS_MAX: usize = 160;
-/// Profiles of a camera that are looked at.
+/// The most profiles of a camera that are examined.
 const PROFILES_MAX: usize = 32;
 
-/// What an answer says that cannot be used.
+/// Why an answer cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum SoapError {
     #[error("its answer is no XML that is read here ({0})")]
     Xml(roxmltree::Error),
     #[error("its answer has no {0}")]
     Lacks(&'static str),
-    /// Its own words, without control characters, and not many.
+    /// The camera's text, shortened and without control characters.
     #[error("it refuses: {0}")]
     Fault(String),
 }
 
-/// Which of its two services for video a camera is asked through. The newer one alone knows H.265.
+/// The two ONVIF services for video. Only the newer one supports H.265.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
     One,
@@ -46,7 +47,7 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// The newer one first.
+    /// Both services, the newer one first.
     pub(super) const ALL: [Self; 2] = [Self::Two, Self::One];
 
     fn namespace(self) -> &'static str {
@@ -67,19 +68,19 @@ impl Media {
 /// A question, as the body of an envelope.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question<'a> {
-    /// What time it is at the camera. Cameras answer it to everybody.
+    /// The camera's clock. Cameras answer this to everybody.
     Clock,
-    /// Which services it has, and where.
+    /// The camera's services and their addresses.
     Services,
     Profiles(Media),
-    /// From where the video of a profile is fetched.
+    /// The address of a profile's video.
     StreamUri(Media, &'a str),
-    /// A key frame, now.
+    /// A key frame, at once.
     KeyFrame(Media, &'a str),
 }
 
 impl Question<'_> {
-    /// Whether the answer does not depend on who asks.
+    /// Whether cameras answer without credentials.
     pub(super) fn is_for_everybody(self) -> bool {
         matches!(self, Self::Clock)
     }
@@ -110,11 +111,11 @@ impl Question<'_> {
     }
 }
 
-/// Who asks, without the password (WS-Security UsernameToken Profile 1.0).
+/// Proof of the credentials without the password (WS-Security UsernameToken Profile 1.0).
 pub(super) struct Token<'a> {
     pub(super) credentials: &'a SourceCredentials,
     pub(super) nonce: [u8; 16],
-    /// By the camera's clock: cameras refuse what is older than some seconds.
+    /// By the camera's clock: cameras refuse tokens that are older than some seconds.
     pub(super) created: OffsetDateTime,
 }
 
@@ -134,7 +135,7 @@ impl Token<'_> {
     }
 }
 
-/// A question, with who asks.
+/// An envelope with a question, and with credentials if there are any.
 pub(super) fn envelope(question: Question<'_>, token: Option<&Token<'_>>) -> String {
     let header = token.map(Token::header).unwrap_or_default();
     format!(
@@ -143,7 +144,7 @@ pub(super) fn envelope(question: Question<'_>, token: Option<&Token<'_>>) -> Str
     )
 }
 
-/// A time of UTC in whole seconds, as XML writes it.
+/// A UTC time in whole seconds, in the XML format.
 fn timestamp(at: OffsetDateTime) -> String {
     let (date, time) = (at.date(), at.time());
     format!(
@@ -157,16 +158,16 @@ fn timestamp(at: OffsetDateTime) -> String {
     )
 }
 
-/// Text as it stands between tags.
+/// Text with its XML special characters escaped.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// An answer, whose elements can be looked for.
+/// A parsed answer.
 pub(super) struct Reply<'a>(Document<'a>);
 
 impl<'a> Reply<'a> {
-    /// Reads an answer. One that is a fault is an error.
+    /// Parses an answer. A SOAP fault is an error.
     pub(super) fn parse(text: &'a str) -> Result<Self, SoapError> {
         let options =
             ParsingOptions { allow_dtd: false, nodes_limit: NODES_MAX, ..ParsingOptions::default() };
@@ -177,7 +178,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// What time it is at the camera.
+    /// The camera's clock.
     pub(super) fn clock(&self) -> Result<OffsetDateTime, SoapError> {
         let utc = self.find(SCHEMA, "UTCDateTime").ok_or(SoapError::Lacks("UTCDateTime"))?;
         let number = |name| {
@@ -188,14 +189,14 @@ impl<'a> Reply<'a> {
         let read = || {
             let month = small("Month")?.try_into().ok()?;
             let date = Date::from_calendar_date(number("Year")?, month, small("Day")?).ok()?;
-            // A leap second is no time of this library.
+            // The `time` crate has no leap seconds.
             let time = Time::from_hms(small("Hour")?, small("Minute")?, small("Second")?.min(59)).ok()?;
             Some(PrimitiveDateTime::new(date, time).assume_utc())
         };
         read().filter(|at| (1970..10_000).contains(&at.year())).ok_or(SoapError::Lacks("time that exists"))
     }
 
-    /// Where one of the services for video is, as the camera states it.
+    /// The address of a video service, as the camera states it.
     pub(super) fn service(&self, media: Media) -> Option<String> {
         let services = self.0.descendants().filter(|node| node.has_tag_name((DEVICE, "Service")));
         let text = |service: Node<'_, '_>, name| find(service, DEVICE, name)?.text().map(str::to_owned);
@@ -210,7 +211,7 @@ impl<'a> Reply<'a> {
         profiles.filter_map(|node| node.attribute("token")).map(str::to_owned).take(PROFILES_MAX).collect()
     }
 
-    /// From where the video of a profile is fetched.
+    /// The address of a profile's video.
     pub(super) fn stream_uri(&self, media: Media) -> Result<String, SoapError> {
         let (within, namespace) = match media {
             Media::One => ("MediaUri", SCHEMA),
@@ -222,7 +223,7 @@ impl<'a> Reply<'a> {
         text.map(|text| text.trim().to_owned()).ok_or(lacks)
     }
 
-    /// Whether the camera says that it makes a key frame.
+    /// Whether the camera confirms that it makes a key frame.
     pub(super) fn key_frame(&self, media: Media) -> Result<(), SoapError> {
         let said = self.find(media.namespace(), "SetSynchronizationPointResponse");
         said.map(drop).ok_or(SoapError::Lacks("SetSynchronizationPointResponse"))
@@ -233,12 +234,12 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The first element of a name below another one.
+/// The first descendant element with this name.
 fn find<'a, 'd>(below: Node<'a, 'd>, namespace: &str, name: &str) -> Option<Node<'a, 'd>> {
     below.descendants().find(|node| node.has_tag_name((namespace, name)))
 }
 
-/// What a fault says: its innermost code, and its text.
+/// The text of a fault: its innermost code, and its reason.
 fn words_of(fault: Node<'_, '_>) -> String {
     let texts = |name| {
         let found = fault.descendants().filter(move |node| node.has_tag_name((ENVELOPE, name)));
@@ -339,7 +340,7 @@ mod tests {
         let wide = enveloped(&"<a/>".repeat(30_000));
         assert!(matches!(Reply::parse(&wide), Err(SoapError::Xml(_))));
         let deep = format!("{}{}", "<a>".repeat(19_000), "</a>".repeat(19_000));
-        // Whether it is read or refused, it does not use the stack up.
+        // Read or refused, a deep document does not overflow the stack.
         let _ = Reply::parse(&deep).map(|reply| reply.profiles(Media::Two));
         for text in ["", "<", "\u{0}", "<a>", "<s:Envelope/>", "HTTP"] {
             assert!(matches!(Reply::parse(text), Err(SoapError::Xml(_))), "{text}");

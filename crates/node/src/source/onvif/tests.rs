@@ -1,4 +1,4 @@
-//! Cameras that are broken, or are none: whatever they answer is an error, soon, and nobody learns the password.
+//! Cameras that are broken, or are something else: any answer is an error, soon, and the password is not shown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use super::http::HttpError;
 use super::soap::SoapError;
 use crate::source::spec::SourceSpec;
 
-/// What a server answers to each request. It may go on after that for as long as the client reads.
+/// How a server answers each request.
 #[derive(Clone)]
 enum Answers {
     With(String),
-    /// And then zeros without end.
+    /// The answer, and then zeros without end.
     Endless(String),
     Never,
 }
@@ -72,7 +72,7 @@ fn response(head: &str, body: &str) -> Answers {
     Answers::With(format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// What comes of looking for the profile of a source at this server. No message shows the password.
+/// The error of a look for the profile of a source at this server. No message may show the password.
 async fn looked(server: &Server) -> OnvifError {
     let choice: OnvifChoice = format!("http://127.0.0.1:{}", server.port).parse().unwrap();
     let source = SourceSpec::parse("rtsp://bob:hunter2@127.0.0.1:1/x").unwrap();
@@ -146,7 +146,7 @@ async fn a_camera_that_asks_for_the_password_again_and_again_gets_one_answer() {
     let error = looked(&server).await;
     assert!(matches!(error, OnvifError::Http(HttpError::Refused)), "{error}");
     assert_eq!(server.requests(), 2);
-    // The password itself is for nobody.
+    // The password itself is never sent.
     for question in ["Basic realm=\"a\"", "Digest", "Digest realm=\"a", "NTLM", ",,,"] {
         let server = Server::start(asks(question)).await;
         let error = looked(&server).await;

@@ -1,4 +1,4 @@
-//! Finds what has changed between two looks.
+//! Finds the changes between two looks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::super::watcher::{Look, Looked};
 use super::happened::{About, Happened};
 use crate::edge::{AccountNow, GivenNow};
 
-/// What should be known at the first look: which cameras are there, and what is not as usual.
+/// The events of the first look: the cameras that are there, and everything that is not normal.
 pub(super) fn begin(look: &Look, soon: Duration) -> Vec<Happened> {
     let mut found = Vec::new();
     look.cameras.iter().for_each(|looked| compare_camera(look, None, looked, &mut found));
@@ -22,7 +22,7 @@ pub(super) fn begin(look: &Look, soon: Duration) -> Vec<Happened> {
     found
 }
 
-/// What has changed. A certificate ends soon if it ends within `soon`.
+/// The changes between two looks. A certificate ends soon if it expires within `soon`.
 pub(super) fn changed(before: &Look, after: &Look, soon: Duration) -> Vec<Happened> {
     let mut found = Vec::new();
     for looked in &after.cameras {
@@ -43,7 +43,7 @@ fn connection(looked: &Looked) -> &'static str {
     if looked.camera.info.connected { "connected" } else { "absent" }
 }
 
-/// What has become of a camera, as seen in this look.
+/// An event about a camera at this look.
 fn of_camera(
     look: &Look,
     looked: &Looked,
@@ -53,7 +53,7 @@ fn of_camera(
     Happened::of(look.at_utc, About::Camera(looked.name().clone()), kind, state)
 }
 
-/// What has changed of a camera. Without a look before: what it is like, as far as it is not as usual.
+/// The changes of a camera. Without an earlier look: everything about it that is not normal.
 fn compare_camera(look: &Look, before: Option<&Looked>, after: &Looked, found: &mut Vec<Happened>) {
     let (was, is) = (before.map(connection), connection(after));
     if was != Some(is) {
@@ -84,14 +84,14 @@ fn compare_camera(look: &Look, before: Option<&Looked>, after: &Looked, found: &
     }
 }
 
-/// What has changed of the contracts of applications.
+/// The changes of the contracts of applications.
 fn compare_contracts(before: &Look, after: &Look, found: &mut Vec<Happened>) {
     let known: BTreeMap<SubscriptionId, &AccountNow> =
         before.subscriptions.iter().map(|account| (account.id, account)).collect();
     for account in after.subscriptions.iter().filter(|account| !account.asked.looks_on) {
         for (camera, given) in &account.cameras {
             let state = |given: &GivenNow| given.state.as_ref().map(|(state, ..)| *state);
-            // Accounts are newer than cameras. Of one that was not there nothing was told.
+            // Accounts are newer than cameras. A contract on a camera that was not in the earlier look was not reported before.
             let told = before.camera(camera).and_then(|_| known.get(&account.id));
             let was = told.and_then(|before| before.cameras.get(camera)).and_then(state);
             let (Some((is, reason, _)), Some(looked)) = (&given.state, after.camera(camera)) else {
@@ -117,14 +117,14 @@ fn compare_contracts(before: &Look, after: &Look, found: &mut Vec<Happened>) {
     }
 }
 
-/// The certificates at a time.
+/// Certificates at a time.
 type Certificates<'a> = (&'a [Ending], Timestamp);
 
 fn certificates(look: &Look) -> Certificates<'_> {
     (&look.certificates, look.at_utc)
 }
 
-/// What has changed of certificates. Whatever was not there before was as usual.
+/// The changes of certificates. A certificate that was not in the earlier look counts as previously `Ok`.
 fn compare_certificates(
     before: Option<Certificates<'_>>,
     (after, now): Certificates<'_>,
@@ -156,7 +156,7 @@ fn certificate_in_words(ending: &Ending, standing: Standing, now: Timestamp) -> 
     }
 }
 
-/// Which groups have fallen behind or caught up.
+/// The groups that have fallen behind or caught up.
 fn compare_groups(before: Option<&Look>, after: &Look, found: &mut Vec<Happened>) {
     for report in &after.groups {
         let key = &report.key;
@@ -189,7 +189,7 @@ mod tests {
         Ending { of: of.into(), ends: day(ends), cameras: (!cameras.is_empty()).then_some(cameras) }
     }
 
-    /// What is told from one day to another: the sentences.
+    /// The sentences of the events between two moments.
     fn told(before: Option<Certificates<'_>>, after: Certificates<'_>) -> Vec<String> {
         let mut found = Vec::new();
         compare_certificates(before, after, DAY * 7, &mut found);

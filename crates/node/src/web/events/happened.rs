@@ -1,4 +1,4 @@
-//! What happened, and who may know it.
+//! Events, and who may see them.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::name::CameraName;
@@ -7,21 +7,21 @@ use mez_core::units::Timestamp;
 
 use super::super::fill::utc_ms;
 
-/// An event, without the place that it got.
+/// An event without its position in the ring.
 #[derive(Clone, Debug)]
 pub(super) struct Happened {
     pub(super) utc_ms: u64,
     pub(super) kind: &'static str,
     pub(super) severity: &'static str,
     pub(super) about: About,
-    /// The subscription and the application that it is told of.
+    /// The subscription and the application that the event is about.
     pub(super) of: Option<(SubscriptionId, String)>,
     pub(super) state: &'static str,
     pub(super) before: Option<&'static str>,
     pub(super) sentence: String,
 }
 
-/// What an event is about, by which is decided who may know it.
+/// The subject of an event, which decides who may see it.
 #[derive(Clone, Debug)]
 pub(super) enum About {
     /// A camera.
@@ -34,16 +34,16 @@ pub(super) enum About {
     Group(Bearer),
 }
 
-/// Who reads events.
+/// A reader of events.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Reader<'a> {
-    /// The cameras that it may observe.
+    /// The cameras that the reader may observe.
     pub(in super::super) granted: &'a Granted,
     pub(in super::super) who: &'a Bearer,
 }
 
 impl Reader<'_> {
-    /// Whether it may know what is told of this.
+    /// Whether the reader may see events about this subject.
     pub(super) fn may_know(self, about: &About) -> bool {
         match about {
             About::Camera(camera) => self.granted.allows(camera),
@@ -60,7 +60,7 @@ pub(in super::super) fn sees_groups_of(who: &Bearer, owner: &Bearer) -> bool {
 }
 
 impl Happened {
-    /// What was seen at this time.
+    /// An event that was seen at this time.
     pub(super) fn of(
         at_utc: Timestamp,
         about: About,

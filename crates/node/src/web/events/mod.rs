@@ -1,7 +1,7 @@
-//! Tells what has changed between two looks at the edge, to as many readers as want it.
+//! Reports the changes between two looks at the edge, to any number of readers.
 //!
-//! The newest events are kept in one ring for all. Each reader has a place in it and takes what comes next when its connection can take it, so a
-//! reader that stands still costs nothing. If it is overtaken, it is told how many events it missed.
+//! The newest events are in one ring for all readers. Each reader has a position in the ring and takes the next events when its
+//! connection can take them. So a stalled reader costs nothing. A reader that is overtaken is told how many events it missed.
 
 mod compare;
 mod happened;
@@ -17,17 +17,17 @@ pub(super) use self::happened::{Reader, sees_groups_of};
 use super::answers::Event;
 use super::watcher::Look;
 
-/// The most events that are kept.
+/// The length of the ring, in events.
 pub(super) const EVENTS_MAX: usize = 1000;
-/// The most of them that a reader gets at first.
+/// The most past events that a new reader gets.
 const REPLAYED_MAX: u64 = 200;
 
-/// From when on the edge tells of something that nears its bound.
+/// From when on the edge warns of something that approaches its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventBounds {
-    /// How long before its end a certificate is told of. Default: 7 days.
+    /// How long before its expiry a certificate is reported. Default: 7 days.
     pub certificate_ends_within: Duration,
-    /// How many records of a camera a group may be behind. Default: 1000. It has caught up at half of that.
+    /// How many records of a camera a group may be behind. Default: 1000. It has caught up at half of this number.
     pub lag_records_max: u64,
 }
 
@@ -40,22 +40,22 @@ impl Default for EventBounds {
 /// The newest events of an edge.
 pub(super) struct Events {
     bounds: EventBounds,
-    /// Names this start of the edge: its time in milliseconds.
+    /// Names this start of the edge: its time in milliseconds since 1970.
     start: u64,
     ring: Mutex<VecDeque<Happened>>,
-    /// How many events there were.
+    /// The number of events so far.
     count: watch::Sender<u64>,
 }
 
-/// The place of a reader: the number of the next event.
+/// A reader's position: the number of the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor(u64);
 
 /// What a reader gets next.
 pub(super) struct Next {
-    /// Events that it may know.
+    /// The events that the reader may see.
     pub(super) events: Vec<Event>,
-    /// Where it goes on.
+    /// The position after these events.
     pub(super) cursor: Cursor,
 }
 
@@ -68,12 +68,12 @@ impl Events {
         self.bounds
     }
 
-    /// Changes whenever there are new ones.
+    /// Changes whenever there are new events.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
 
-    /// Where a reader begins that has had the event with this id, and what it is told first if it has missed some.
+    /// The position at which a reader resumes that has read the event with the id `last`. Also a `missed` event, if the reader may have missed some.
     pub(super) fn resume(&self, last: Option<&str>, now_utc_ms: u64) -> (Cursor, Option<Event>) {
         let count = *self.count.borrow();
         let Some(last) = last else { return (Cursor(count.saturating_sub(REPLAYED_MAX)), None) };
@@ -83,7 +83,7 @@ impl Events {
         match number.filter(|number| *number <= count) {
             Some(number) => (Cursor(number), None),
             None => {
-                // All that is known of this start of the edge.
+                // Everything that is known of this start of the edge.
                 let cursor = Cursor(count.saturating_sub(EVENTS_MAX as u64));
                 let sentence = "the edge was restarted since the last event, or the event is unknown: what happened before its start is not known";
                 let missed = self.missed(cursor, now_utc_ms, "unknown", sentence.into());
@@ -92,7 +92,7 @@ impl Events {
         }
     }
 
-    /// The next events that this reader may know, at most `max`.
+    /// The next events that this reader may see, at most `max`.
     pub(super) fn next(&self, cursor: Cursor, now_utc_ms: u64, (reader, max): (Reader<'_>, usize)) -> Next {
         let ring = self.lock();
         let count = *self.count.borrow();
@@ -114,12 +114,12 @@ impl Events {
         Next { events, cursor: Cursor(place) }
     }
 
-    /// What should be known at the first look: which cameras are there, and what is not as usual.
+    /// Adds the events of the first look: the cameras that are there, and everything that is not normal.
     pub(super) fn begin(&self, look: &Look) {
         self.push(compare::begin(look, self.bounds.certificate_ends_within));
     }
 
-    /// Tells what has changed between two looks.
+    /// Adds the changes between two looks.
     pub(super) fn compare(&self, before: &Look, after: &Look) {
         self.push(compare::changed(before, after, self.bounds.certificate_ends_within));
     }
@@ -138,7 +138,7 @@ impl Events {
         }
     }
 
-    /// The event at this place.
+    /// The event at this position.
     fn event(&self, place: u64, happened: &Happened) -> Event {
         let Happened { utc_ms, kind, severity, about, of, state, before, sentence } = happened.clone();
         let (subscription, application) = of.unzip();
@@ -157,20 +157,20 @@ impl Events {
         }
     }
 
-    /// Whoever has read this goes on at `cursor`.
+    /// An event that reports missed events. A reader that has read it resumes at `cursor`.
     fn missed(&self, cursor: Cursor, utc_ms: u64, state: &'static str, sentence: String) -> Event {
         let (id, kind, severity) = (self.id(cursor), "missed", "warning");
         let (camera, application, subscription, before) = (None, None, None, None);
         Event { id, utc_ms, kind, severity, camera, application, subscription, state, before, sentence }
     }
 
-    /// The id of whatever comes before a place: whoever names it has had everything up to there.
+    /// The id of the event before a position. A reader that names this id has read everything before the position.
     fn id(&self, Cursor(next): Cursor) -> String {
         format!("{}-{next}", self.start)
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Happened>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the ring consistent, so a poisoned lock is safe to use.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
         happened(About::Camera(name.parse().unwrap()))
     }
 
-    /// What `app/x` may observe that was granted this.
+    /// What `app/x` may observe with a grant of this pattern.
     fn granted(pattern: &str) -> Granted {
         let grant = Grant {
             grantee: "app/x".parse().unwrap(),
@@ -222,7 +222,7 @@ mod tests {
             let (begins, missed) = events.resume(Some(other_start), 0);
             let missed = missed.expect("something was missed");
             assert_eq!(missed.state, "unknown", "{other_start}");
-            // A reader that is lost just then misses nothing.
+            // A reader that loses its connection at this moment misses nothing.
             assert_eq!(events.resume(Some(&missed.id), 0).0, begins);
         }
         (0..EVENTS_MAX).for_each(|_| events.push(vec![camera("dock/a")]));
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(next.events[0].state, "dropped");
         assert!(next.events[0].sentence.starts_with("2 events"), "{}", next.events[0].sentence);
         assert_eq!((&*next.events[0].id, &*next.events[1].id), ("9-3", "9-4"));
-        // The same for a reader that has heard of the loss, and is lost before the first event that is left.
+        // The same for a reader that has read of the loss, and loses its connection before the first event that is left.
         assert_eq!(ids(&events.next(events.resume(Some("9-3"), 0).0, 0, (all, 1))), ["9-4"]);
         assert_eq!(events.lock().len(), EVENTS_MAX);
     }

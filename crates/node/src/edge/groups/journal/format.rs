@@ -1,8 +1,8 @@
 //! The bytes of a group's journal.
 //!
-//! The first line is JSON: whose group it is, and what its members asked for last. Each further line is a change, with a checksum of its
-//! own: `given EPOCH SEQUENCE MEMBER CAMERA SUM`, `settled EPOCH SEQUENCE CAMERA SUM`, `forgotten CAMERA SUM`. A line that is not
-//! whole ends the journal: a power cut tore it off.
+//! The first line is JSON: the owner of the group, and what its members asked for last. Each further line is a change with its own checksum:
+//! `given EPOCH SEQUENCE MEMBER CAMERA SUM`, `settled EPOCH SEQUENCE CAMERA SUM`, `forgotten CAMERA SUM`. The journal ends at the first
+//! incomplete line, which a power cut tore off.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct Head {
     open_max: usize,
 }
 
-/// Whose a journal is, as its first line names it: `app/counter`, `owner`.
+/// The owner of a journal as its first line names it: `app/counter`, `owner`.
 pub(crate) fn owner_text(owner: &Bearer) -> String {
     match owner {
         Bearer::Owner => "owner".into(),
@@ -53,7 +53,7 @@ fn owner_of(text: &str) -> Option<Bearer> {
     })
 }
 
-/// The first line, with its end.
+/// The first line, including its newline.
 pub(super) fn head(key: &GroupKey, asks: &Asks) -> String {
     let GroupOptions { ordered, again_after, away_max, tries_max, open_max, .. } = asks.options;
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -73,7 +73,7 @@ pub(super) fn head(key: &GroupKey, asks: &Asks) -> String {
     line
 }
 
-/// Whose the journal with this first line is, and what was asked for. `None`: it is none.
+/// The group and what its members asked for, from a journal's first line. `None`: the line is not valid.
 pub(super) fn parse_head(line: &str) -> Option<(GroupKey, Asks)> {
     let head: Head = serde_json::from_str(line).ok().filter(|head: &Head| head.mez_group == 1)?;
     let key = GroupKey { owner: owner_of(&head.owner)?, name: head.name.parse().ok()? };
@@ -90,7 +90,7 @@ pub(super) fn parse_head(line: &str) -> Option<(GroupKey, Asks)> {
     Some((key, Asks { cameras: head.cameras.parse().ok()?, granted, contract, options }))
 }
 
-/// Appends the line of a change. How a record ended is of no use after a restart, and what members said of it is not written.
+/// Appends the line of a change. How a record ended is of no use after a restart, so it is not written.
 pub(super) fn put(change: &Change, text: &mut String) {
     let begin = text.len();
     let _ = match change {
@@ -137,17 +137,17 @@ fn camera<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<CameraName> {
     words.next()?.parse().ok()
 }
 
-/// What a journal says.
+/// The content of a journal.
 #[derive(Debug, PartialEq)]
 pub(super) struct Written {
     pub(super) key: GroupKey,
     pub(super) asks: Asks,
     pub(super) place: Place,
-    /// Its bytes up to the end of the last whole line.
+    /// The length up to the end of the last complete line, in bytes.
     pub(super) bytes: usize,
 }
 
-/// Reads a journal up to the first line that is not whole. `None`: it is none.
+/// Reads a journal up to the first incomplete or damaged line. `None`: the content is not a journal.
 pub(super) fn read(content: &[u8]) -> Option<Written> {
     let line_at = |at: usize| {
         let rest = content.get(at..)?;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a journal is cut, it gives the place of the whole lines before that.
+        /// Wherever a journal is cut, it gives the place of the complete lines before the cut.
         #[test]
         fn a_journal_gives_the_place_of_its_whole_lines(changes in changes(), cut in any::<proptest::sample::Index>()) {
             let mut text = head(&key(), &asks());
@@ -221,7 +221,7 @@ mod tests {
             prop_assert_eq!(written, Some(Written { key: key(), asks: asks(), place, bytes }));
         }
 
-        /// A flipped byte ends the journal before its line, or makes it none. It never gives another place.
+        /// A flipped byte ends the journal before its line, or makes the content invalid. It never gives another place.
         #[test]
         fn damage_ends_a_journal(changes in changes(), at in any::<proptest::sample::Index>(), with in 1..=255u8) {
             let mut text = head(&key(), &asks());

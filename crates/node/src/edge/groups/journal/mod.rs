@@ -1,7 +1,7 @@
 //! Keeps the places of groups on disk, beside the logs: a journal for each group, in `@groups` of the folder of logs.
 //!
-//! A thread of its own writes, because nobody else may wait for a disk; a second one syncs what was written, so that no change waits for that.
-//! A killed process leaves everything that was written. After a power cut, changes of the last [`SYNC_INTERVAL`] may be missing.
+//! One thread writes, so that groups do not wait for the disk. A second thread syncs, so that no change waits for a sync.
+//! A killed process loses nothing that was written. A power cut may lose the changes of the last [`SYNC_INTERVAL`].
 
 mod format;
 
@@ -25,33 +25,33 @@ use tracing::{error, info, warn};
 pub(crate) use self::format::owner_text;
 use crate::state::write_durably;
 
-/// The folder of journals, in a folder of logs. No name of a camera holds an `@`.
+/// The folder of journals, in a folder of logs. No camera name contains an `@`.
 const FOLDER: &str = "@groups";
 const ENDING: &str = "group";
-/// Orders that may wait for the thread. Groups wait beyond that.
+/// The length of the writer's queue. Groups wait if it is full.
 const ORDERS_MAX: usize = 1024;
-/// How long a group waits before it tries again to order something.
+/// How long a group waits before it retries an order after the queue was full.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
-/// How long a group waits until the disk has taken what has changed. After that it goes on, and its place counts as not written.
+/// How long a group waits for the disk to take its changes. After that the group goes on, and its place counts as not written.
 const WRITE_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long a change is on disk at most before it is synced.
+/// The longest time between the write of a change and its sync.
 const SYNC_INTERVAL: Duration = Duration::from_millis(200);
-/// A journal shorter than this is not replaced by a shorter one.
+/// The size in bytes up to which a journal is not compacted.
 const REPLACED_BYTES_MIN: usize = 256 << 10;
-/// A journal is replaced when it is so many times longer than it was after that was done last.
+/// A journal is compacted when it has grown by this factor since it was last compacted.
 const REPLACED_TIMES: usize = 8;
 
 enum Order {
-    /// A group is taken up. Answered with its place, if there is one.
+    /// Opens a group. Answered with its place, if it has one.
     TakeUp(GroupKey, oneshot::Sender<io::Result<Option<Place>>>),
-    /// A group begins to write, or asks for something else from now on: its journal is replaced by this place.
+    /// A group begins to write, or its members ask for something else: replaces its journal by this place.
     Begin(GroupKey, Box<Asks>, Place, oneshot::Sender<io::Result<()>>),
-    /// Something has changed.
+    /// Appends changes.
     Write(GroupKey, Vec<Change>, oneshot::Sender<io::Result<()>>),
     Remove(GroupKey, oneshot::Sender<io::Result<()>>),
 }
 
-/// Keeps the places of groups. Cheap to clone; the threads end with the last clone.
+/// Keeps the places of groups. Cheap to clone; the threads end after the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Journals {
     orders: SyncSender<Order>,
@@ -59,24 +59,24 @@ pub(crate) struct Journals {
     write_time_max: Duration,
 }
 
-/// What the thread has not done yet.
+/// The orders that the writer has not carried out yet.
 #[derive(Default)]
 struct Backlog {
-    /// Orders that were given and not carried out.
+    /// The number of orders that were given and not carried out.
     open: AtomicUsize,
-    /// One of them took longer than [`WRITE_TIME_MAX`].
+    /// An order took longer than [`WRITE_TIME_MAX`].
     is_late: AtomicBool,
 }
 
 impl Backlog {
-    /// Whether the thread has not come back since an order was late.
+    /// Whether an order was late and the writer has not caught up since.
     fn is_stuck(&self) -> bool {
         self.is_late.load(Ordering::Acquire) && self.open.load(Ordering::Acquire) > 0
     }
 }
 
 impl Journals {
-    /// Begins to keep them below the folder of logs `root`. Returns the groups of which there is a journal.
+    /// Starts the threads for journals below the folder of logs `root`. Returns the groups that have a journal.
     pub(crate) fn start(root: &Path) -> io::Result<(Self, Vec<(GroupKey, Asks)>)> {
         let folder = root.join(FOLDER);
         let known = if folder.is_dir() { list(&folder)? } else { Vec::new() };
@@ -91,7 +91,7 @@ impl Journals {
             drop(stop);
         })?;
         thread::Builder::new().name("mez groups sync".into()).spawn(move || {
-            // What was written is synced also after the last change.
+            // Changes after the last tick are synced at the end.
             while stopped.recv_timeout(SYNC_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 unsynced.sync();
             }
@@ -100,32 +100,32 @@ impl Journals {
         Ok((Self { orders, backlog, write_time_max: WRITE_TIME_MAX }, known))
     }
 
-    /// The place of a group that is taken up. `None`: it has none.
+    /// Reads the place of a group that begins. `None`: it has none.
     pub(super) async fn take_up(&self, key: &GroupKey) -> io::Result<Option<Place>> {
         let (answer, answered) = oneshot::channel();
         self.order(Order::TakeUp(key.clone(), answer), answered).await
     }
 
-    /// A group's journal is replaced by this place.
+    /// Replaces a group's journal by this place.
     pub(super) async fn begin(&self, key: &GroupKey, asks: &Asks, place: Place) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
         self.in_time(Order::Begin(key.clone(), Box::new(asks.clone()), place, answer), answered).await
     }
 
-    /// Writes down what has changed. Whoever is told of it is told after this.
+    /// Writes changes. Members and applications must hear of a change only after this returns.
     pub(super) async fn write(&self, key: &GroupKey, changes: Vec<Change>) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
         self.in_time(Order::Write(key.clone(), changes, answer), answered).await
     }
 
-    /// A group is forgotten.
+    /// Removes a group's journal.
     pub(super) async fn remove(&self, key: &GroupKey) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
         self.in_time(Order::Remove(key.clone(), answer), answered).await
     }
 
-    /// Orders a write, and does not wait for a drive that is saturated or hangs. What was ordered is written in its order when the drive takes it;
-    /// meanwhile no more is ordered.
+    /// Gives an order, and does not wait for a drive that is saturated or hangs. A late order is carried
+    /// out, in order, once the drive responds. Until then further orders fail at once.
     async fn in_time(&self, order: Order, answered: oneshot::Receiver<io::Result<()>>) -> io::Result<()> {
         if self.backlog.is_stuck() {
             return Err(self.late());
@@ -170,7 +170,7 @@ fn path(folder: &Path, key: &GroupKey) -> PathBuf {
     folder.join(name).with_extension(ENDING)
 }
 
-/// The groups that have a journal. One that cannot be read is left where it is: the group then begins anew.
+/// The groups that have a journal. A journal that cannot be read stays in place, and its group begins anew.
 fn list(folder: &Path) -> io::Result<Vec<(GroupKey, Asks)>> {
     let mut known = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -194,7 +194,7 @@ fn first_line(file: &Path) -> io::Result<String> {
     Ok(line)
 }
 
-/// Files that have been written to since they were synced.
+/// Files that were written to since their last sync.
 #[derive(Default)]
 struct Unsynced(Mutex<Vec<(Arc<File>, Arc<AtomicBool>)>>);
 
@@ -218,16 +218,16 @@ impl Unsynced {
     }
 }
 
-/// A journal that is written.
+/// An open journal.
 struct Journal {
     file: Arc<File>,
     head: String,
-    /// What it says.
+    /// The place that the journal gives.
     place: Place,
     bytes: usize,
-    /// So long it was when it was replaced last.
+    /// The size in bytes when the journal was last replaced.
     shortest: usize,
-    /// It was not written to, or not synced: it has to be replaced before anything else is written.
+    /// A write or a sync failed: the journal must be replaced before anything else is written.
     failed: Arc<AtomicBool>,
 }
 
@@ -240,7 +240,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, queue: &Receiver<Order>, backlog: &Backlog) {
         while let Ok(order) = queue.recv() {
-            // Whoever asked may have gone.
+            // The asker may have gone, so results of `send` are ignored.
             match order {
                 Order::TakeUp(key, answer) => drop(answer.send(self.take_up(&key))),
                 Order::Begin(key, asks, place, answer) => {
@@ -271,7 +271,7 @@ impl Writer {
         Ok(written.map(|written| written.place))
     }
 
-    /// Replaces a journal by the shortest one that leads to this place. After a power cut, one of both is there.
+    /// Replaces a journal by the shortest one that gives this place. After a power cut either the old or the new journal is there.
     fn replace(&mut self, key: &GroupKey, head: String, place: Place) -> io::Result<()> {
         self.open.remove(key);
         let mut text = head.clone();
@@ -304,7 +304,7 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                // A part of a line may be there.
+                // A part of a line may be in the file.
                 journal.failed.store(true, Ordering::Relaxed);
                 Err(error)
             }
@@ -355,7 +355,7 @@ mod tests {
         place
     }
 
-    /// Journals that wait for a slow disk as long as it takes.
+    /// Journals that wait as long as it takes for a slow disk.
     fn start(root: &Path) -> io::Result<(Journals, Vec<(GroupKey, Asks)>)> {
         let (journals, known) = Journals::start(root)?;
         Ok((Journals { write_time_max: Duration::from_secs(600), ..journals }, known))
@@ -377,7 +377,7 @@ mod tests {
             journals.write(&ours, changes[..2].to_vec()).await.unwrap();
             journals.write(&ours, changes[2..].to_vec()).await.unwrap();
         }
-        // The process before was killed in the middle of a line.
+        // The earlier process was killed in the middle of a line.
         let file = path(&root.path().join(FOLDER), &ours);
         File::options().append(true).open(&file).unwrap().write_all(b"settled 1 3 dock/").unwrap();
         let (journals, mut known) = start(root.path()).unwrap();
@@ -414,7 +414,7 @@ mod tests {
         );
     }
 
-    /// The disk takes nothing for a while: whoever writes learns it, and the next change that is written brings all of it.
+    /// The disk refuses writes for a while: the writer gets an error, and the next change that is written brings the whole place.
     #[tokio::test]
     async fn after_a_failure_the_whole_place_is_written() {
         let root = tempfile::tempdir().unwrap();
@@ -433,14 +433,14 @@ mod tests {
         assert_eq!(writer.take_up(&ours).unwrap(), Some(place(&[given(1), given(2), done(1)])));
     }
 
-    /// The drive hangs: the thread is in a system call that does not return. Nobody waits for it, and what was ordered comes later, in its order.
+    /// The drive hangs: the thread is in a system call that does not return. No group waits for it, and its orders are carried out later, in order.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_drive_that_hangs_holds_up_no_group() {
         let root = tempfile::tempdir().unwrap();
         let (journals, _) = start(root.path()).unwrap();
         let (ours, other) = (key("detect"), key("other"));
         journals.begin(&ours, &asks(), Place::new()).await.unwrap();
-        // Whoever reads a pipe waits until somebody writes into it.
+        // A reader of a pipe waits until a writer opens it.
         let pipe = path(&root.path().join(FOLDER), &other);
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let reading = tokio::spawn({
@@ -455,7 +455,7 @@ mod tests {
         }
         drop(File::options().write(true).open(&pipe).unwrap());
         assert_eq!(reading.await.unwrap().unwrap(), None);
-        // As the group does it: all of its place, when that can be written again.
+        // As a group does: the whole place, once it can be written again.
         while journals.begin(&ours, &asks(), place(&[given(1), given(2)])).await.is_err() {
             tokio::time::sleep(FULL_PAUSE).await;
         }
