@@ -1,9 +1,9 @@
-//! Asks the edge's rights and its deny list: what each request needs, whether its principal has it and was not revoked,
-//! and when a stream loses it.
+//! Checks requests against the edge's rights and its deny list: what a request needs,
+//! whether its principal has it and is not revoked, and when a stream loses it.
 //!
-//! This is the only place of the interface that asks. Every call of [`super::edge::EdgeApi`] that gives something
-//! away goes through it, and every event of a stream through [`StreamAccess::lost`]. What a request needs, and
-//! when a stream must end, core decides ([`mez_core::rights`]).
+//! This is the only place of the interface that checks rights. Every call of [`super::edge::EdgeApi`] that
+//! returns protected data goes through this module, and every event of a stream through [`StreamAccess::lost`].
+//! The core decides what a request needs and when a stream must end ([`mez_core::rights`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::identity::refusals::Refusals;
 use crate::revocation::LiveRevocations;
 use crate::rights::{LiveRights, digest};
 
-/// Answers whether a principal may do something, by the rights in force. Cheap to clone.
+/// Decides whether a principal may do something, by the rights in force. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     rights: LiveRights,
@@ -34,10 +34,10 @@ pub(super) struct Access {
     told: Told,
 }
 
-/// Tells the edge's operators who was refused what, and who was given the past.
+/// Reports to the edge's operators which requests were refused, and who got frames of the past.
 #[derive(Clone, Debug)]
 struct Told {
-    /// In the log for people, each now and then.
+    /// For the log for people, with a limit per client.
     refusals: Arc<Refusals>,
     audit: Audit,
 }
@@ -47,7 +47,7 @@ impl Access {
         Self { rights, revoked, told: Told { refusals: Arc::default(), audit } }
     }
 
-    /// Whether `principal` may do `verb` with `camera`.
+    /// Checks whether `principal` may do `verb` with `camera`.
     pub(super) fn check(
         &self,
         principal: &Principal,
@@ -59,7 +59,7 @@ impl Access {
         checked.map_err(|refusal| self.told.refused(principal, &refusal))
     }
 
-    /// The same for what may be done only by a user of the edge's host, through its Unix socket. Returns the user.
+    /// Like [`Self::check`], for operations that only a user of the edge's host may do, through its Unix socket. Returns the user's number.
     pub(super) fn check_user(
         &self,
         principal: &Principal,
@@ -79,8 +79,9 @@ impl Access {
         Ok(uid)
     }
 
-    /// Whether `principal` may make links to the edge's page: a user of the edge's host, through its Unix socket, for itself. Links for an
-    /// application are made by whoever could take its grants away as well. That one is made is recorded.
+    /// Checks whether `principal` may make links to the edge's page. It must be a user of the edge's host,
+    /// through its Unix socket, and may make links for itself. Only [`Bearer::Owner`], who can change an
+    /// application's grants anyway, may make links for an application. Records the link in the audit log.
     pub(super) fn check_opens_page(
         &self,
         principal: &Principal,
@@ -112,25 +113,25 @@ impl Access {
         Ok(())
     }
 
-    /// For whoever checks again when something has changed.
+    /// Returns a value that notices changes of the rights and the deny list.
     pub(super) fn changing(&self) -> ChangingRights {
         let mut changing = ChangingRights { rights: self.rights.clone(), revoked: self.revoked.clone() };
         changing.notice();
         changing
     }
 
-    /// Fails for a principal whose certificate was revoked. For what needs no grant, because it is the principal's own.
+    /// Fails if the principal's certificate was revoked. For requests that need no grant, because they concern the principal's own data.
     pub(super) fn check_not_revoked(&self, principal: &Principal) -> Result<(), ApiError> {
         self.told.not_revoked(&self.revoked, principal)
     }
 
-    /// Whether `principal` may publish a derived stream, and for how long. That it does is recorded.
+    /// Checks whether `principal` may publish a derived stream, and for how long. Records the start in the audit log.
     pub(super) fn publish(
         &self,
         principal: &Principal,
         stream: &CameraName,
     ) -> Result<StreamAccess, ApiError> {
-        // Noticed before they are read, so that no change falls in between.
+        // Marked as noticed before they are read, so that no change in between is missed.
         let (mut in_force, told) = (self.changing(), self.told.clone());
         told.not_revoked(&in_force.revoked, principal)?;
         let publish = vec![Verb::Publish];
@@ -142,19 +143,19 @@ impl Access {
         Ok(StreamAccess { in_force, told, principal: principal.clone(), stream: stream_rights, gives: None })
     }
 
-    /// Records that a group was forgotten.
+    /// Records in the audit log that a group was forgotten.
     pub(super) fn forgot_group(&self, principal: &Principal, group: &str) {
         let event = Event::new(wall_now(), Kind::Operated, principal.short());
         self.told.audit.note(event.what("forget-group").why(group));
     }
 
-    /// Records that notes of a camera are given out.
+    /// Records in the audit log that notes of a camera were read.
     pub(super) fn gives_notes(&self, principal: &Principal, camera: &CameraName) {
         let read = Event::new(wall_now(), Kind::Read, principal.short());
         self.told.audit.note(read.what("notes").cameras(camera.as_str()));
     }
 
-    /// Records that frames of a camera are written into a file for somebody.
+    /// Records in the audit log that frames of a camera are written into a file.
     pub(super) fn exports(
         &self,
         principal: &Principal,
@@ -166,7 +167,7 @@ impl Access {
         self.told.audit.note(event.what("clip").cameras(camera.as_str()).span(span));
     }
 
-    /// Records what came of an operation on a camera.
+    /// Records in the audit log the result of an operation on a camera.
     pub(super) fn operated(
         &self,
         principal: &Principal,
@@ -179,7 +180,7 @@ impl Access {
         self.told.audit.note(event.what(what).cameras(camera.as_str()).why(why));
     }
 
-    /// The cameras of `pattern` with which `principal` may do `verb`.
+    /// The cameras of `pattern` with which `principal` may do `verb`. Fails if there is none.
     pub(super) fn select(
         &self,
         principal: &Principal,
@@ -191,14 +192,13 @@ impl Access {
         selected.map_err(|refusal| self.told.refused(principal, &refusal))
     }
 
-    /// Why `principal` would be refused to do `verb` with the cameras of `pattern`, if it would. It only asks, so nobody
-    /// else hears of it.
+    /// Why `principal` may not do `verb` with the cameras of `pattern`. `None`: it may. Logs nothing.
     pub(super) fn would(&self, principal: &Principal, verb: Verb, pattern: &CameraPattern) -> Option<String> {
         let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
         selected.err().map(|refusal| refusal.to_string())
     }
 
-    /// The cameras of `pattern` with which `principal` may do `verb`. `None`: there is none. It only asks, so nobody hears of it.
+    /// The cameras of `pattern` with which `principal` may do `verb`. `None`: there is none. Logs nothing.
     pub(super) fn would_select(
         &self,
         principal: &Principal,
@@ -208,7 +208,7 @@ impl Access {
         self.rights.now().select(&principal.bearer(), &[verb], pattern).ok()
     }
 
-    /// What is in force, for whoever may change it all.
+    /// What is in force at this edge. Only for [`Bearer::Owner`].
     pub(super) fn in_force(&self, principal: &Principal) -> Option<pb::InForce> {
         (principal.bearer() == Bearer::Owner).then(|| {
             let rights = self.rights.now();
@@ -225,7 +225,7 @@ impl Access {
         })
     }
 
-    /// What `principal` may have of a subscription that it asks for at `now`, for as long as the stream runs.
+    /// Checks which cameras of a subscription, requested at `now`, `principal` may have, for as long as the stream runs.
     pub(super) fn subscribe(
         &self,
         principal: &Principal,
@@ -234,7 +234,7 @@ impl Access {
     ) -> Result<StreamAccess, ApiError> {
         let mut verbs = asked.spec.needs(now);
         if asked.group.as_ref().is_some_and(|group| group.options.keeps_place()) {
-            // What its members could not take at once comes from the edge's memory and disk.
+            // Records that the members could not take at once come from the edge's memory and disk.
             verbs.push(Verb::Read);
         }
         if asked.for_export {
@@ -243,7 +243,7 @@ impl Access {
         if matches!(asked.profile, Some(Profile::Inline(_))) {
             verbs.push(Verb::Profile);
         }
-        // Noticed before they are read, so that no change falls in between.
+        // Marked as noticed before they are read, so that no change in between is missed.
         let (mut in_force, told) = (self.changing(), self.told.clone());
         told.not_revoked(&in_force.revoked, principal)?;
         let (who, cameras) = (principal.bearer(), asked.spec.cameras.clone());
@@ -254,7 +254,7 @@ impl Access {
     }
 }
 
-/// Tells when what was granted may have changed: the rights, or the deny list.
+/// Notices changes of the rights and the deny list.
 #[derive(Debug)]
 pub(crate) struct ChangingRights {
     rights: LiveRights,
@@ -262,7 +262,7 @@ pub(crate) struct ChangingRights {
 }
 
 impl ChangingRights {
-    /// Everything until now counts as noticed.
+    /// Marks all changes so far as noticed.
     pub(crate) fn notice(&mut self) {
         self.rights.notice();
         self.revoked.notice();
@@ -272,7 +272,7 @@ impl ChangingRights {
         self.rights.has_changed() || self.revoked.has_changed()
     }
 
-    /// Waits until something has changed since it was noticed. Cancelling this loses nothing.
+    /// Waits until something has changed since it was noticed. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             () = self.rights.changed() => {}
@@ -281,18 +281,18 @@ impl ChangingRights {
     }
 }
 
-/// What one stream was granted, and whether that still holds.
+/// The rights of one stream, and whether they still hold.
 #[derive(Debug)]
 pub struct StreamAccess {
     in_force: ChangingRights,
     told: Told,
     principal: Principal,
     stream: StreamRights,
-    /// `None`: what it gives out is not recorded.
+    /// The audit record of what the stream delivers. `None`: it is not recorded.
     gives: Option<Gives>,
 }
 
-/// What the audit log says of a stream.
+/// The audit record of a stream.
 #[derive(Debug)]
 struct Gives {
     kind: Kind,
@@ -304,7 +304,7 @@ struct Gives {
 }
 
 impl Gives {
-    /// Frames of the past are recorded, and frames for files.
+    /// Frames of the past and frames for files are recorded.
     fn of(asked: &Subscribe, verbs: &[Verb]) -> Option<Self> {
         let kind = match (asked.for_export, verbs.contains(&Verb::Read)) {
             (true, _) => Kind::Exported,
@@ -327,7 +327,7 @@ impl StreamAccess {
         self.stream.granted()
     }
 
-    /// Records that the stream begins with these cameras: those that exist, and not what a pattern might name.
+    /// Records the cameras with which the stream begins: only existing cameras, not the names in the pattern.
     pub(super) fn begins(&mut self, cameras: &[CameraName]) {
         if let (Some(gives), []) = (&self.gives, cameras) {
             let why = format!("no camera is known that {} selects", gives.pattern);
@@ -336,7 +336,7 @@ impl StreamAccess {
         cameras.iter().for_each(|camera| self.gives(camera));
     }
 
-    /// Records that the stream gives out frames of a camera, if that is not recorded yet: one that joined later.
+    /// Records that the stream delivers frames of a camera, unless this is recorded already. For cameras that joined later.
     pub(super) fn gives(&mut self, camera: &CameraName) {
         let Some(gives) = &mut self.gives else { return };
         if !gives.cameras.contains(camera) {
@@ -346,29 +346,28 @@ impl StreamAccess {
         }
     }
 
-    /// The rights as they were when this stream last looked at them.
+    /// The rights, as this stream last noticed them.
     pub(super) fn rights(&self) -> LiveRights {
         self.in_force.rights.clone()
     }
 
-    /// Waits until the rights or the deny list have changed. Cancelling this loses nothing.
+    /// Waits until the rights or the deny list have changed. Cancel safe.
     pub(super) async fn changed(&mut self) {
         self.in_force.changed().await;
     }
 
-    /// Why the stream must end, if its cameras are not the same any more.
+    /// Why the stream must end, if a change has removed rights that it needs or has changed its cameras.
     pub(super) fn lost(&mut self) -> Option<ApiError> {
         if self.in_force.has_changed() { self.look() } else { None }
     }
 
-    /// The contract brings a profile from now on. Returns why the stream must end, if it may not bring it for all
-    /// of its cameras.
+    /// From now on the contract has a profile of its own. Returns why the stream must end, if the right `profile` is missing for one of its cameras.
     pub(super) fn brings_profile(&mut self) -> Option<ApiError> {
         self.stream.needs(Verb::Profile);
         self.look()
     }
 
-    /// The same as [`StreamAccess::lost`], whether something has changed or not.
+    /// Like [`StreamAccess::lost`], but checks even if nothing has changed.
     pub(super) fn look(&mut self) -> Option<ApiError> {
         self.in_force.revoked.notice();
         if let Err(revoked) = self.told.not_revoked(&self.in_force.revoked, &self.principal) {
@@ -382,7 +381,7 @@ impl StreamAccess {
 }
 
 impl Told {
-    /// Fails for a principal whose certificate was revoked.
+    /// Fails if the principal's certificate was revoked.
     fn not_revoked(&self, revoked: &LiveRevocations, principal: &Principal) -> Result<(), ApiError> {
         let denied = principal.certificate().and_then(|certificate| revoked.denies(certificate));
         let Some(why) = denied.map(|denial| denial.to_string()) else { return Ok(()) };
@@ -391,7 +390,7 @@ impl Told {
         Err(ApiError::revoked(why))
     }
 
-    /// The error for a refusal.
+    /// Logs and records a refusal, and returns its error.
     fn refused(&self, principal: &Principal, refusal: &Refusal) -> ApiError {
         let why = refusal.to_string();
         self.refusals.log(monotonic_now(), &principal.to_string(), &why);
@@ -401,7 +400,7 @@ impl Told {
     }
 }
 
-/// Which frames a subscription is for.
+/// The time span of a subscription, for the audit log.
 fn span_of(spec: &SubscriptionSpec) -> Span {
     Span { begin: spec.span.begin, missed: spec.past.fill, end: spec.span.end }
 }
@@ -415,7 +414,7 @@ mod tests {
     use crate::audit::{AuditLog, AuditOptions};
     use crate::identity::{Role, TemporarySite};
 
-    /// A user of the host other than the edge's own has no rights by being there.
+    /// A user of the host other than the edge's own has no rights just by being a local user.
     #[test]
     fn users_of_the_host_are_told_apart_by_their_numbers() {
         let own = rustix::process::geteuid().as_raw();
@@ -432,7 +431,7 @@ mod tests {
         assert_eq!((error.code, error.reason.as_str()), (Code::PermissionDenied, "PERMISSION_DENIED"));
         assert!(error.message.contains("`mez keys grant user/"), "{error}");
         assert_eq!(access.check(&Principal::User { uid: own }, Verb::Operate, &camera), Ok(()));
-        // Who else has which rights is nobody else's business.
+        // Only the edge's owner may see what is in force.
         assert_eq!(access.in_force(&other), None);
         let member = super::super::principal::Member {
             identity: edge.identity().clone(),
@@ -443,7 +442,7 @@ mod tests {
         assert_eq!((told.serial, told.revoked_version, told.grants), (edge.facts().serial.clone(), 0, 0));
     }
 
-    /// A reading is recorded by the cameras that there are. Somebody who asks for others cannot fill the log with their names.
+    /// A reading is recorded with the existing cameras, so that requests for other names cannot fill the log.
     #[test]
     fn a_reading_is_recorded_by_the_cameras_that_exist_and_by_those_that_join() {
         let state = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Handles what all gRPC calls have in common.
+//! The common part of all gRPC calls: limits, and errors with details.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ impl Peer {
         Self { principal, calls: Arc::default() }
     }
 
-    /// One more, if there may be.
+    /// Counts one more call, if the limit allows it.
     fn enter(&self, calls_max: usize) -> Result<Underway, ApiError> {
         // Made first, so that the call is uncounted in every case.
         let underway = Underway(Arc::clone(&self.calls));
@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-/// A call that is counted, until all of its answer has gone.
+/// A counted call. It is uncounted when all of its answer was sent.
 struct Underway(Arc<AtomicUsize>);
 
 impl Drop for Underway {
@@ -59,7 +59,7 @@ impl Drop for Underway {
     }
 }
 
-/// A subscription whose events are to be the body of the response that it travels with.
+/// A subscription whose events become the body of the response that carries this value.
 #[derive(Clone)]
 pub(super) struct Subscribed(Arc<Mutex<Option<Feed>>>);
 
@@ -80,7 +80,7 @@ pub(super) struct Calls<S> {
     pub(super) calls_max: usize,
     /// The largest message that the service reads.
     pub(super) message_bytes_max: usize,
-    /// The paths of calls that take larger messages, the same service for those calls, and how large they may be.
+    /// The paths of calls with larger messages, the same service for these calls, and their limit in bytes.
     pub(super) larger: Option<(&'static [&'static str], S, usize)>,
 }
 
@@ -116,7 +116,7 @@ where
         let answer = service.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            // Errors of calls are in the headers, those of streams in the trailers.
+            // Errors of calls are in the headers, errors of streams in the trailers.
             if let Some(status) = Status::from_header_map(response.headers()) {
                 return Ok(ApiError::refine(status, message_bytes_max).into_http());
             }
@@ -129,7 +129,7 @@ where
     }
 }
 
-/// The body of a response to a call that is counted.
+/// The body of a response to a counted call.
 struct Counted {
     body: Body,
     _underway: Option<Underway>,

@@ -22,14 +22,14 @@ use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::{monotonic_now, wall_now};
 use crate::stills::{Helpers, Stills};
 
-/// The most answers that a publisher has not read. Beyond that, the oldest is dropped.
+/// The most unread answers for a publisher. Beyond that, the oldest is dropped.
 const PUBLISH_EVENTS_MAX: usize = 1024;
 
-/// The interface of a camera broker, for every way in. Cheap to clone.
+/// The interface of a camera broker, for gRPC and the local protocol. Cheap to clone.
 #[derive(Clone)]
 pub struct CameraApi {
     pub(super) camera: CameraHandle,
-    /// Who makes stills of its frames, for readers that do not decode chains.
+    /// Makes stills of the camera's frames, for readers that do not decode chains.
     stills: Arc<Stills>,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
@@ -37,7 +37,7 @@ pub struct CameraApi {
 
 impl CameraApi {
     pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
-        // A source's next key frame comes by itself.
+        // A source's next keyframe comes by itself, so nothing requests it.
         let stills =
             Stills::new(camera.name().clone(), camera.log(), Helpers::only(camera.decoders()), || {});
         Self { camera, stills, subscriptions: Subscriptions::new(limits), stopping }
@@ -47,7 +47,7 @@ impl CameraApi {
         self.subscriptions.set_limits(limits);
     }
 
-    /// Agrees on a version. `received` is when the request came.
+    /// Agrees on a version. `received`: when the request arrived.
     pub fn connect(
         &self,
         request: &pb::ConnectRequest,
@@ -77,7 +77,7 @@ impl CameraApi {
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
         let (places, appended) = (self.camera.past(), self.camera.appended());
         let source = CameraLog::new(&subscribe.spec, (log, Arc::clone(&self.stills)), places, appended);
-        // Whoever came so far may read all of it: there are no grants at a camera.
+        // A principal that was admitted here may read the whole log: a camera has no grants.
         let source = (Source::Camera(Box::new(source)), None);
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
@@ -92,8 +92,8 @@ impl CameraApi {
         Ok(pb::UnsubscribeResponse {})
     }
 
-    /// Takes in frames until `next` has no more, and puts the answers into `answers`. It reads on even if the
-    /// answers are not taken, so it also serves a publisher that only writes.
+    /// Takes in frames until `next` has no more, and puts the answers into `answers`. Continues
+    /// to read even if the answers are not taken, so it also serves a publisher that only writes.
     pub async fn publish<N>(&self, mut next: N, answers: &PublishAnswers)
     where
         N: PublishRequests,
@@ -143,7 +143,7 @@ impl CameraApi {
         answers.finish(result.unwrap_or_else(|| Err(ApiError::stopping())));
     }
 
-    /// The publisher says why its source gives no frames, unless that is empty.
+    /// The publisher reports why its source gives no frames. Ignored if `reason` is empty.
     fn hear_loss(&self, reason: String) {
         if !reason.is_empty() {
             self.camera.tell_source(SourceNews::Lost { reason, retry: None });
@@ -179,7 +179,7 @@ impl CameraApi {
         .at("camera"))
     }
 
-    /// If two publish at once, each reply goes to one of them: a camera has one publisher.
+    /// Forwards replies to the publisher. If two programs publish at once, each reply goes to only one of them.
     async fn pass_on_replies(&self, answers: &PublishAnswers) -> std::convert::Infallible {
         loop {
             let reply = self.camera.next_reply().await;
@@ -193,8 +193,8 @@ impl CameraApi {
     }
 }
 
-/// Whether a principal may read a camera's own log. The permissions of the socket say who may publish; frames are given only to
-/// the user that the broker runs as, and to root. Everybody else has a grant at the edge, or none.
+/// Checks whether a principal may read a camera's own log. The permissions of the socket control who may publish.
+/// Only the user that the broker runs as, and root, may read frames here. All others need a grant at the edge.
 fn may_read(principal: &Principal, camera: &CameraName) -> Result<(), ApiError> {
     let who = principal.bearer();
     if who == Bearer::Owner {
@@ -207,16 +207,16 @@ fn may_read(principal: &Principal, camera: &CameraName) -> Result<(), ApiError> 
     Err(ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", message))
 }
 
-/// The source of a publisher's frames, one request at a time.
+/// The requests of a publisher.
 pub trait PublishRequests: Send {
-    /// The next request, and `None` after the last.
+    /// The next request. `None` after the last.
     fn next(&mut self) -> impl Future<Output = Option<Result<pb::PublishRequest, ApiError>>> + Send;
 
-    /// Whether the publisher said that nothing follows. Asked after the last request.
+    /// Whether the publisher said that nothing follows. Called after the last request.
     fn has_ended(&self) -> bool;
 }
 
-/// Why the source of a publisher is lost with the end of its stream. `None`: the publisher ended in good order.
+/// Why the source of a publisher is lost when its stream ends. `None`: the publisher ended normally.
 pub(super) fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Option<String> {
     match result {
         Ok(()) if has_ended => None,
@@ -225,7 +225,7 @@ pub(super) fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Opti
     }
 }
 
-/// What waits for a publisher to be read. The newest are kept.
+/// The answers that a publisher has not read yet. The newest are kept.
 #[derive(Debug, Default)]
 pub struct PublishAnswers {
     state: Mutex<Answers>,
@@ -235,7 +235,7 @@ pub struct PublishAnswers {
 #[derive(Debug, Default)]
 struct Answers {
     events: VecDeque<Event>,
-    /// Set after the last event: how the stream ended.
+    /// How the stream ended. Set after the last event.
     result: Option<Result<(), ApiError>>,
 }
 
@@ -255,7 +255,7 @@ impl PublishAnswers {
         self.changed.notify_one();
     }
 
-    /// The next answer. The error or `None` follows the last one. Cancelling this loses nothing.
+    /// The next answer. After the last one comes the error or `None`. Cancel safe.
     pub async fn next(&self) -> Option<Result<Event, ApiError>> {
         loop {
             {
@@ -264,7 +264,7 @@ impl PublishAnswers {
                     return Some(Ok(event));
                 }
                 if let Some(result) = &mut state.result {
-                    // An error is reported only once.
+                    // An error is returned only once.
                     return std::mem::replace(result, Ok(())).err().map(Err);
                 }
             }
@@ -273,7 +273,7 @@ impl PublishAnswers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Answers> {
-        // Every statement leaves it whole.
+        // Each statement leaves the answers consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -282,7 +282,7 @@ impl PublishAnswers {
 mod tests {
     use super::*;
 
-    /// A group lets programs publish. That is no leave to look.
+    /// Users of the socket's group may publish, but not read frames.
     #[test]
     fn other_users_publish_at_a_cameras_socket_and_read_nothing() {
         let own = rustix::process::geteuid().as_raw();

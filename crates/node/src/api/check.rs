@@ -1,4 +1,4 @@
-//! Answers whether the caller may do things, without doing them.
+//! Tells a caller whether it has certain rights, without doing anything.
 
 use mez_core::rights::Verb;
 
@@ -11,7 +11,7 @@ use super::{ApiError, pb};
 pub const WANTED_MAX: usize = 64;
 
 impl EdgeApi {
-    /// Whether the principal may do what it would like to. Nobody else's rights are told.
+    /// Whether the principal has the wanted rights. Reports nothing about the rights of others.
     pub fn check_rights(
         &self,
         principal: &Principal,

@@ -1,4 +1,4 @@
-//! Answers a client that connects: versions, and the exchange that compares clocks.
+//! Answers `Connect`: versions, and the clock exchange.
 
 use mez_core::units::Instant;
 use tonic::Code;
@@ -6,14 +6,14 @@ use tonic::Code;
 use super::{ApiError, SOFTWARE, VERSION, pb};
 use crate::clock::{monotonic_now, wall_now};
 
-/// What every broker answers to `Connect`.
+/// The answer of every broker to `Connect`.
 pub(super) fn answer_connect(
     request: &pb::ConnectRequest,
     received: Instant,
     cameras: Vec<String>,
     frame_bytes_max: u32,
 ) -> Result<pb::ConnectResponse, ApiError> {
-    // A client that does not say speaks the first version.
+    // A client that gives no version uses version 1.
     let (lowest, highest) = (request.version_min.max(1), request.version_max.max(1));
     if !(lowest..=highest).contains(&VERSION) {
         let older = if lowest > VERSION { "the broker" } else { "the client" };

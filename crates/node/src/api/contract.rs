@@ -8,17 +8,17 @@ use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use super::duration::nanos;
 use super::{ApiError, pb};
 
-/// A profile as it is asked for.
+/// A profile in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Its content.
+    /// The content of the profile.
     Inline(Bytes),
-    /// Its name in the edge's profile folder.
+    /// The profile's name in the edge's profile folder.
     Name(String),
 }
 
 impl Profile {
-    /// The message field that it stands for.
+    /// The message field of this variant.
     pub const fn field(&self) -> &'static str {
         match self {
             Self::Inline(_) => "profile_inline",
@@ -27,8 +27,7 @@ impl Profile {
     }
 }
 
-/// A contract as a message, with the profile of the request. A message has no place for a profile that is
-/// named by its hash only.
+/// Converts a contract into a message, with the profile of the request. A message cannot contain a profile that is known only by its hash.
 pub fn message(contract: &Contract, profile: Option<&Profile>) -> pb::Contract {
     use pb::contract::Profile as Message;
     pb::Contract {
@@ -45,8 +44,7 @@ pub fn message(contract: &Contract, profile: Option<&Profile>) -> pb::Contract {
     }
 }
 
-/// A contract that was asked, checked, and the profile that it was asked with, which is still to be looked
-/// up.
+/// Checks a requested contract. Also returns its profile, which must still be looked up.
 pub fn parse(message: Option<pb::Contract>) -> Result<(Contract, Option<Profile>), ApiError> {
     use pb::contract::Profile as Message;
     let message = message.unwrap_or_default();
@@ -85,7 +83,7 @@ pub fn parse(message: Option<pb::Contract>) -> Result<(Contract, Option<Profile>
 mod tests {
     use super::*;
 
-    /// A broker understands what a client asks.
+    /// A broker reads back the contract that a client requests.
     #[test]
     fn a_contract_comes_back_from_its_message() {
         let contract = Contract {

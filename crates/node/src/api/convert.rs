@@ -25,8 +25,8 @@ use super::{contract, pb};
 use crate::clock::monotonic_now;
 use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
 
-/// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is
-/// what the frame means for the contract; `None` for a frame of the past.
+/// A frame for an application, handed over now. `times` are by this machine's monotonic
+/// clock. `verdict`: the frame's effect on the contract, `None` for a frame of the past.
 pub fn frame(
     delivery: Delivery,
     times: &FrameTimes,
@@ -82,7 +82,7 @@ pub fn frame(
     }
 }
 
-/// What a member of a group is told when it has joined.
+/// The message for a member that has joined its group.
 pub fn group_joined(joined: Joined) -> pb::GroupJoined {
     let place = match joined.place {
         PlaceTold::Kept => pb::GroupPlace::Kept,
@@ -93,8 +93,8 @@ pub fn group_joined(joined: Joined) -> pb::GroupJoined {
     pb::GroupJoined { life, place: place as i32, survives: joined.survives }
 }
 
-/// What the payload is and was made of, and the payload without its head. Of a picture, only the payload. A head that is none stays in
-/// the payload, whose content type is then unknown.
+/// Content type, origin and payload of a data record, without its head. For a picture, only the payload.
+/// If a data record has no valid head, the whole payload is returned, with unknown content type.
 fn data(encoding: Encoding, payload: Bytes) -> (String, Option<pb::Origin>, Bytes) {
     match DataRecord::decode(&payload) {
         Ok(DataRecord { content_type, of, body }) if encoding == Encoding::Data => {
@@ -104,7 +104,7 @@ fn data(encoding: Encoding, payload: Bytes) -> (String, Option<pb::Origin>, Byte
     }
 }
 
-/// What a data record was made of, as a message.
+/// Converts the origin of a data record into a message.
 pub fn origin(origin: Origin) -> pb::Origin {
     let Origin { camera, frame, captured } = origin;
     pb::Origin {
@@ -115,7 +115,7 @@ pub fn origin(origin: Origin) -> pb::Origin {
     }
 }
 
-/// What a data record was made of. The error names what it does not understand.
+/// Reads the origin of a data record. The error names the invalid field.
 pub fn origin_back(origin: &pb::Origin) -> Result<Origin, &'static str> {
     Ok(Origin {
         camera: origin.camera.parse().map_err(|_| "of.camera")?,
@@ -151,12 +151,12 @@ fn reference(reference: Reference) -> pb::Reference {
     }
 }
 
-/// Skipped frames, by reason.
+/// Converts counts of skipped frames into messages.
 pub fn skips(counts: &SkipCounts) -> Vec<pb::Skipped> {
     counts.iter().map(|(reason, count)| pb::Skipped { reason: reason as i32, count }).collect()
 }
 
-/// Skipped frames, by reason. An unknown reason counts as late or lost, so that the sum stays right.
+/// Reads counts of skipped frames. An unknown reason counts as late or lost, so that the sum stays right.
 pub fn skips_back(skipped: &[pb::Skipped]) -> SkipCounts {
     let mut counts = SkipCounts::default();
     for pb::Skipped { reason, count } in skipped {
@@ -166,13 +166,13 @@ pub fn skips_back(skipped: &[pb::Skipped]) -> SkipCounts {
     counts
 }
 
-/// A stretch of the past that is not held.
+/// Converts a time span with missing frames into a message.
 pub fn not_held(not_held: NotHeld) -> pb::NotHeld {
     let NotHeld { begin, end, reason } = not_held;
     pb::NotHeld { begin_utc_ns: begin.as_nanos(), end_utc_ns: end.as_nanos(), reason: reason as i32 }
 }
 
-/// A stretch of the past that is not held. An unknown or missing reason means that nobody holds it.
+/// Reads a time span with missing frames. An unknown or missing reason counts as gone.
 pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
     NotHeld {
         begin: Timestamp::from_nanos(not_held.begin_utc_ns),
@@ -184,7 +184,7 @@ pub fn not_held_back(not_held: pb::NotHeld) -> NotHeld {
     }
 }
 
-/// The last frame of a camera that an application has.
+/// Converts the last frame that an application has of a camera into a message.
 pub fn last_frame((camera, last): &(CameraName, LastFrame)) -> pb::LastFrame {
     pb::LastFrame {
         camera: camera.as_str().into(),
@@ -194,7 +194,7 @@ pub fn last_frame((camera, last): &(CameraName, LastFrame)) -> pb::LastFrame {
     }
 }
 
-/// How a camera's source is.
+/// Converts the state of a camera's source into a message.
 pub fn source(source: &SourceStanding, now: Instant) -> pb::Source {
     pb::Source {
         state: source.state as i32,
@@ -204,7 +204,7 @@ pub fn source(source: &SourceStanding, now: Instant) -> pb::Source {
     }
 }
 
-/// How a camera's source is. `None` of a state that this version does not know.
+/// Reads the state of a camera's source. `None` for a state that this version does not know.
 pub fn source_back(source: pb::Source, now: Instant) -> Option<SourceStanding> {
     Some(SourceStanding {
         state: u8::try_from(source.state).ok().and_then(SourceState::from_code)?,
@@ -214,7 +214,7 @@ pub fn source_back(source: pb::Source, now: Instant) -> Option<SourceStanding> {
     })
 }
 
-/// What is remembered of a camera's starts and resets.
+/// Converts the record of a camera's starts and resets into a message.
 pub fn camera_starts(record: CameraRecord) -> pb::GetCameraStartsResponse {
     let start = |start: CameraStart| pb::CameraStart {
         epoch: start.epoch,
@@ -237,13 +237,13 @@ pub fn camera_starts(record: CameraRecord) -> pb::GetCameraStartsResponse {
     }
 }
 
-/// What is known of a camera.
+/// Converts the edge's knowledge of a camera into a message.
 pub fn camera_info(
     info: CameraInfo,
     disk: Option<StoreStatus>,
     standings: Vec<(SubscriptionId, Standing)>,
 ) -> pb::CameraInfo {
-    // An instant far from both ends of the clock, so that no offset reaches either.
+    // An instant far from both ends of the clock, so that no offset overflows.
     const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
     let (status, counters, now) = (info.status, info.counters, monotonic_now());
     let ahead = |clock: mez_core::clock::ClockEstimate| {
@@ -330,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// The names that the interface gives to the codes 1, 2, 3 …, without their prefix.
+    /// The names of the codes 1, 2, 3 … in the interface, without their prefix.
     fn names(name_of: impl Fn(i32) -> Option<&'static str>, prefix: &str) -> Vec<String> {
         let names = (1..).map_while(name_of);
         names.map(|name| name.strip_prefix(prefix).expect(prefix).to_lowercase()).collect()

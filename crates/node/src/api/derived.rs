@@ -1,4 +1,4 @@
-//! Takes in derived streams: what applications publish at the edge of what they made of frames.
+//! Takes in derived streams: results that applications publish at the edge.
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -19,16 +19,16 @@ use crate::clock::{monotonic_now, plausible};
 use crate::edge::{DeriveFailure, DerivedFailure, DerivedPublisher};
 use crate::persist::{AWAITED_MAX, NotOnDisk};
 
-/// The most streams that one is made of.
+/// The most sources of one derived stream.
 pub const SOURCES_MAX: usize = 64;
-/// The most records of one publishing stream that are awaited on disk.
+/// The most records of one publishing stream whose durability may be awaited at once.
 pub const AWAITED_OF_STREAM_MAX: usize = 64;
 
-/// The answers to those who wait until records are on disk.
+/// The pending answers to questions whether records are on disk.
 type Waits = FuturesUnordered<BoxFuture<'static, Event>>;
 
 impl EdgeApi {
-    /// Takes in a derived stream until `next` has no more, and puts the answers into `answers`. It reads on even if the answers are not taken.
+    /// Takes in a derived stream until `next` has no more, and puts the answers into `answers`. Continues to read even if the answers are not taken.
     pub async fn publish<N>(&self, principal: &Principal, mut next: N, answers: &PublishAnswers)
     where
         N: PublishRequests,
@@ -82,7 +82,7 @@ impl EdgeApi {
                 false => self.following(next, &mut access, &mut waits, answers).await?,
             };
             let Some(following) = following else {
-                // Whoever ends in good order is told of what is awaited.
+                // A publisher that ends normally still gets the pending answers.
                 while let Some(event) = waits.next().await {
                     answers.push(event);
                 }
@@ -97,7 +97,7 @@ impl EdgeApi {
         }
     }
 
-    /// The publisher wants to know when a record is on disk.
+    /// Answers when a record is on disk.
     fn wait_for_disk(
         &self,
         stream: &CameraName,
@@ -122,7 +122,8 @@ impl EdgeApi {
         ));
     }
 
-    /// The next request, if whoever publishes still may. Ends a stream that stands still as well. Meanwhile it answers what is awaited.
+    /// Waits for the next request, if the publisher still has the right. Also
+    /// ends an idle stream whose right was lost. Meanwhile sends pending answers.
     async fn following<N: PublishRequests>(
         &self,
         next: &mut N,
@@ -170,7 +171,7 @@ fn refused(number: u64, error: ApiError) -> Event {
     Event::Refused(pb::Refused { number, error: Some(error.into()) })
 }
 
-/// The streams that one is made of: those that are named, else the one below which it lies.
+/// The sources of a stream: the named ones, or else the stream whose name is the parent of its name.
 fn sources(stream: &CameraName, named: &[String]) -> Result<Vec<CameraName>, ApiError> {
     let invalid = |message: String| ApiError::invalid("derived_from", "INVALID_SOURCE", message);
     if named.len() > SOURCES_MAX {
@@ -219,7 +220,7 @@ impl From<DeriveFailure> for ApiError {
                     let limit = Limit::of_broker("derived_max", DERIVED_MAX);
                     Self::exhausted("TOO_MANY_STREAMS", limit, message)
                 }
-                // It is given one.
+                // Cannot happen: an epoch was given.
                 PublisherRefused::NeedsEpoch { .. } => Self::new(Code::Internal, "NO_EPOCH", message),
             },
         }

@@ -1,4 +1,4 @@
-//! Answers requests to an edge broker.
+//! Handles requests to an edge broker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ use crate::profiles::{HeldProfile, ProfileStoreError};
 use crate::reply::ReplyContent;
 use crate::rights::LiveRights;
 
-/// The interface of an edge broker, for every way in. Cheap to clone.
+/// The interface of an edge broker, for gRPC and the local protocol. Cheap to clone.
 #[derive(Clone)]
 pub struct EdgeApi {
     pub(super) edge: EdgeHandle,
@@ -59,7 +59,7 @@ impl EdgeApi {
         self.subscriptions.set_limits(limits);
     }
 
-    /// Agrees on a version. `received` is when the request came.
+    /// Agrees on a version. `received`: when the request arrived.
     pub fn connect(
         &self,
         request: &pb::ConnectRequest,
@@ -68,7 +68,7 @@ impl EdgeApi {
         answer_connect(request, received, Vec::new(), self.edge.frame_bytes_max())
     }
 
-    /// What is known of the cameras that the principal may observe.
+    /// What the edge knows about the cameras that the principal may observe.
     pub async fn camera_info(
         &self,
         principal: &Principal,
@@ -77,7 +77,7 @@ impl EdgeApi {
         let all = request.pattern.is_empty();
         let pattern = parse_pattern(if all { "**" } else { &request.pattern })?;
         let mut cameras = self.edge.cameras().await?;
-        // By the rights of this moment, and not of the one before the broker answered.
+        // Checked after the broker has answered, because rights may have changed meanwhile.
         let granted = self.access.select(principal, Verb::Observe, &pattern)?;
         cameras.retain(|info| pattern.matches(&info.camera) && granted.allows(&info.camera));
         let cameras = cameras.into_iter().map(|info| {
@@ -98,7 +98,7 @@ impl EdgeApi {
         self.open(principal, subscribe, None).await
     }
 
-    /// Subscribes to what was asked for. `own`: the profile, if the request names none.
+    /// Opens a subscription. `own`: the profile to use if the request names none.
     pub(super) async fn open(
         &self,
         principal: &Principal,
@@ -157,7 +157,7 @@ impl EdgeApi {
         Ok(pb::UpdateContractResponse {})
     }
 
-    /// Takes in how accurate an application's own result on a frame was.
+    /// Takes in a report of how accurate an application's own result on a frame was.
     pub fn report_accuracy(
         &self,
         principal: &Principal,
@@ -168,7 +168,7 @@ impl EdgeApi {
         Ok(pb::ReportAccuracyResponse {})
     }
 
-    /// Takes in when an application had frames.
+    /// Takes in a report of when an application took frames.
     pub fn report_taken(
         &self,
         principal: &Principal,
@@ -189,11 +189,11 @@ impl EdgeApi {
         Ok(pb::RestartChainResponse {})
     }
 
-    /// The profile that was asked for, read and held.
+    /// Loads the requested profile.
     pub(super) async fn profile(&self, asked: Option<Profile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
         let Some(asked) = asked else { return Ok(None) };
         let (field, store) = (asked.field(), Arc::clone(self.edge.profiles()));
-        // A megabyte of JSON takes a while, and so may a disk.
+        // Parsing a megabyte of JSON takes a while, and so may a disk.
         let read = tokio::task::spawn_blocking(move || match asked {
             Profile::Inline(bytes) => store.take_in(bytes),
             Profile::Name(name) => store.named(&name),
@@ -215,7 +215,7 @@ impl EdgeApi {
         })
     }
 
-    /// Passes a result on to the camera.
+    /// Forwards a reply to the camera.
     pub async fn reply(
         &self,
         principal: &Principal,
@@ -233,7 +233,7 @@ impl EdgeApi {
         Ok(pb::ReplyResponse {})
     }
 
-    /// Takes a picture that was made of a frame, for the frame's camera.
+    /// Forwards an answer, a picture made of a frame, to the frame's camera.
     pub async fn answer(
         &self,
         principal: &Principal,
@@ -249,7 +249,7 @@ impl EdgeApi {
         Ok(pb::AnswerResponse { bound_ns, bytes_max: room.bytes })
     }
 
-    /// Which starts of a camera were whose.
+    /// The starts of a camera, with their certificates.
     pub async fn camera_starts(
         &self,
         principal: &Principal,
@@ -260,8 +260,7 @@ impl EdgeApi {
         Ok(convert::camera_starts(self.edge.record(&camera).await))
     }
 
-    /// Forgets a camera and puts its log aside. Only users of the edge's host may do this, and only with the right
-    /// to operate it.
+    /// Forgets a camera's starts, and puts its log aside. Only users of the edge's host may do this, with the right `operate` for the camera.
     pub async fn reset_camera(
         &self,
         principal: &Principal,
@@ -282,8 +281,7 @@ impl EdgeApi {
         })
     }
 
-    /// Forgets a camera that is not connected. Only users of the edge's host may do this, and only with the right to
-    /// operate it.
+    /// Forgets an absent camera. Only users of the edge's host may do this, with the right `operate` for the camera.
     pub async fn forget_camera(
         &self,
         principal: &Principal,
@@ -301,8 +299,7 @@ impl EdgeApi {
         })
     }
 
-    /// The cameras that match. A profile that serves none of them, as far as their frames are known, is
-    /// refused.
+    /// The matching cameras. Refuses a profile whose frame size fits none of them, as far as their sizes are known.
     async fn matching(
         &self,
         spec: &SubscriptionSpec,

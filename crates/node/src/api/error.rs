@@ -1,5 +1,4 @@
-//! Defines the errors of the applications' interface: a status code, a stable reason, the field at fault, and
-//! a sentence.
+//! Errors of the applications' interface: a status code, a stable reason, the field at fault, and a sentence.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,8 +12,7 @@ use super::principal::Principal;
 /// The domain of [`ApiError::reason`] in the details of a status.
 pub const ERROR_DOMAIN: &str = "mez.v1";
 
-/// Why a request was refused or a stream ended. Both ways in carry the same error: gRPC as status details in
-/// the standard form, the local protocol as a [`pb::Error`].
+/// Why a request was refused or a stream ended. gRPC carries the error as standard status details, the local protocol as a [`pb::Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -26,18 +24,18 @@ pub struct ApiError {
     pub field: Option<String>,
     /// A sentence for people, with the remedy.
     pub message: String,
-    /// The limit that was reached.
+    /// The limit that was reached, if any.
     pub limit: Option<Box<Limit>>,
 }
 
 /// A limit that was reached, for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its name, as in `docs/limits.md`.
+    /// The limit's name, as in `docs/limits.md`.
     pub name: String,
-    /// How much it allows.
+    /// The limit's value.
     pub value: u64,
-    /// Whose it is: a principal, a connection, or the broker's.
+    /// Whose limit it is: a principal's, a connection's or the broker's.
     pub subject: String,
 }
 
@@ -59,17 +57,17 @@ impl Limit {
 }
 
 impl ApiError {
-    /// An error that is not about one field.
+    /// An error without a field.
     pub fn new(code: Code, reason: &str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), field: None, message: message.into(), limit: None }
     }
 
-    /// A field that makes no sense.
+    /// An error for an invalid field.
     pub fn invalid(field: &str, reason: &str, message: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..Self::new(Code::InvalidArgument, reason, message) }
     }
 
-    /// A code that stands for nothing.
+    /// An error for a code that this version does not know.
     pub fn unknown_value(field: &str, code: i32) -> Self {
         let message = match code {
             0 => format!("{field} has to be given"),
@@ -78,17 +76,17 @@ impl ApiError {
         Self::invalid(field, "UNKNOWN_VALUE", message)
     }
 
-    /// The same error, about `field`.
+    /// The same error, with `field` as the field at fault.
     pub fn at(self, field: &str) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// An error that says that something is used up. `limit` says what.
+    /// An error for an exhausted limit.
     pub fn exhausted(reason: &str, limit: Limit, message: impl Into<String>) -> Self {
         Self { limit: Some(Box::new(limit)), ..Self::new(Code::ResourceExhausted, reason, message) }
     }
 
-    /// A message that is larger than it may be.
+    /// An error for a message that exceeds its limit.
     pub fn too_large(bytes: Option<usize>, bytes_max: usize) -> Self {
         let bytes = bytes.map_or_else(|| "more".into(), |bytes| format!("{bytes} bytes"));
         let message = format!(
@@ -102,7 +100,7 @@ impl ApiError {
         }
     }
 
-    /// What came is no message of the interface.
+    /// An error for a message that cannot be read.
     pub fn malformed(what: &str) -> Self {
         let message = format!(
             "the request cannot be read: {what}; generate the client anew from mez/v1/mez.proto of this version"
@@ -110,8 +108,7 @@ impl ApiError {
         Self::new(Code::InvalidArgument, "MALFORMED", message)
     }
 
-    /// The error of an application that stood still in the middle of a frame for longer than the broker could
-    /// keep it.
+    /// The error of an application that paused in the middle of a frame for longer than the broker could keep the frame.
     pub fn too_slow() -> Self {
         Self::new(
             Code::ResourceExhausted,
@@ -121,8 +118,8 @@ impl ApiError {
         )
     }
 
-    /// Adds details to a status that the layers below made for a request that did not reach us. They read at
-    /// most `bytes_max` of it. Other statuses stay as they are.
+    /// Adds details to a status that the layers below made for a request that did not reach
+    /// us. They read at most `bytes_max` of a message. Other statuses stay as they are.
     pub(super) fn refine(status: Status, bytes_max: usize) -> Status {
         if !status.details().is_empty() {
             return status;
@@ -135,13 +132,13 @@ impl ApiError {
                     .filter_map(|text| text.parse().ok());
                 Self::too_large(numbers.into_iter().find(|bytes| *bytes > bytes_max), bytes_max).into()
             }
-            // What a client that breaks off does is no news to itself.
+            // A client that breaks off its request needs no details.
             Code::Internal if status.source().is_none() => Self::malformed(status.message()).into(),
             _ => status,
         }
     }
 
-    /// A record without bytes.
+    /// An error for a record without bytes.
     pub fn empty_record() -> Self {
         Self::invalid("payload", "EMPTY_FRAME", "the record is empty; publish at least one byte")
     }
@@ -151,12 +148,12 @@ impl ApiError {
         Self::new(Code::Unavailable, "STOPPING", "the broker is stopping; connect again when it is back")
     }
 
-    /// The certificate of whoever asks was revoked.
+    /// The caller's certificate was revoked.
     pub fn revoked(message: impl Into<String>) -> Self {
         Self::new(Code::PermissionDenied, "REVOKED", message)
     }
 
-    /// What a status that came from a broker says.
+    /// The error in a status that came from a broker.
     pub fn from_status(status: &Status) -> Self {
         let info = status.get_details_error_info();
         let info = info.filter(|info| info.domain == ERROR_DOMAIN);

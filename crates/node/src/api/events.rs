@@ -1,7 +1,7 @@
 //! Streams the events of a subscription as the body of a gRPC response.
 //!
-//! A frame is not copied into one message first, as generated code would do: for a client that stands still,
-//! the broker would keep a copy or two. The payload is copied piece by piece, as the connection takes it.
+//! Generated code would first copy a frame into one message. For a stalled client, the broker would
+//! then keep one or two copies. This module copies the payload in pieces, as the connection takes it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,21 +19,19 @@ use super::lent::Payload;
 use super::pb::subscribe_event::Event;
 use super::{ApiError, pb};
 
-/// The bytes that are copied at once: as many as HTTP/2 sends at once, unless a client asks for more. Two
-/// such pieces of each stream may wait to be sent, whatever its client's windows are.
+/// The bytes that are copied at once: as many as HTTP/2 sends at once, unless a client asks
+/// for more. Two pieces of each stream may wait to be sent, whatever its client's windows are.
 const PIECE_BYTES: usize = 16 << 10;
 /// The prefix of each gRPC message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
-/// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and the mark that a length
-/// follows.
+/// The key of the field `frame` of a `SubscribeEvent`: its number in `mez.proto`, and the wire type for a length-delimited field.
 const FRAME_KEY: &[u8] = &[2 << 3 | 2];
-/// The key of the field `payload` of a `Frame`: its number in `mez.proto`, which takes two bytes, and the
-/// mark that a length follows.
+/// The key of the field `payload` of a `Frame`: its number in `mez.proto`, which takes two bytes, and the wire type for a length-delimited field.
 const PAYLOAD_KEY: &[u8] = &[((24 << 3 | 2) & 0x7f) as u8 | 0x80, ((24 << 3 | 2) >> 7) as u8];
 
 type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Box<Feed>)> + Send>>;
 
-/// The events of a feed, each chosen when the one before has been sent. Dropping it unsubscribes.
+/// The events of a feed. Each is chosen when the previous one was sent. Dropping it unsubscribes.
 pub(super) struct Events {
     next: Next,
     sending: Option<Sending>,
@@ -51,7 +49,7 @@ impl Events {
         Self { next: Next::Idle(Box::new(feed)), sending: None, unsent: Arc::default() }
     }
 
-    /// What the feed has next.
+    /// The next event of the feed.
     fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Told, ApiError>>> {
         let mut turn = match std::mem::replace(&mut self.next, Next::Over) {
             Next::Over => return Poll::Ready(None),
@@ -96,7 +94,7 @@ impl Body for Events {
                     None => self.sending = None,
                 }
             }
-            // The newest frame of a moment is chosen when it can go.
+            // The newest frame is chosen only when it can be sent.
             ready!(self.unsent.poll_at_most(0, context));
             if matches!(self.next, Next::Over) {
                 return Poll::Ready(None);
@@ -117,9 +115,9 @@ impl Body for Events {
     }
 }
 
-/// A message on its way.
+/// A message that is being sent.
 struct Sending {
-    /// All but the payload.
+    /// The message without the payload.
     head: Bytes,
     payload: Option<Payload>,
     /// How much of the payload has been copied.
@@ -133,7 +131,7 @@ impl Sending {
         Self { head: head(&event, payload.as_ref().map_or(0, Payload::len)), payload, copied: 0 }
     }
 
-    /// The next piece, and `None` after the last.
+    /// The next piece. `None` after the last.
     fn piece(&mut self) -> Option<Result<BytesMut, Status>> {
         let left = self.payload.as_ref().map_or(0, |payload| payload.len() - self.copied);
         if self.head.is_empty() && left == 0 {
@@ -159,8 +157,7 @@ impl Sending {
     }
 }
 
-/// The beginning of a message whose last field is a payload of `payload_bytes`. Fields may stand in any order
-/// in a message.
+/// The beginning of a message whose last field is a payload of `payload_bytes`. The fields of a message may be in any order.
 fn head(event: &Event, payload_bytes: usize) -> Bytes {
     let Event::Frame(frame) = event else {
         let event = pb::SubscribeEvent { event: Some(event.clone()) };
@@ -194,15 +191,14 @@ fn put_prefix(head: &mut BytesMut, message_bytes: usize) {
     head.put_u32(u32::try_from(message_bytes).expect("frames are at most 32 MiB"));
 }
 
-/// The status of a stream that is reset in the middle of a message. Of gRPC's reasons for a reset, clients
-/// read only this one as `RESOURCE_EXHAUSTED`.
+/// The status of a stream that is reset in the middle of a message. Of gRPC's reasons for a reset, clients map only this one to `RESOURCE_EXHAUSTED`.
 fn too_slow() -> Status {
     let mut status = Status::from(ApiError::too_slow());
     status.set_source(Arc::new(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM)));
     status
 }
 
-/// What of a stream the connection has been given and has not sent.
+/// The bytes of a stream that the connection holds and has not sent.
 #[derive(Default)]
 struct Unsent {
     bytes: AtomicUsize,
@@ -215,14 +211,14 @@ impl Unsent {
         Bytes::from_owner(Piece { content: piece, of: Arc::clone(self) })
     }
 
-    /// Waits until at most `bytes` are held.
+    /// Waits until the connection holds at most `bytes`.
     fn poll_at_most(&self, bytes: usize, context: &Context<'_>) -> Poll<()> {
         let few = || self.bytes.load(Ordering::Acquire) <= bytes;
         if few() {
             return Poll::Ready(());
         }
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
-        // Some may have been sent between the look and that.
+        // Pieces may have been sent between the first check and the registration of the waker.
         if few() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -258,8 +254,7 @@ mod tests {
     use crate::api::principal::Principal;
 
     proptest! {
-        /// The pieces form the same message as generated code would make, and no piece is larger than
-        /// allowed.
+        /// The pieces form the same message as generated code would make, and no piece is larger than allowed.
         #[test]
         fn pieces_add_up_to_the_message(
             payload in prop_oneof![
@@ -288,7 +283,7 @@ mod tests {
         }
     }
 
-    /// Bytes that a connection holds of a stream count until it has sent them.
+    /// Bytes that a connection holds count until it has sent them.
     #[test]
     fn pieces_that_are_not_sent_hold_up_the_next() {
         let unsent = Arc::<Unsent>::default();

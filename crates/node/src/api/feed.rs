@@ -1,4 +1,4 @@
-//! Turns a subscription into a stream of events, for either broker and either way in.
+//! Turns a subscription into a stream of events, for both brokers and both protocols.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ use crate::pictures::{Beside, ChainedFrame, Choice, MayMap, SharedPictures};
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The assumed size of a frame that is in no log, before it is known.
+/// The assumed size of a frame that is in no log, until the size is known.
 const OWN_BYTES_ASSUMED: usize = 1 << 20;
 
 /// An event for an application.
 pub struct Told {
-    /// The event. A frame comes without its payload.
+    /// The event. A frame has no payload here.
     pub event: Event,
     /// A frame's payload.
     pub(crate) payload: Option<Payload>,
@@ -53,44 +53,42 @@ impl From<Event> for Told {
 /// The events of one subscription. Dropping it unsubscribes.
 pub struct Feed {
     source: Source,
-    /// What the stream may have. `None` at a camera broker, whose socket says who may read.
+    /// The rights of the stream. `None` at a camera broker, where the socket's permissions control access.
     access: Option<StreamAccess>,
     place: Place,
     accepts: Vec<Encoding>,
     stopping: watch::Receiver<bool>,
     /// The first event.
     started: Option<pb::Started>,
-    /// A frame that is being made into a JPEG.
+    /// A frame that is being converted to JPEG.
     converting: Option<Converting>,
-    /// The account of frames that could not be converted, and of those skipped before them, until their
-    /// camera's next frame.
+    /// The counts of frames that could not be converted, and of frames skipped before them, until the camera's next frame.
     owed: HashMap<CameraName, Missing>,
-    /// Whether frames may come that are in no log, such as those of the past and those that fill. They need
-    /// room in memory.
+    /// Whether frames that are in no log may come, such as frames of the past or filled gaps. They need room in memory.
     needs_room: bool,
     room: Option<Share>,
-    /// What comes next was made into a JPEG here.
+    /// Whether the next frame was converted to JPEG here.
     made: bool,
-    /// How fast it reads the past. `None`: it asked for nothing of the past.
+    /// The rate limit for frames of the past. `None`: no frames of the past were requested.
     past: Option<PastPace>,
-    /// Pictures that it shares with other readers of this host.
+    /// Pictures shared with other readers on this host.
     pictures: SharedPictures,
-    /// Only the newest frame is wanted.
+    /// Whether only the newest frame is wanted.
     newest_only: bool,
     over: bool,
 }
 
-/// Whether frames of the past may come: they were asked for, or a group is behind.
+/// Whether frames of the past may come: they were requested, or a group is behind.
 fn reads_past(subscribe: &Subscribe) -> bool {
     let is_behind = subscribe.group.as_ref().is_some_and(|group| group.options.keeps_place());
     subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill || is_behind
 }
 
-/// Where a reading of the past is.
+/// The pace of a reading of the past.
 struct PastPace {
-    /// When it began: by our clock, and by the clock on the wall.
+    /// When the reading began, by the monotonic clock and by the wall clock.
     begun: (Instant, Timestamp),
-    /// The next frame waits until its principal may read another one of the past.
+    /// Whether the next frame waits until the principal may read another frame of the past.
     waits: bool,
 }
 
@@ -100,18 +98,18 @@ impl PastPace {
         reads.then(|| Self { begun: (monotonic_now(), wall_now()), waits: true })
     }
 
-    /// Whether a frame is of the past: captured before the reading began, or held by no log in memory.
+    /// Whether a frame is of the past: captured before the reading began, or in no log in memory.
     fn is_past(&self, delivery: &Delivery, times: &FrameTimes, was_made: bool) -> bool {
         self.is_before(delivery.record.frame.meta.captured, times) || delivery.log.is_none() && !was_made
     }
 
-    /// Whether a frame may have been captured before the reading began: as far as the comparison of clocks can say.
+    /// Whether a frame may have been captured before the reading began, within the error of the clock comparison.
     fn is_before(&self, captured: Timestamp, times: &FrameTimes) -> bool {
         times.captured.map_or(captured < self.begun.1, |(at, error)| at < self.begun.0 + error)
     }
 }
 
-/// A frame in an encoding that the application does not take, on its way to one that it does.
+/// A frame that is being converted, because the application does not accept its encoding.
 struct Converting {
     task: JoinHandle<Result<Bytes, TranscodeError>>,
     delivery: Box<Delivery>,
@@ -154,8 +152,8 @@ impl Feed {
         }
     }
 
-    /// The next event, chosen now, so that a frame is the newest of this moment. `None` after the last event,
-    /// which is [`Event::Ended`] or an error. Cancelling this loses nothing.
+    /// The next event. It is chosen now, so a frame is the newest of this moment.
+    /// `None` after the last event, which is [`Event::Ended`] or an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Told, ApiError>> {
         if self.over {
             return None;
@@ -165,7 +163,7 @@ impl Feed {
                 Some(started) => Some(Ok(Event::Started(started).into())),
                 None => self.unchecked().await,
             };
-            // Every event passes here, whatever was waited for before it.
+            // Checked for every event, whatever it waited for.
             let event = match self.lost() {
                 Some(lost) => Some(Err(lost)),
                 None => event,
@@ -181,8 +179,8 @@ impl Feed {
         }
     }
 
-    /// What is to come beside a frame of a chain that goes to a program of this host. `has_room`: whether a picture of its size can be
-    /// handed over.
+    /// Chooses what comes beside a frame of a chain that goes to a program on
+    /// this host. `has_room`: whether a picture of this size can be handed over.
     pub(crate) fn choose_beside(&mut self, frame: &pb::Frame, has_room: impl FnOnce() -> bool) -> Choice {
         let Source::Edge(subscription) = &self.source else { return Choice::Nothing };
         let from = self.place.shared_pictures_from();
@@ -196,13 +194,13 @@ impl Feed {
         self.pictures.choose((&camera, &stills), chained, from, has_room)
     }
 
-    /// What comes beside a frame whose picture was asked for. `answer`: `None` if there was none in time.
+    /// What comes beside a frame whose picture was requested. `answer`: `None` if the picture was not ready in time.
     pub(crate) fn beside(&mut self, frame: &pb::Frame, answer: Option<PictureAnswer>) -> Beside {
         let camera = frame.camera.parse();
         camera.map_or(Beside::Nothing, |camera| self.pictures.answered(&camera, id_of(frame), answer))
     }
 
-    /// The memory in which the picture beside a frame lies, if that is still used.
+    /// The memory of the picture beside a frame, if it is still in use.
     pub(crate) fn memory_of(&self, event: &Event, beside: &Beside) -> Option<MayMap> {
         let (Event::Frame(frame), Beside::Picture(picture)) = (event, beside) else { return None };
         let Source::Edge(subscription) = &self.source else { return None };
@@ -211,12 +209,12 @@ impl Feed {
         Some(MayMap { memory, rights: self.access.as_ref().map(StreamAccess::rights) })
     }
 
-    /// Why the stream must end now, if it must. For those who have held an event back.
+    /// Why the stream must end now, if it must. For callers that have held back an event.
     pub(crate) fn lost(&mut self) -> Option<ApiError> {
         self.access.as_mut().and_then(StreamAccess::lost)
     }
 
-    /// The next event behind the first, if there is one to tell: what there is may have to be converted first.
+    /// The next event after the first, not checked against the rights. `None`: a frame must be converted first.
     async fn unchecked(&mut self) -> Option<Result<Told, ApiError>> {
         let served = match self.converted().await {
             Some(served) => Ok(served),
@@ -228,7 +226,7 @@ impl Feed {
         }
     }
 
-    /// What the source has next, or why the stream must end.
+    /// The next item of the source, or why the stream must end.
     async fn served(&mut self) -> Result<Served, ApiError> {
         let control = Arc::clone(&self.place.control);
         let (lending, principal) = (Arc::clone(self.place.lending()), self.place.principal.clone());
@@ -271,10 +269,10 @@ impl Feed {
         }
     }
 
-    /// The frame that was being made into a JPEG, if there is one and that went well.
+    /// The frame that was being converted, if its conversion succeeded.
     async fn converted(&mut self) -> Option<Served> {
         let converting = self.converting.as_mut()?;
-        // Given up after a while, because native code may hang. Cancelling this leaves the task running.
+        // Abandoned after a while, because native code may hang. Cancelling leaves the task running.
         let jpeg = tokio::select! {
             biased;
             _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
@@ -297,7 +295,7 @@ impl Feed {
         None
     }
 
-    /// The application does not get a frame, and is told so with its camera's next one.
+    /// Counts a frame that the application does not get. The count is sent with the camera's next frame.
     fn owe(&mut self, delivery: Delivery, why: SkipReason) {
         self.source.not_passed(&delivery, "it could not be handed to the member as it accepts frames");
         let owed = self.owed.entry(delivery.camera).or_default();
@@ -305,7 +303,7 @@ impl Feed {
         owed.add(why);
     }
 
-    /// `None`: a frame has to be made into a JPEG first.
+    /// Converts an item of the source into an event. `None`: a frame must be converted to JPEG first.
     fn event(&mut self, served: Served) -> Option<Result<Told, ApiError>> {
         let event = match served {
             Served::Frame { delivery, times, verdict, attempt } => {
@@ -361,7 +359,7 @@ impl Feed {
                 owed.tell(&mut delivery.skipped, &mut delivery.not_held);
             }
             if let Some(past) = &mut self.past {
-                // Once it has caught up, it waits for nothing: others of its principal may still read.
+                // Once the feed has caught up, it does not wait, even if other readings of the principal do.
                 past.waits = past.is_past(&delivery, &times, self.made);
                 if past.waits {
                     lending.note_past(principal, delivery.record.frame.payload.len());
@@ -372,7 +370,7 @@ impl Feed {
             frame.attempt = attempt;
             let bytes = std::mem::take(&mut frame.payload);
             let room = self.room.take();
-            // What was made into a JPEG got its room when that was begun.
+            // A frame that was converted got its room when the conversion began.
             self.needs_room = log.is_none() && !std::mem::take(&mut self.made);
             let payload = match log {
                 Some(log) => Payload::of_log(bytes, (log, id), lending, principal),
@@ -381,7 +379,7 @@ impl Feed {
             return Some(Ok(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) }));
         }
         if !encoding.is_picture() {
-            // Whoever wants pictures alone learns that there was something else.
+            // An application that wants only pictures gets a count of the other records.
             self.owe(*delivery, SkipReason::NotDecoded);
             return None;
         }
@@ -390,8 +388,7 @@ impl Feed {
         }
         let Frame { meta, payload } = delivery.record.frame.clone();
         let Some(room) = self.room.take().or_else(|| lending.try_room(principal, payload.len())) else {
-            // Too many applications stand still with frames that were made for them, so this one skips a
-            // frame.
+            // Too many stalled applications hold converted frames, so this application skips a frame.
             self.owe(*delivery, SkipReason::ApplicationBusy);
             self.needs_room = true;
             return None;
@@ -421,7 +418,7 @@ fn id_of(frame: &pb::Frame) -> FrameId {
     FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) }
 }
 
-/// Waits until rights have changed; for ever where none are asked for.
+/// Waits until rights have changed. Never completes without rights to check.
 async fn changed(access: Option<&mut StreamAccess>) {
     match access {
         Some(access) => access.changed().await,
@@ -429,7 +426,7 @@ async fn changed(access: Option<&mut StreamAccess>) {
     }
 }
 
-/// The error of a subscription that ends because a camera was reset. The same request then succeeds.
+/// The error of a subscription that ends because a camera was reset. Repeating the request succeeds.
 fn reset(camera: &CameraName) -> ApiError {
     ApiError::new(
         Code::Aborted,
@@ -440,13 +437,13 @@ fn reset(camera: &CameraName) -> ApiError {
     )
 }
 
-/// The end of a member's stream that another one has taken the place of.
+/// The error of a member's stream that another connection of the same member has replaced.
 fn replaced() -> ApiError {
     let message = "another connection says that it is this member of the group; draw another 16 bytes for each program, and join again";
     ApiError::new(Code::FailedPrecondition, "MEMBER_REPLACED", message).at("group.member")
 }
 
-/// The end of a subscription that asked to stop.
+/// The error of a subscription with `on_infeasible` set to stop.
 fn infeasible(change: &Change) -> ApiError {
     ApiError::new(
         Code::FailedPrecondition,
@@ -477,7 +474,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame from before a reading began is never taken for a new one, which would be given without counting.
+    /// A frame from before the reading must never count as a new one, because new frames are not rate limited.
     #[test]
     fn a_capture_time_within_its_error_is_of_the_past() {
         let begun = (Instant::ZERO + Duration::from_secs(10), Timestamp::from_nanos(10_000_000_000));

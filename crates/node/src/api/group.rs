@@ -1,4 +1,4 @@
-//! Checks what a member asks of a group and says of its records.
+//! Checks the group requests and settlements of members.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use super::pb;
 
 /// The most records that one call may settle.
 pub const SETTLEMENTS_MAX: usize = 1_024;
-/// The most records that a member may say it holds.
+/// The most records that a member may report as held.
 pub const HOLDS_MAX: usize = 10_000;
 
-/// What a member asks of a group, besides cameras, contract and span.
+/// A member's request to a group, without cameras, contract and time span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupAsk {
-    /// The group.
+    /// The group's name.
     pub name: GroupName,
-    /// Who the member is.
+    /// The member's identifier.
     pub member: MemberId,
-    /// How records are shared.
+    /// How the group shares its records.
     pub options: GroupOptions,
-    /// The life of the group that the member knows.
+    /// The life of the group that the member last knew.
     pub knows: Option<Life>,
-    /// How many records it can take now.
+    /// How many records the member can take now.
     pub at_once: u32,
-    /// The records that it has.
+    /// The records that the member holds.
     pub holds: BTreeSet<(CameraName, FrameId)>,
 }
 
 impl GroupAsk {
-    /// Checks what is asked of a group by a request for `spec`.
+    /// Checks the group part of a request for `spec`.
     pub fn parse(
         request: pb::GroupRequest,
         spec: &SubscriptionSpec,
@@ -66,7 +66,7 @@ impl GroupAsk {
             let message = "all members of a group share one profile; put it into the edge's folder of profiles, and give its name";
             return Err(ApiError::invalid("profile", "PROFILE_IN_GROUP", message));
         }
-        // What a group cannot give is refused before rights are asked for.
+        // An unsupported request is refused before rights are checked.
         Asks::of(spec, options)?;
         let knows =
             if request.life.is_empty() { None } else { Some(Life(number_of("group.life", &request.life)?)) };
@@ -81,21 +81,21 @@ impl GroupAsk {
         Ok(Self { name, member, options, knows, at_once: request.at_once, holds })
     }
 
-    /// The same, as a group knows it: of a principal, for `spec`.
+    /// The group's key and options for a principal that subscribes to `spec`.
     pub fn of(&self, owner: Bearer, spec: &SubscriptionSpec) -> Result<(GroupKey, Asks), ApiError> {
         let asks = Asks::of(spec, self.options)?;
         Ok((GroupKey { owner, name: self.name.clone() }, asks))
     }
 }
 
-/// The name of a group.
+/// Parses the name of a group.
 pub fn name(text: &str) -> Result<GroupName, ApiError> {
     text.parse().map_err(|error: mez_core::group::members::GroupNameError| {
         ApiError::invalid("group", "INVALID_GROUP", error.to_string())
     })
 }
 
-/// Who a member is.
+/// Parses a member's identifier.
 pub fn member(bytes: &[u8]) -> Result<MemberId, ApiError> {
     number_of("group.member", bytes).map(MemberId)
 }
@@ -107,7 +107,7 @@ fn number_of(field: &str, bytes: &[u8]) -> Result<u128, ApiError> {
     })
 }
 
-/// What a member says of records: which, and why the work was not done, if it was not.
+/// Parses the settlements of a member: the record, and why the work failed, if it did.
 pub fn settlements(
     settlements: Vec<pb::Settlement>,
 ) -> Result<Vec<(CameraName, FrameId, Option<String>)>, ApiError> {

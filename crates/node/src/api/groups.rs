@@ -1,4 +1,4 @@
-//! Answers requests about groups of readers.
+//! Handles requests about groups of readers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{ApiError, group, pb};
 use crate::edge::{ForgetGroupFailure, GroupReport, GroupStanding, JoinFailure, Settlements};
 
 impl EdgeApi {
-    /// Takes in what a member says of records.
+    /// Takes in the settlements of a member.
     pub async fn settle_records(
         &self,
         principal: &Principal,
@@ -36,7 +36,7 @@ impl EdgeApi {
         Ok(pb::SettleRecordsResponse { results, joined: settled.joined })
     }
 
-    /// The groups of a principal and how they stand; for whoever may change the rights, those of everybody.
+    /// The groups of a principal with their state. [`Bearer::Owner`] gets the groups of all principals.
     pub async fn groups(&self, principal: &Principal) -> Result<pb::GetGroupsResponse, ApiError> {
         self.access.check_not_revoked(principal)?;
         let who = principal.bearer();
@@ -48,7 +48,7 @@ impl EdgeApi {
         Ok(pb::GetGroupsResponse { groups })
     }
 
-    /// Forgets a group that nobody is in.
+    /// Forgets a group without members.
     pub async fn forget_group(
         &self,
         principal: &Principal,

@@ -24,16 +24,16 @@ use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
 use crate::audit::AuditState;
 use crate::clock::monotonic_now;
 
-/// The most bytes that a service other than ours reads in one message: the library's default.
+/// The most bytes of one message to a service that is not ours: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The calls with which applications bring an edge what they made of frames.
+/// The calls with which applications send results to an edge. Their messages are larger.
 const LARGER: &[&str] = &["/mez.v1.EdgeBroker/Publish", "/mez.v1.EdgeBroker/Answer"];
 
-/// The name under which the health service says whether the audit log is written.
+/// The health service reports under this name whether the audit log is written.
 const AUDIT_SERVICE: &str = "mez.audit";
 
-/// The services of a broker, with health and reflection.
+/// The gRPC services of a broker, with health and reflection.
 pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut routes = Routes::builder();
@@ -43,7 +43,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
             let record_bytes_max = broker.payload_bytes_max() as usize + MESSAGE_BYTES_MAX;
-            // Whoever only asks sends less.
+            // All other calls have small messages.
             let publishing = service.clone().max_decoding_message_size(record_bytes_max);
             let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
             let larger = Some((LARGER, publishing, record_bytes_max));
@@ -69,13 +69,13 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let own = "the descriptors are those that the services were generated from";
     let service = reflection().build_v1().expect(own);
     routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
-    // What command-line tools of before 2023 ask for.
+    // For command-line tools from before 2023.
     let service = reflection().build_v1alpha().expect(own);
     routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
     routes.routes()
 }
 
-/// Says whether the audit log is written, until the server stops.
+/// Reports whether the audit log is written, until the server stops.
 async fn tell_audit(
     health: HealthReporter,
     mut states: watch::Receiver<AuditState>,
@@ -94,7 +94,7 @@ async fn tell_audit(
     }
 }
 
-/// The principal that makes a request. The connection knows it (`serve`).
+/// The principal of a request, as its connection knows it (`serve`).
 fn principal<T>(request: &Request<T>) -> Result<Principal, Status> {
     let principal = request.extensions().get::<Peer>().map(|peer| peer.principal.clone());
     principal.ok_or_else(|| Status::unauthenticated("the connection has no identity"))
@@ -322,7 +322,7 @@ impl CameraBroker for CameraService {
     }
 }
 
-/// The answers to a stream of frames that `take_in` reads, on a task of its own, which ends with the stream of answers.
+/// The stream of answers to frames. `take_in` reads the frames in a separate task, which ends with the stream.
 fn publishing<F>(take_in: impl FnOnce(Arc<PublishAnswers>) -> F) -> Response<Pull<pb::PublishEvent>>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -346,18 +346,18 @@ struct GrpcRequests {
 
 impl PublishRequests for GrpcRequests {
     async fn next(&mut self) -> Option<Result<pb::PublishRequest, ApiError>> {
-        // A client that went away needs no answer. Others are told what was wrong with their message.
+        // A client that has gone needs no answer. Others get the fault of their message.
         let refused = |status| ApiError::from_status(&ApiError::refine(status, self.message_bytes_max));
         self.requests.message().await.map_err(refused).transpose()
     }
 
-    /// A client that is lost resets its stream, and that is an error.
+    /// A lost client resets its stream, which is an error. So a stream that ends without an error has ended normally.
     fn has_ended(&self) -> bool {
         true
     }
 }
 
-/// The events of a feed: [`Calls`] puts them in place of the stream, which has none.
+/// A response with an empty stream. [`Calls`] replaces the stream with the events of the feed.
 fn subscribed(feed: Feed) -> Response<Empty<Result<pb::SubscribeEvent, Status>>> {
     let mut response = Response::new(tokio_stream::empty());
     response.extensions_mut().insert(Subscribed::new(feed));
@@ -366,8 +366,7 @@ fn subscribed(feed: Feed) -> Response<Empty<Result<pb::SubscribeEvent, Status>>>
 
 type Turn<T, S> = Pin<Box<dyn Future<Output = Option<(Result<T, Status>, S)>> + Send>>;
 
-/// A stream whose items are made when the connection can take one. Nothing is chosen before, so a frame is
-/// the newest of the moment when it leaves.
+/// A stream that makes each item when the connection can take it, so a frame is the newest at the moment when it leaves.
 pub struct Pull<T>(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>);
 
 struct Pulling<T, S> {

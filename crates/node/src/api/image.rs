@@ -1,15 +1,15 @@
-//! Checks whether a payload is what its description says. Every frame from another process is checked.
+//! Checks whether a payload matches its description. Every frame from another process is checked.
 
 use mez_core::frame::Encoding;
 use mez_media::jpeg;
 
-/// Why a payload is not the image that it is said to be.
+/// Why a payload does not match its description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
-    /// Not an image of this encoding, or a damaged one.
+    /// The payload is not an image of this encoding, or is damaged.
     #[error("the payload is not a whole {} image: {detail}", encoding.name())]
     Damaged {
-        /// What it should be.
+        /// The stated encoding.
         encoding: Encoding,
         /// What is wrong.
         detail: String,
@@ -21,10 +21,10 @@ pub enum PayloadError {
         encoding: Encoding,
         /// The image's size.
         is: (u32, u32),
-        /// The size stated.
+        /// The stated size.
         stated: (u32, u32),
     },
-    /// A raw image whose bytes do not match its size.
+    /// The number of bytes of a raw image does not match its size.
     #[error(
         "a {} image of {width}x{height} pixels has {expected} bytes, not {bytes}; rows have no padding",
         encoding.name()
@@ -36,12 +36,12 @@ pub enum PayloadError {
         width: u32,
         /// Rows.
         height: u32,
-        /// Bytes that such an image has.
+        /// The number of bytes that such an image has.
         expected: u64,
-        /// Bytes that there are.
+        /// The number of bytes of the payload.
         bytes: usize,
     },
-    /// An encoding whose frames need each other.
+    /// The encoding is one whose frames need each other.
     #[error("{} frames are made by camera brokers and not published; publish jpeg, png, bgr8 or gray8", encoding.name())]
     Chained {
         /// The encoding.
@@ -49,9 +49,9 @@ pub enum PayloadError {
     },
 }
 
-/// The size of the image in `payload`. It may be stated as `(0, 0)` if the image itself says it.
+/// The size of the image in `payload`. `stated` may be `(0, 0)` if the image itself contains its size.
 ///
-/// Reads a JPEG's markers to its end, so that one that was cut off is refused. Decodes nothing.
+/// Reads the markers of a JPEG to its end, so that a cut image is refused. Decodes nothing.
 pub fn size_in_pixels(
     encoding: Encoding,
     stated: (u32, u32),
@@ -67,7 +67,7 @@ pub fn size_in_pixels(
         Encoding::Bgr8 => return raw(encoding, stated, 3, payload.len()),
         Encoding::Gray8 => return raw(encoding, stated, 1, payload.len()),
         Encoding::Data => return Ok((0, 0)),
-        // Part of a chain, of which the publisher would have to say more than this interface asks.
+        // Part of a chain. The publisher would have to describe its links, for which this interface has no fields.
         Encoding::H264 | Encoding::H265 | Encoding::Av1 | Encoding::Tiles => {
             return Err(PayloadError::Chained { encoding });
         }

@@ -1,8 +1,7 @@
-//! Holds payloads on their way to applications, and bounds the memory that they take meanwhile.
+//! Holds payloads on their way to applications, and limits the memory for them.
 //!
-//! A payload that an application does not take at once is held in a share of a bounded memory
-//! ([`mez_core::reader_memory`]). Without a share, it is left to the log that it came from. It can be read as long
-//! as the log has it, and nothing is held for an application that stands still.
+//! A payload that an application does not take at once is held in a share of a limited memory ([`mez_core::reader_memory`]).
+//! Without a share, only its log holds it. It can be read as long as the log has it, so a stalled application uses no memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,47 +17,47 @@ use tokio::sync::Notify;
 use super::principal::Principal;
 use crate::clock::{monotonic_now, sleep_until};
 
-/// How soon a waiting reader looks for memory again, unless some was returned.
+/// How soon a waiting reader checks for memory again, unless some was returned.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A payload, for as long as it is held.
+/// A payload while it is held, otherwise `None`.
 type Memory = Arc<Mutex<Option<Bytes>>>;
 
-/// What a broker holds for its applications.
+/// The memory that a broker lends to its applications.
 pub(crate) struct Lending {
     table: Mutex<Table>,
-    /// How fast each principal may read the past.
+    /// The rate at which each principal may read the past.
     allowances: Mutex<Allowances<Principal>>,
     given_back: Notify,
 }
 
 struct Table {
     reader_memory: ReaderMemory<Principal>,
-    /// What each share holds.
+    /// The payload in each share.
     memory: HashMap<ShareId, Memory>,
 }
 
 impl Lending {
-    /// Nothing yet.
+    /// Begins with all memory free.
     pub(crate) fn new(limits: ReaderMemoryLimits, past_bytes_per_second: Option<u64>) -> Arc<Self> {
         let table = Table { reader_memory: ReaderMemory::new(limits), memory: HashMap::new() };
         let allowances = Mutex::new(Allowances::new(past_bytes_per_second));
         Arc::new(Self { table: Mutex::new(table), allowances, given_back: Notify::new() })
     }
 
-    /// Other bounds from now on.
+    /// Sets new limits.
     pub(crate) fn set_limits(&self, limits: ReaderMemoryLimits, past_bytes_per_second: Option<u64>) {
         self.lock().reader_memory.set_limits(limits);
         self.allowances().set(past_bytes_per_second);
         self.given_back.notify_waiters();
     }
 
-    /// Waits until `principal` may read another frame of the past. Cancelling this loses nothing.
+    /// Waits until `principal` may read another frame of the past. Cancel safe.
     pub(crate) async fn allowance(&self, principal: &Principal) {
         loop {
             let now = monotonic_now();
             let Some(due) = self.allowances().due(now, principal) else { return };
-            // Looked at now and then, because the bound may have changed.
+            // Checked from time to time, because the limit may have changed.
             sleep_until(due.min(now + LOOK_AGAIN)).await;
         }
     }
@@ -69,11 +68,11 @@ impl Lending {
     }
 
     fn allowances(&self) -> MutexGuard<'_, Allowances<Principal>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the value consistent, so a poisoned lock is safe to use.
         self.allowances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A share for `memory`, if there is room. Applications that stand still make room.
+    /// A share for `memory`, if there is room. Shares of stalled applications are revoked to make room.
     fn take(self: &Arc<Self>, asked: Asked<Principal>, memory: &Memory) -> Option<Share> {
         let (id, lost) = {
             let mut table = self.lock();
@@ -88,13 +87,13 @@ impl Lending {
         id.map(|id| Share { id, memory: Arc::clone(memory), of: Arc::clone(self) })
     }
 
-    /// Room for `bytes` that no log counts, for a reader of `principal`: at once, or `None`.
+    /// A share of `bytes` for a reader of `principal`, for a payload that is in no log. `None`: there is no room now.
     pub(crate) fn try_room(self: &Arc<Self>, principal: &Principal, bytes: usize) -> Option<Share> {
         let asked = Asked { principal: principal.clone(), log: None, bytes: bytes as u64 };
         self.take(asked, &Memory::default())
     }
 
-    /// A share, once there is room for it.
+    /// Waits for a share of `bytes`, for a payload that is in no log.
     pub(crate) async fn room(self: &Arc<Self>, principal: &Principal, bytes: usize) -> Share {
         loop {
             let given_back = self.given_back.notified();
@@ -117,7 +116,7 @@ impl Lending {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Every statement leaves it whole.
+        // Each statement leaves the table consistent, so a poisoned lock is safe to use.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +125,7 @@ fn held(memory: &Memory) -> MutexGuard<'_, Option<Bytes>> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A part of the memory that may be held. Dropping it returns it.
+/// A share of the memory. Dropping it returns the share.
 pub(crate) struct Share {
     id: ShareId,
     memory: Memory,
@@ -134,7 +133,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Puts a payload into the share. Returns false if the share was lost meanwhile.
+    /// Puts a payload into the share. Returns false if the share was revoked meanwhile.
     fn fill(&self, payload: Bytes) -> bool {
         let mut table = self.of.lock();
         table.reader_memory.resize(self.id, payload.len() as u64);
@@ -156,21 +155,21 @@ impl Drop for Share {
     }
 }
 
-/// The payload of a frame that an application is being given.
+/// The payload of a frame on its way to an application.
 pub(crate) struct Payload {
     len: usize,
     memory: Memory,
-    /// Where the payload can be read without being held.
+    /// The log from which the payload can be read without a share.
     log: Option<(LogReader, FrameId)>,
     share: Option<Share>,
-    /// The application has not taken it at once.
+    /// Whether the application did not take the payload at once.
     waits: bool,
     lending: Arc<Lending>,
     principal: Principal,
 }
 
 impl Payload {
-    /// One that was read from a log.
+    /// A payload that was read from a log.
     pub(crate) fn of_log(
         bytes: Bytes,
         log: (LogReader, FrameId),
@@ -182,7 +181,7 @@ impl Payload {
         Self { len, memory, log: Some(log), share: None, waits: false, lending, principal }
     }
 
-    /// One that is in no log. It goes into `room`, if that has not been lost.
+    /// A payload that is in no log. It is put into `room`, unless that share was revoked.
     pub(crate) fn own(
         bytes: Bytes,
         room: Option<Share>,
@@ -198,24 +197,23 @@ impl Payload {
         Self { len, memory, log: None, share, waits: false, lending, principal }
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The payload. `None` if it is gone because the application stood still.
+    /// The payload. `None` if it is gone because the application stalled.
     pub(crate) fn bytes(&self) -> Option<Bytes> {
         if let Some(bytes) = &*held(&self.memory) {
             return Some(bytes.clone());
         }
         let (log, frame) = self.log.as_ref()?;
         let payload = log.get_frame(*frame)?.frame.payload;
-        // Of a data record the log holds a head in front of what is delivered.
+        // The log's copy of a data record begins with a head, which is not delivered.
         Some(payload.slice(payload.len().checked_sub(self.len)?..))
     }
 
-    /// Notes that the application takes some of the payload, and not all at once. From now on the held bytes
-    /// count, or are not held.
+    /// Notes that the application does not take the whole payload at once. From now on the payload needs a share, or is not held.
     pub(crate) fn wait(&mut self) {
         if std::mem::replace(&mut self.waits, true) || self.share.is_some() {
             return;
@@ -228,7 +226,7 @@ impl Payload {
         }
     }
 
-    /// Notes that some of the payload has been sent.
+    /// Notes that a part of the payload was sent.
     pub(crate) fn progressed(&self) {
         if let Some(share) = &self.share {
             self.lending.lock().reader_memory.handle_progress(monotonic_now(), share.id);
@@ -268,8 +266,8 @@ mod tests {
         Payload::of_log(record.frame.payload, (reader.clone(), id), lending, principal)
     }
 
-    /// However many readers stand still, each with another frame, the log takes every new frame and stays
-    /// within its budget. Readers can read their frames as long as the log has them.
+    /// However many readers are stalled, each with another frame, the log takes every new frame
+    /// and stays within its limit. Readers can read their frames as long as the log has them.
     #[test]
     fn readers_that_stand_still_take_no_room_from_new_frames() {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
@@ -293,7 +291,7 @@ mod tests {
         assert_eq!(lending.bytes(), 0);
     }
 
-    /// A data record is delivered without its head. A reader of it that stands still gets the same bytes from the log.
+    /// A data record is delivered without its head. A stalled reader gets the same bytes from the log.
     #[test]
     fn what_is_delivered_of_a_record_is_the_same_for_who_stands_still() {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(20_000));
@@ -307,8 +305,7 @@ mod tests {
         assert_eq!(payload.bytes(), Some(body));
     }
 
-    /// Frames in no log are held within the bounds too. A reader that waits for room gets it when some is
-    /// returned.
+    /// Frames that are in no log are held within the limits too. A reader that waits for room gets it when a share is returned.
     #[tokio::test]
     async fn what_no_log_counts_waits_for_room() {
         let limits = ReaderMemoryLimits {

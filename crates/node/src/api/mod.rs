@@ -1,34 +1,33 @@
-//! Serves the applications' interface: what programs in any language see of a broker.
+//! Serves the applications' interface: the broker as programs in any language see it.
 //!
-//! `proto/mez/v1/mez.proto` describes it for people who write clients. Two ways lead to the same code: gRPC,
-//! over TLS and over a Unix socket, and the lighter [local protocol](crate::local) of our own client library,
-//! on the same Unix socket.
+//! `proto/mez/v1/mez.proto` describes it for authors of clients. The same code serves gRPC, over TLS and over a
+//! Unix socket, and the lighter [local protocol](crate::local) of our own client library, on the same Unix socket.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`pb`] | the messages and services, generated |
-//! | [`request`] | requests, checked once |
-//! | [`contract`] | a contract as a message, and back |
-//! | [`convert`] | what the core says, as messages |
-//! | [`group`] | what a member asks of a group and says of its records, checked once |
-//! | `groups` | what an edge broker answers about groups |
-//! | [`image`] | whether a payload is the image that it is said to be |
+//! | [`request`] | checks of requests |
+//! | [`contract`] | conversion of contracts to and from messages |
+//! | [`convert`] | conversion of the core's values to and from messages |
+//! | [`group`] | checks of group requests and settlements |
+//! | `groups` | an edge broker's handling of requests about groups |
+//! | [`image`] | checks whether a payload matches its description |
 //! | [`error`] | errors with machine-readable details |
-//! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
-//! | [`derived`] | what an edge broker takes in of those who publish derived streams |
-//! | `page` | what is asked over HTTP (`web/`) |
-//! | [`principal`] | who is asking |
-//! | `access` | whether they may: the one place that asks the rights |
-//! | [`check`] | whether they would be allowed to, for whoever only asks |
-//! | `subscriptions` | the open subscriptions, and what is asked of one from outside its stream |
+//! | [`edge`], [`camera`] | each broker's handling of requests, for both protocols |
+//! | [`derived`] | an edge broker's intake of derived streams |
+//! | `page` | requests over HTTP (`web/`) |
+//! | [`principal`] | the identity of the caller |
+//! | `access` | checks of rights; no other module checks them |
+//! | [`check`] | tells a caller which rights it has |
+//! | `subscriptions` | the open subscriptions, and requests to them from outside their streams |
 //! | [`feed`] | a subscription as a stream of events |
-//! | `source` | where its frames come from |
-//! | `lent` | payloads on their way, and the memory that they hold meanwhile |
+//! | `source` | the source of a subscription's frames |
+//! | `lent` | payloads on their way, and the memory that they use meanwhile |
 //! | `events` | a subscription as the body of a gRPC response |
-//! | `places` | how many connections each principal has |
-//! | `calls` | what every gRPC call goes through: how many there may be, errors with details |
-//! | `grpc` | the generated services, in terms of the two |
-//! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
+//! | `places` | the number of connections of each principal |
+//! | `calls` | the common part of all gRPC calls: limits, errors with details |
+//! | `grpc` | the generated services, implemented with `edge` and `camera` |
+//! | [`socket`] | the Unix socket: its path, its permissions, its lock |
 //! | [`serve`] | listeners and their connections |
 
 mod access;
@@ -85,26 +84,25 @@ use crate::audit::Audit;
 
 /// The version of the interface. There is only one.
 pub const VERSION: u32 = 1;
-/// The reason of a stream's end that says: subscribe again, and have other cameras of the pattern than before.
+/// The reason when a stream ends because rights have changed: subscribe again, possibly with other cameras of the pattern.
 pub(crate) const RIGHTS_CHANGED: &str = "RIGHTS_CHANGED";
-/// The most bytes in an application's name.
+/// The most bytes of an application's name.
 pub const APPLICATION_BYTES_MAX: usize = 128;
-/// The most bytes in a profile that a request carries.
+/// The most bytes of a profile in a request.
 pub const PROFILE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes in a message, without a frame's payload: a profile and 64 KiB for everything else.
+/// The most bytes of a message, without a frame's payload: a profile, and 64 KiB for everything else.
 pub const MESSAGE_BYTES_MAX: usize = PROFILE_BYTES_MAX + (64 << 10);
-/// The name under which brokers and clients of this version announce their software.
+/// The name and version of the software, as brokers and clients announce them.
 pub const SOFTWARE: &str = concat!("mez ", env!("CARGO_PKG_VERSION"));
 
-/// The limits of what a broker serves at once, in all and for each principal: a certificate's identity, or a
-/// user of its host. A request beyond a limit is refused with `RESOURCE_EXHAUSTED` and the limit's name.
-/// `docs/limits.md` lists all limits.
+/// The limits of a broker, in total and for each principal: a certificate's identity, or a user of the broker's host. A
+/// request beyond a limit is refused with `RESOURCE_EXHAUSTED` and the limit's name. `docs/limits.md` lists all limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiLimits {
-    /// The most connections of all kinds. Default 512, half of the file descriptors that a process usually
-    /// has. One more is closed at once.
+    /// The most connections of all kinds. Default 512, half of the file descriptors
+    /// that a process usually has. Further connections are closed at once.
     pub connections_max: usize,
-    /// The most connections of one principal. Default 384, three quarters of all. One more is closed at once.
+    /// The most connections of one principal. Default 384, three quarters of all. Further connections are closed at once.
     pub connections_per_principal_max: usize,
     /// The most subscriptions. Default 1024.
     pub subscriptions_max: usize,
@@ -113,15 +111,14 @@ pub struct ApiLimits {
     /// The most calls in progress on one gRPC connection, including subscriptions and publishing streams.
     /// Default 256.
     pub calls_per_connection_max: usize,
-    /// Bytes held for applications that do not take them, besides what logs hold. Default 16 MiB for all
-    /// applications, and 8 MiB for those of one principal. An application that stands still for 5 s makes
-    /// room for others.
+    /// Bytes held for applications that do not take them, in addition to the logs. Default 16 MiB for all applications,
+    /// and 8 MiB for those of one principal. An application that is stalled for 5 s makes room for others.
     pub reader_memory: ReaderMemoryLimits,
-    /// The most bytes of frames of the past that one principal reads in a second, with a second's worth in advance.
-    /// Its readings wait beyond that. Default `None`: as many as come.
+    /// The most bytes of frames of the past that one principal may read per second, with
+    /// a burst of one second. Beyond that, its readings wait. Default `None`: no limit.
     pub past_bytes_per_second: Option<u64>,
-    /// How many programs of this host that decode video have to follow a camera before the edge decodes it once for all
-    /// of them. Default 2. 0: never; each program decodes for itself.
+    /// How many programs on this host that decode video must follow a camera before the edge
+    /// decodes it once for all of them. Default 2. 0: never, each program decodes for itself.
     pub shared_pictures_from: usize,
 }
 
@@ -140,7 +137,7 @@ impl Default for ApiLimits {
     }
 }
 
-/// Which broker answers.
+/// The broker that answers.
 #[derive(Clone)]
 pub(crate) enum Broker {
     Edge(Box<EdgeApi>),
@@ -148,7 +145,7 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
-    /// Where it is recorded who joined; nowhere at a camera broker.
+    /// The audit log that records connections. A camera broker has none.
     pub(crate) fn audit(&self) -> Audit {
         match self {
             Self::Edge(api) => api.edge.audit().clone(),
@@ -164,7 +161,7 @@ impl Broker {
         }
     }
 
-    /// The largest payload that any request may have. What it is of may have a smaller limit.
+    /// The largest payload of any request. The limit of a specific request may be smaller.
     pub(crate) fn payload_bytes_max(&self) -> u32 {
         match self {
             Self::Edge(_) => DERIVED_BYTES_MAX.max(ANSWER_BYTES_MAX),

@@ -1,4 +1,4 @@
-//! Answers requests for notes.
+//! Handles requests for notes.
 
 use mez_core::name::CameraName;
 use mez_core::rights::Verb;
@@ -13,7 +13,7 @@ use crate::notes::message::note_id;
 use crate::notes::{Note, NoteId};
 
 impl EdgeApi {
-    /// What was said of a camera's frames. Whoever may read its past may read this.
+    /// The notes of a camera. Needs the right to read the camera's past.
     pub async fn notes(
         &self,
         principal: &Principal,
@@ -27,7 +27,7 @@ impl EdgeApi {
         Ok(pb::GetNotesResponse { notes: notes.into_iter().map(Note::into_message).collect(), more })
     }
 
-    /// The notes within `begin..=end` after one, and whether there are more.
+    /// The notes within `begin..=end` after the note `after`, and whether there are more.
     pub(crate) async fn noted(
         &self,
         principal: &Principal,
@@ -53,7 +53,7 @@ impl EdgeApi {
             let message = format!("the notes of {camera} cannot be read: {error}");
             ApiError::new(Code::Internal, "NOTES_UNREADABLE", message)
         })?;
-        // Disks may take long, and the right may be gone meanwhile.
+        // Checked again, because reading a disk may take long and the right may be lost meanwhile.
         self.access.check(principal, Verb::Read, camera)?;
         Ok((notes, more))
     }

@@ -1,4 +1,4 @@
-//! What the page and other clients over HTTP ask of an edge, each by the rights of whoever asks.
+//! Requests of the page and other HTTP clients to an edge, each with the rights of its principal.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,9 +24,9 @@ use crate::identity::{Identity, Role};
 use crate::revocation::{LiveRevocations, signed_in};
 use crate::web::sessions::Sessions;
 
-/// The most pixels in a row of a picture for the page.
+/// The maximum width of a picture for the page, in pixels.
 pub(crate) const VIEW_WIDTH_MAX: u32 = 640;
-/// The most pictures of a camera in a second for the page.
+/// The maximum rate of pictures of a camera for the page, in pictures per second.
 pub(crate) const VIEW_RATE_MAX: f64 = 5.0;
 /// JPEG quality of pictures for the page.
 pub(crate) const VIEW_QUALITY: u8 = 60;
@@ -35,9 +35,9 @@ pub(crate) const VIEW_QUALITY: u8 = 60;
 #[derive(Clone, Default)]
 pub(crate) struct Page(Arc<OnceLock<Served>>);
 
-/// Where the page is served, and who is signed in there.
+/// The page's address and its sessions.
 struct Served {
-    /// Such as `https://localhost:7653`.
+    /// The page's origin, such as `https://localhost:7653`.
     origin: String,
     sessions: Arc<Sessions>,
     /// The edge's certificate, in DER.
@@ -45,7 +45,7 @@ struct Served {
 }
 
 impl Page {
-    /// It is served from now on. The first time counts.
+    /// Called when the page is served. Only the first call has an effect.
     pub(crate) fn set(
         &self,
         origin: String,
@@ -57,7 +57,7 @@ impl Page {
 }
 
 impl EdgeApi {
-    /// Makes a link that signs in to the page once. Only users of the edge's host may, and only its own user for others.
+    /// Makes a link that signs in to the page once. Only users of the edge's host may do this, and only the edge's own user for others.
     pub fn open_page(
         &self,
         principal: &Principal,
@@ -87,7 +87,7 @@ impl EdgeApi {
         })
     }
 
-    /// An application of this site as a principal. Revoking it later ends what it does here.
+    /// The principal of an application of this site. A later revocation of the application ends its sessions.
     fn application(&self, name: &str) -> Result<Principal, ApiError> {
         let invalid = |why: String| ApiError::invalid("identity", "INVALID_IDENTITY", why);
         let identity =
@@ -115,7 +115,7 @@ impl EdgeApi {
         &self.edge
     }
 
-    /// Tells when rights or the deny list change.
+    /// Notices changes of the rights and the deny list.
     pub(crate) fn changing_rights(&self) -> ChangingRights {
         self.access.changing()
     }
@@ -140,7 +140,7 @@ impl EdgeApi {
         self.access.check(principal, Verb::Watch, camera)
     }
 
-    /// What applications found last in a camera's frames. Like notes, it needs the right to read.
+    /// The last results of applications for a camera's frames. Like notes, this needs the right `read`.
     pub(crate) fn last_replies(
         &self,
         principal: &Principal,
@@ -150,14 +150,14 @@ impl EdgeApi {
         Ok(self.edge.last_replies(camera))
     }
 
-    /// Records that somebody signed in to the page.
+    /// Records in the audit log that somebody signed in to the page.
     pub(crate) fn signed_in(&self, principal: &Principal, from: String) {
         self.edge.audit().connected(principal.short(), "page", from);
     }
 
-    /// Subscribes to a camera for the page. Beside other subscriptions it takes what they get; alone it asks for few small pictures. `known` is
-    /// what the edge knew of the camera when it was looked at last. `None`: how large its frames are is not known yet, so that there is
-    /// nothing to ask for.
+    /// Subscribes to a camera for the page. If the camera has other subscriptions, the page gets the same
+    /// frames, otherwise it requests few small pictures. `known`: what the edge last knew about the camera.
+    /// Returns `None` while the size of the camera's frames is unknown, because a request needs it.
     pub(crate) async fn view(
         &self,
         principal: &Principal,
@@ -178,7 +178,7 @@ impl EdgeApi {
         };
         let mut subscribe = Subscribe::parse(request, wall_now())?;
         subscribe.spec.looks_on = true;
-        // A derived stream is published at the edge, and crosses no link.
+        // A derived stream is published at the edge and crosses no link, so it needs no profile.
         let profile = match small_pictures((status.width, status.height), status.frames_per_second) {
             _ if info.derived.is_some() => None,
             Some(profile) => {
@@ -197,8 +197,8 @@ fn everything() -> CameraPattern {
 
 /// A profile with one rung: JPEG of the page's size and rate. `None`: the frames have no pixels, or none was published yet.
 ///
-/// Its accuracy says nothing, because the page detects nothing. Its sizes are what such pictures usually have, by their pixels; the camera learns
-/// the real ones.
+/// The accuracy has no meaning, because the page detects nothing. The sizes are
+/// typical for such pictures, by their pixels. The camera learns the real sizes.
 fn small_pictures((width, height): (u32, u32), frames_per_second: f64) -> Option<String> {
     if width == 0 || height == 0 {
         return None;
@@ -213,7 +213,7 @@ fn small_pictures((width, height): (u32, u32), frames_per_second: f64) -> Option
     let bytes = (pixels * 0.12).max(100.0);
     let document = serde_json::json!({
         "format": "mez-profile", "version": 1, "app": "page", "width": width, "height": height,
-        // Never originals: the edge would have to decode them, too.
+        // Without originals: the edge would have to decode them too.
         "source_video": false,
         "rungs": [{
             "rung": rung,

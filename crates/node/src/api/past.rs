@@ -1,4 +1,4 @@
-//! What the page and other clients over HTTP ask of a camera's past, each by the rights of whoever asks.
+//! Requests of the page and other HTTP clients for a camera's past, each with the rights of its principal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::persist::LogKind;
 /// Where a picture of the past may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From<'a> {
-    /// This edge, as it holds it.
+    /// Only this edge, as it holds the picture.
     Edge,
-    /// The camera too, at this rung, which stands alone.
+    /// Also the camera, at this rung, whose frames must need no others.
     Camera(&'a str),
 }
 
-/// What of the past is looked for.
+/// What to look for in the past.
 struct What {
     encoding: pb::Encoding,
     held_only: bool,
@@ -35,13 +35,13 @@ struct What {
 }
 
 impl EdgeApi {
-    /// Whether a principal may read a camera's past.
+    /// Checks whether a principal may read a camera's past.
     pub(crate) fn check_read(&self, principal: &Principal, camera: &CameraName) -> Result<(), ApiError> {
         self.access.check(principal, Verb::Read, camera)
     }
 
-    /// The first frame captured within `begin..=end`, as a JPEG. `None`: there is none. An ordinary subscription: it is accounted for, recorded, and
-    /// bounded like others.
+    /// The first frame captured within `begin..=end`, as a JPEG. `None`: there is none. Uses
+    /// a normal subscription, so the frame is counted, recorded and rate limited like others.
     pub(crate) async fn first_within(
         &self,
         principal: &Principal,
@@ -57,7 +57,8 @@ impl EdgeApi {
         self.first_of(principal, camera, (begin, end), what).await
     }
 
-    /// The first data record captured within `begin..=end` that this edge holds, as it is. `None`: there is none. Accounted for as pictures are.
+    /// The first data record captured within `begin..=end` that this edge holds,
+    /// unchanged. `None`: there is none. It is counted, recorded and rate limited too.
     pub(crate) async fn first_record_within(
         &self,
         principal: &Principal,
@@ -100,15 +101,15 @@ impl EdgeApi {
         Ok(None)
     }
 
-    /// The folder in which clips are made, for whoever may make one.
+    /// The folder for clips. Fails if the principal may not make clips.
     pub(crate) fn clips(&self, principal: &Principal, camera: &CameraName) -> Result<&Path, ApiError> {
         self.check_read(principal, camera)?;
         self.access.check(principal, Verb::Export, camera)?;
         self.edge.clips().ok_or_else(no_store)
     }
 
-    /// Makes an MP4 at `output` of what this edge's disk holds of a span: video as it is, if most frames are video, and JPEG images otherwise. No video is
-    /// encoded. Needs the right to read and the right to export.
+    /// Makes an MP4 at `output` of the frames of a time span on this edge's disk: video unchanged if most
+    /// frames are video, otherwise JPEG images. Encodes no video. Needs the rights `read` and `export`.
     pub(crate) async fn clip(
         &self,
         principal: &Principal,
@@ -141,7 +142,7 @@ impl EdgeApi {
             (options.codec, options.overwrite) = (VideoCodec::Jpeg, true);
             made = export(&options, |_| {}).await;
         }
-        // That may have taken long, and a right may be gone meanwhile.
+        // Checked again, because the export may take long and a right may be lost meanwhile.
         self.check_read(principal, camera)?;
         self.access.check(principal, Verb::Export, camera)?;
         made.map_err(|error| {
@@ -173,5 +174,5 @@ fn no_store() -> ApiError {
     ApiError::new(Code::FailedPrecondition, "NO_STORE", message)
 }
 
-/// The least age of a time that is past for a subscription: it waits so long for frames that are on their way.
+/// The minimum age of a time that counts as past for a subscription. A subscription waits this long for frames that are on their way.
 pub(crate) const PAST_AGE_MIN: Duration = Duration::from_secs(3);

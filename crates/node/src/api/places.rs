@@ -8,9 +8,9 @@ use tracing::warn;
 use super::principal::Principal;
 use super::{ApiError, Limit};
 
-/// The connections of all principals that have any.
+/// The connections of all principals.
 pub(super) struct Places {
-    /// There are no more principals here than connections.
+    /// Has no more principals than connections.
     taken: Mutex<Vec<(Principal, usize)>>,
     per_principal_max: AtomicUsize,
 }
@@ -20,12 +20,12 @@ impl Places {
         Arc::new(Self { taken: Mutex::default(), per_principal_max: per_principal_max.into() })
     }
 
-    /// Another bound from now on. Connections that are open stay.
+    /// Sets a new limit. Open connections stay.
     pub(super) fn set_max(&self, per_principal_max: usize) {
         self.per_principal_max.store(per_principal_max, Ordering::Relaxed);
     }
 
-    /// A place for one more connection of `principal`.
+    /// Counts one more connection of `principal`.
     pub(super) fn enter(self: &Arc<Self>, principal: &Principal) -> Result<PrincipalsPlace, ApiError> {
         let per_principal_max = self.per_principal_max.load(Ordering::Relaxed);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Places {
     }
 }
 
-/// A connection that is counted as its principal's, until it is dropped.
+/// A connection that counts for its principal until this is dropped.
 pub(super) struct PrincipalsPlace {
     principal: Principal,
     of: Arc<Places>,

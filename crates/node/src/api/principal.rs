@@ -1,4 +1,4 @@
-//! Identifies who makes a request.
+//! The identity of the caller.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use mez_core::rights::Bearer;
 
 use crate::identity::{Identity, Role};
 
-/// A member of the site, and the certificate that it showed. It is the same member with another certificate.
+/// A member of the site, and the certificate that it showed. Members are equal if their identities are equal.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Who it is.
+    /// The member's identity.
     pub identity: Identity,
-    /// What it showed.
+    /// The certificate that it showed.
     pub certificate: Certificate,
 }
 
@@ -27,9 +27,9 @@ impl Eq for Member {}
 /// The identity at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
-    /// A member of the site, as its certificate says.
+    /// A member of the site, identified by its certificate.
     Member(Member),
-    /// A user of the broker's own host who came through the Unix socket. The kernel names the user.
+    /// A user of the broker's own host, who connected through the Unix socket. The kernel identifies the user.
     User {
         /// The user's number.
         uid: u32,
@@ -37,7 +37,7 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// The certificate that it showed; a user of this host showed none.
+    /// The certificate that the member showed. `None` for a user of this host.
     pub fn certificate(&self) -> Option<&Certificate> {
         match self {
             Self::Member(member) => Some(&member.certificate),
@@ -45,7 +45,7 @@ impl Principal {
         }
     }
 
-    /// Whom the rights know it as. The user that this process runs as, and root, can change the rights themselves.
+    /// The bearer of rights for this principal. The user that this process runs as, and root, can change the rights themselves.
     pub fn bearer(&self) -> Bearer {
         match self {
             Self::Member(Member { identity: Identity { role, name, .. }, .. }) => {
@@ -61,7 +61,7 @@ impl Principal {
         }
     }
 
-    /// Role and name, or `user/` and the user's number, as commands and the audit log name it.
+    /// Role and name, or `user/` and the user's number, as in commands and the audit log.
     pub fn short(&self) -> String {
         match self {
             Self::Member(member) => member.identity.short(),
@@ -69,7 +69,7 @@ impl Principal {
         }
     }
 
-    /// The name of a principal that gave itself none: the member's name, or the user's number.
+    /// The default name of an application of this principal: the member's name, or the user's number.
     pub fn name(&self) -> String {
         match self {
             Self::Member(member) => member.identity.name.to_string(),

@@ -1,4 +1,4 @@
-//! Renews the certificates of applications.
+//! Renews certificates of applications.
 
 use prost::Message;
 use tonic::Code;
@@ -11,7 +11,7 @@ use crate::identity::Role;
 use crate::identity::renew::refusal;
 
 impl EdgeApi {
-    /// Issues the next certificate of the principal, or of whom an edge asks for.
+    /// Issues the next certificate of the principal, or of the member whose request an edge forwards.
     pub async fn renew_certificate(
         &self,
         principal: &Principal,
@@ -21,12 +21,12 @@ impl EdgeApi {
             let message = "certificates are renewed over TLS, where the old one is shown; the Unix socket asks for none";
             return Err(ApiError::new(Code::PermissionDenied, "NEEDS_CERTIFICATE", message));
         };
-        // The signer asks a list of its own, which may be older.
+        // The signer checks its own list, which may be older.
         if let Some(denial) = self.edge.revoked().denies(certificate) {
             return Ok(refusal(pb::RenewalRefusal::Revoked, denial.to_string()));
         }
         let asker = match identity.role {
-            // What it passes on proves by itself whose it is.
+            // A forwarded request contains its own proof.
             Role::Edge => Asker::Edge(identity.short()),
             Role::Camera | Role::App => Asker::Member(identity.to_string(), String::new()),
         };

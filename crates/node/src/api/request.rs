@@ -1,4 +1,4 @@
-//! Checks requests once: what leaves this module is valid.
+//! Checks requests. Everything that leaves this module is valid.
 
 use std::time::Duration;
 
@@ -26,27 +26,26 @@ use super::{APPLICATION_BYTES_MAX, contract, convert, pb};
 /// The most cameras for which one subscription may resume, with one frame each.
 pub const AFTER_MAX: usize = 1024;
 
-/// The most frames of which one report may say when the application had them.
+/// The most frames in one report of taken frames.
 pub const TAKEN_MAX: usize = 256;
 
-/// What an application asked for.
+/// A checked request to subscribe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
-    /// What the session must deliver. The profile of the contract is still to be looked up.
+    /// What the session must deliver. The profile of the contract must still be looked up.
     pub spec: SubscriptionSpec,
-    /// The profile that it names or brings.
+    /// The profile that the request names or contains.
     pub profile: Option<Profile>,
     /// The encodings that the application can decode. Empty: all stills.
     pub accepts: Vec<Encoding>,
-    /// The frames are to be written into files.
+    /// Whether the frames will be written into files.
     pub for_export: bool,
-    /// The group that it is to be a member of.
+    /// The group to join.
     pub group: Option<GroupAsk>,
 }
 
 impl Subscribe {
-    /// Checks a request. `now` is the broker's wall clock, which decides whether a beginning lies in the
-    /// past.
+    /// Checks a request. `now`: the broker's wall clock, which decides whether `begin` is in the past.
     pub fn parse(request: pb::SubscribeRequest, now: Timestamp) -> Result<Self, ApiError> {
         let cameras = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;
@@ -67,7 +66,7 @@ impl Subscribe {
             ));
         }
         let (chains, application) = (ChainKinds::among(&accepts), application(request.application)?);
-        // Who asks is not known here: the caller restricts it to what they may have.
+        // The caller is not known here, and restricts this to its own rights.
         let granted = Granted::EVERYTHING;
         let looks_on = false;
         let spec =
@@ -78,7 +77,7 @@ impl Subscribe {
     }
 }
 
-/// The camera and the accuracy, from 0 to 1, of a result that an application has measured.
+/// Reads a report of a measured accuracy: the camera, and the accuracy from 0 to 1.
 pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64), ApiError> {
     let (camera, accuracy) = (parse_camera(&request.camera)?, request.accuracy);
     if !(0.0..=1.0).contains(&accuracy) {
@@ -88,7 +87,7 @@ pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64)
     Ok((camera, accuracy))
 }
 
-/// When an application had frames.
+/// Reads a report of the times when an application took frames.
 pub fn taken(request: &pb::ReportTakenRequest) -> Result<Vec<(CameraName, TakenReport)>, ApiError> {
     let frames = &request.frames;
     if frames.len() > TAKEN_MAX {
@@ -107,21 +106,21 @@ pub fn taken(request: &pb::ReportTakenRequest) -> Result<Vec<(CameraName, TakenR
     frames.iter().map(report).collect()
 }
 
-/// A pattern of camera names.
+/// Parses a pattern of camera names.
 pub fn parse_pattern(text: &str) -> Result<CameraPattern, ApiError> {
     text.parse().map_err(|error: mez_core::name::NameError| {
         ApiError::invalid("pattern", "INVALID_PATTERN", error.to_string())
     })
 }
 
-/// A camera's name.
+/// Parses a camera's name.
 pub fn parse_camera(text: &str) -> Result<CameraName, ApiError> {
     text.parse().map_err(|error: mez_core::name::NameError| {
         ApiError::invalid("camera", "INVALID_CAMERA", error.to_string())
     })
 }
 
-/// An application's name for itself.
+/// Checks an application's name.
 pub fn application(name: String) -> Result<String, ApiError> {
     if name.len() > APPLICATION_BYTES_MAX {
         return Err(ApiError::invalid(
@@ -189,12 +188,12 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
     Ok(PastOptions { tier_max, quality, fill })
 }
 
-/// Whether the originals of the newest frames are asked for.
+/// Whether originals of live frames are requested.
 fn is_for_originals(past: &PastOptions, span: &Span) -> bool {
     past.wants_originals() && span.begin.is_none()
 }
 
-/// Refuses what makes no sense in the contract of a subscription that wants originals.
+/// Refuses bounds that a subscription for originals cannot have.
 pub(super) fn check_originals(contract: &Contract) -> Result<(), ApiError> {
     if contract.accuracy_floor.is_none() {
         return Ok(());
@@ -240,8 +239,7 @@ fn after(
     Ok(known)
 }
 
-/// A frame to publish, and when its publisher had it by our clock. It was checked to be the image that its
-/// description says.
+/// A frame to publish, and when its publisher got it, by this host's clock. The payload is checked against its description.
 pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Instant>), ApiError> {
     let encoding = encoding("encoding", request.encoding)?;
     let stated = (request.width, request.height);
@@ -252,7 +250,7 @@ pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Insta
     Ok((Published { payload, encoding, width, height, captured }, had))
 }
 
-/// The payload of a picture, which says by itself what it is.
+/// The payload of a picture.
 fn picture(request: pb::PublishRequest) -> Result<Bytes, ApiError> {
     if !request.content_type.is_empty() || request.of.is_some() {
         let message = "content_type and of belong to data records; publish them with ENCODING_DATA";
@@ -344,7 +342,7 @@ mod tests {
         assert_eq!(Subscribe::parse(future, NOW).unwrap().spec.span.deliver, Deliver::Newest);
     }
 
-    /// Originals of the newest frames may have a latency bound, which is judged; what they are made of is not asked.
+    /// Originals of live frames may have a latency bound, which is judged.
     #[test]
     fn originals_of_the_newest_frames_are_asked_for_by_name() {
         let bounded = demanding(pb::Contract { latency_bound_ns: Some(9), ..Default::default() });
@@ -445,7 +443,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever numbers come, the answer is a valid subscription or an error that names a field.
+        /// For all numbers, the result is a valid subscription or an error that names a field.
         #[test]
         fn any_numbers_are_valid_or_refused(
             times in any::<(Option<u64>, Option<u64>)>(),

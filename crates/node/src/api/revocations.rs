@@ -1,4 +1,4 @@
-//! Hands the site's deny list to other edges, and takes theirs in.
+//! Exchanges the site's deny list with other edges.
 
 use mez_core::revocation::Offer;
 use tonic::Code;
@@ -11,8 +11,8 @@ use crate::identity::Role;
 use crate::revocation::{CONFLICT, Taken};
 
 impl EdgeApi {
-    /// Gives the newer list of two edges to the other one. An edge that is on the list itself is told so as well: its connection ends soon, and
-    /// so it learns why.
+    /// Takes in the caller's list if it is newer, or returns this edge's list if that is newer. An edge
+    /// that is on the list itself gets the list too: its connection ends soon, and so it learns why.
     pub fn exchange_revocations(
         &self,
         principal: &Principal,
@@ -28,7 +28,7 @@ impl EdgeApi {
                 Ok(Taken::Refused(Offer::Conflict)) => {
                     warn!(from, "an edge has {CONFLICT}");
                 }
-                // Another list may have come meanwhile.
+                // A newer list may have arrived meanwhile.
                 Ok(_) => {}
                 Err(error) => return Err(ApiError::invalid("signed", "BAD_DENY_LIST", error.to_string())),
             }

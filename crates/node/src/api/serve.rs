@@ -38,48 +38,46 @@ use crate::ports::bind_remedy;
 use crate::revocation::{LiveRevocations, shown};
 use crate::rights::LiveRights;
 
-/// The bytes that every HTTP/2 client sends first (RFC 9113, section 3.4). Afterwards the keepalive notices a
-/// client that is gone.
+/// The number of bytes that every HTTP/2 client sends first (RFC 9113, section 3.4). After that, the keepalive notices a client that has gone.
 const HTTP2_PREFACE_BYTES: usize = 24;
 /// How long open streams may take to tell their clients that the broker stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// The flow control window of one stream, for publishers. It equals that of the link.
+/// The flow control window of one stream, for publishers. The same as on the link.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// The flow control window of one connection, for publishers. It equals that of the link.
+/// The flow control window of one connection, for publishers. The same as on the link.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// How long a connection lasts after its certificate was revoked: its streams tell the client why they end.
+/// How long a connection continues after its certificate was revoked, so that its streams can tell the client why they end.
 const REVOKED_TIME_MAX: Duration = Duration::from_secs(2);
 /// The most encrypted bytes that may wait for a connection: one TLS record.
 const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
 /// The largest HTTP/2 frame. Large frames cost less than many small ones.
 const HTTP2_FRAME_BYTES_MAX: u32 = 1 << 20;
-/// Streams of one connection beyond its calls ([`ApiLimits::calls_per_connection_max`]). A client at its
-/// stream limit waits without a word, but a call too many must be refused instead.
+/// Extra streams of one connection beyond its calls ([`ApiLimits::calls_per_connection_max`]).
+/// A client at its stream limit waits silently, but a call beyond the limit must be refused.
 const STREAMS_ABOVE_CALLS: u32 = 1024;
-/// How often a keepalive is sent. A client that is gone is noticed after two of these intervals.
+/// How often a keepalive is sent. A client that has gone is noticed after two of these intervals.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Why a broker does not listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No Unix socket.
+    /// The Unix socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// No TCP port.
+    /// The TCP port cannot be opened.
     #[error("cannot listen on {address}: {source}; {}", bind_remedy(source, "--grpc"))]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The certificate cannot serve.
+    /// The certificate cannot be used to serve.
     #[error(transparent)]
     Tls(#[from] TlsConfigError),
 }
 
-/// Serves a broker's interface to applications, on any number of listeners. Dropping it closes them;
-/// [`ApiServer::stop`] also tells the clients.
+/// Serves a broker's interface to applications, on any number of listeners. Dropping it closes them. [`ApiServer::stop`] also informs the clients.
 pub struct ApiServer {
     broker: Broker,
     limits: ApiLimits,
@@ -113,8 +111,8 @@ impl ApiServer {
         }
     }
 
-    /// Other limits from now on. What is open stays, also beyond them. How many connections there may be in all, and
-    /// calls on one, stays as it was at the start.
+    /// Sets new limits. Open connections and subscriptions stay, even beyond the limits.
+    /// The limits of all connections, and of calls per connection, cannot be changed.
     pub fn set_limits(&self, limits: ApiLimits) {
         self.places.set_max(limits.connections_per_principal_max);
         match &self.broker {
@@ -123,7 +121,7 @@ impl ApiServer {
         }
     }
 
-    /// What an edge broker answers; nothing of a camera broker.
+    /// The interface of an edge broker. `None` at a camera broker.
     pub(crate) fn edge_api(&self) -> Option<&EdgeApi> {
         match &self.broker {
             Broker::Edge(api) => Some(api),
@@ -131,7 +129,7 @@ impl ApiServer {
         }
     }
 
-    /// Listens on a Unix socket, for gRPC and the local protocol. On a tokio runtime.
+    /// Listens on a Unix socket, for gRPC and the local protocol. Must run on a tokio runtime.
     pub fn listen_unix(&mut self, path: &Path) -> Result<(), ServeError> {
         let socket = Socket::open(path)?;
         info!(path = %path.display(), "applications on this host may connect");
@@ -147,8 +145,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Listens on a TCP port for gRPC over TLS, for members of the site in one of the roles in `accepts`.
-    /// Returns the bound address, with the chosen port if `address` left it open.
+    /// Listens on a TCP port for gRPC over TLS, for members of the site with a role in
+    /// `accepts`. Returns the bound address, with the chosen port if `address` has port 0.
     pub async fn listen_tls(
         &mut self,
         address: SocketAddr,
@@ -157,7 +155,7 @@ impl ApiServer {
     ) -> Result<SocketAddr, ServeError> {
         let revoked = match &self.broker {
             Broker::Edge(api) => api.edge.revoked().clone(),
-            // It knows of nobody who was revoked.
+            // The interface of a camera broker uses no deny list.
             Broker::Camera(_) => LiveRevocations::in_memory(credentials),
         };
         let config = Arc::new(grpc_server_config(credentials, accepts, &revoked)?);
@@ -173,7 +171,7 @@ impl ApiServer {
             let Accepted { mut stream, pass } = accepted.ok()?;
             stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES_MAX));
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            // The handshake has checked it: a certificate without an identity does not get here.
+            // The handshake has verified the certificate: one without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
             let certificate = shown(certificates.first()?, &identity).ok()?;
             let place = enter(&places)?;
@@ -237,7 +235,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// Ready when a connection is to be closed because its certificate was revoked. Its streams are told before.
+/// Completes when a connection must be closed because its certificate was revoked. Its streams end before that, with a reason.
 async fn cut(mut revoked: LiveRevocations, certificate: Certificate) {
     revoked.denied(&certificate).await;
     tokio::time::sleep(REVOKED_TIME_MAX).await;
@@ -260,8 +258,7 @@ async fn accept_unix(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut local = JoinSet::new();
-    // Only the time to speak is bounded: how many there may be is up to their `places`, and they are users of
-    // this host.
+    // This door limits only the time until the first bytes. The clients are users of this host, and `places` limits their number.
     let all = places.available_permits();
     let limits = Limits { prefaces_max: all, prefaces_of_address_max: all, ..Limits::default() };
     let door = Door::with(limits, Arc::default());
@@ -273,7 +270,7 @@ async fn accept_unix(
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
-            // Out of file descriptors or the like: without a pause this would spin on one core.
+            // Without a pause, an error such as exhausted file descriptors would make this loop spin.
             Err(error) => {
                 warn!(%error, "cannot accept a connection; trying again");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -282,7 +279,7 @@ async fn accept_unix(
         };
         let Some(place) = enter(&places) else { continue };
         let (broker, grpc, of_principals) = (broker.clone(), grpc.clone(), Arc::clone(&of_principals));
-        // Whoever can open the socket has proved enough.
+        // A client that can open the socket needs no further authentication.
         let mut pass = door.enter(Ipv6Addr::LOCALHOST.into());
         pass.authenticated();
         local.spawn(async move {
@@ -303,7 +300,7 @@ async fn accept_unix(
                     // The receiver is gone only while everything shuts down.
                     let _ = grpc.send(Connection::new(stream, principal, (place, of_principal), pass)).await;
                 }
-                // Whoever only looks whether somebody listens.
+                // A client that only checks whether somebody listens.
                 Ok(Ok(First::Nothing) | Err(_)) => {}
                 Err(_) => debug!(%principal, "a client connected and said nothing"),
             }
@@ -313,17 +310,17 @@ async fn accept_unix(
     while local.join_next().await.is_some() {}
 }
 
-/// What a connection begins with.
+/// The protocol that a connection begins with.
 enum First {
     /// The local protocol.
     Local,
-    /// Anything else is treated as gRPC, which itself reports what is wrong.
+    /// Anything else. It is treated as gRPC, which reports errors itself.
     Other,
-    /// It ended.
+    /// The connection has ended.
     Nothing,
 }
 
-/// Looks at the first bytes without taking them.
+/// Reads the first bytes without consuming them.
 async fn peek(stream: &UnixStream) -> io::Result<First> {
     use rustix::net::{RecvFlags, recv};
     loop {
@@ -333,12 +330,12 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
             .try_io(tokio::io::Interest::READABLE, || Ok(recv(stream, &mut first[..], RecvFlags::PEEK)?.0));
         match peeked {
             Ok(0) => return Ok(First::Nothing),
-            // Everything but the digit of the version, so that another version is told apart from gRPC.
+            // Compared without the version digit, so that another version is not taken for gRPC.
             Ok(bytes) if bytes >= MAGIC.len() => {
                 let local = first[..MAGIC.len() - 1] == MAGIC[..MAGIC.len() - 1];
                 return Ok(if local { First::Local } else { First::Other });
             }
-            // Both protocols begin with more than eight bytes at once, so this is somebody who types by hand.
+            // Both protocols send more than eight bytes at once, so somebody types by hand.
             Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -346,13 +343,13 @@ async fn peek(stream: &UnixStream) -> io::Result<First> {
     }
 }
 
-/// A connection that knows its other end.
+/// A connection with the identity of its other end.
 struct Connection<C> {
     stream: C,
     peer: Peer,
-    /// Until the preface of HTTP/2 is whole.
+    /// Set until the HTTP/2 preface is complete.
     preface: Option<Preface>,
-    /// Whether it is to be closed, of members who showed a certificate.
+    /// Closes the connection after a revocation. Only for members with a certificate.
     cut: Option<Cut>,
     _place: OwnedSemaphorePermit,
     _of_principal: PrincipalsPlace,
@@ -372,16 +369,16 @@ impl<C> Connection<C> {
     }
 }
 
-/// Whether a connection is to be closed because its certificate was revoked.
+/// Whether a connection must be closed because its certificate was revoked.
 enum Cut {
-    /// Ready when it is.
+    /// Not yet. The future completes when the connection must be closed.
     Later(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// It is: each further read fails as well.
+    /// Now. Every further read fails too.
     Now,
 }
 
 impl Cut {
-    /// Whether the connection is to be closed. Otherwise the task is woken when it is.
+    /// Whether the connection must be closed. If not, the task is woken when it must.
     fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
         if let Self::Later(comes) = self
             && comes.as_mut().poll(context).is_pending()
@@ -393,7 +390,7 @@ impl Cut {
     }
 }
 
-/// A preface that is not whole.
+/// An incomplete preface.
 struct Preface {
     missing: usize,
     _said: Said,
@@ -487,7 +484,7 @@ mod tests {
 
     use super::*;
 
-    /// A server may read again behind an error. The future must not be polled behind its end, which would panic.
+    /// A server may read again after an error. The future must not be polled after its end, which would panic.
     #[test]
     fn a_connection_that_is_cut_stays_cut() {
         let mut polled = 0;

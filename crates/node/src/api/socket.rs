@@ -1,12 +1,10 @@
-//! Opens the Unix socket of a broker: decides where it is and who may use it, and ensures that only one
-//! broker listens on it.
+//! The Unix socket of a broker: its path and its permissions. Ensures that only one broker listens on it.
 //!
-//! The socket has mode 0660 in a folder of mode 0750, so only the broker's user and group may connect. There
-//! is no other authentication on a host; every other way in requires a certificate.
+//! The socket has mode 0660 in a folder of mode 0750, so only the broker's user and group may
+//! connect. A host has no other authentication. All other connections require a certificate.
 //!
-//! A broker that was killed leaves its socket behind. A lock on a file beside the socket tells whether its
-//! owner still lives: the kernel releases the lock of a dead process. A new socket is put in place by a
-//! rename, so a client finds either the old one, or the new one with its permissions set.
+//! A killed broker leaves its socket file. A lock on a file beside the socket shows whether the owner still runs: the kernel releases the lock of
+//! a dead process. A new socket is put in place by a rename, so a client finds either the old socket, or the new one with its permissions set.
 
 use std::env;
 use std::fs::{self, File, TryLockError};
@@ -17,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-/// Which broker listens on a socket.
+/// The broker that listens on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The edge broker.
@@ -36,15 +34,13 @@ impl Which {
     }
 }
 
-/// The default path on which a broker of this user listens: in `/run/mez` for root, else in
-/// `$XDG_RUNTIME_DIR/mez`, else in `~/.cache/mez`.
+/// The default path on which a broker of this user listens: in `/run/mez` for root, else in `$XDG_RUNTIME_DIR/mez`, else in `~/.cache/mez`.
 pub fn default_path(which: Which) -> PathBuf {
     let root = rustix::process::geteuid().is_root();
     default_folder(root, env::var_os("XDG_RUNTIME_DIR"), env::var_os("HOME")).join(which.file_name())
 }
 
-/// The default path at which a client looks for a broker: this user's own, or else the system's. If neither
-/// exists, this user's own.
+/// The default path at which a client looks for a broker: this user's own, or else the system's. If neither exists, this user's own.
 pub fn find(which: Which) -> PathBuf {
     let own = default_path(which);
     let system = Path::new(SYSTEM_FOLDER).join(which.file_name());
@@ -64,15 +60,15 @@ fn default_folder(
         (true, ..) => SYSTEM_FOLDER.into(),
         (false, Some(runtime), _) => runtime.join("mez"),
         (false, None, Some(home)) => home.join(".cache/mez"),
-        // For some services neither is set. The system's folder then fails with an error that names it.
+        // Some services have neither variable. The system's folder then fails with an error that contains its name.
         (false, None, None) => SYSTEM_FOLDER.into(),
     }
 }
 
-/// Why no socket could be opened.
+/// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody listens there already.
+    /// Another broker listens on the socket.
     #[error(
         "another broker is listening on {}; stop it, or give this one another socket",
         path.display()
@@ -81,26 +77,26 @@ pub enum SocketError {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else is in its place.
+    /// The path exists and is not a socket.
     #[error("{} exists and is not a socket; remove it, or give another path", path.display())]
     NotASocket {
-        /// What is there.
+        /// The path.
         path: PathBuf,
     },
-    /// The kernel allows 107 bytes.
+    /// The path is too long: the kernel allows 107 bytes.
     #[error("the socket's path {} is too long ({bytes} bytes; at most {PATH_BYTES_MAX}); give a shorter one", path.display())]
     TooLong {
         /// The path.
         path: PathBuf,
-        /// The length of the path, with what is added while it is put in place.
+        /// The length of the path, including the suffix that is used until the rename.
         bytes: usize,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot open the socket {}: {source}", path.display())]
     System {
-        /// The file or folder in question.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -108,19 +104,19 @@ pub enum SocketError {
 /// The most bytes in the path of a Unix socket.
 pub const PATH_BYTES_MAX: usize = 107;
 
-/// A socket that a broker listens on. Its file goes when it is dropped.
+/// A socket on which a broker listens. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode: by the time it is dropped, somebody may have put another file in its place.
+    /// Device and inode, because another file may have replaced the socket before this is dropped.
     file: (u64, u64),
-    /// Held as long as the broker lives.
+    /// Held as long as the broker runs.
     _lock: File,
 }
 
 impl Socket {
-    /// Listens on `path`, and creates its folder if there is none. Needs a tokio runtime.
+    /// Listens on `path`, and creates its folder if it does not exist. Needs a tokio runtime.
     pub fn open(path: &Path) -> Result<Self, SocketError> {
         let system = |at: &Path| {
             let path = at.to_owned();
@@ -140,7 +136,7 @@ impl Socket {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NotASocket { path: path.into() });
             }
-            // A program that is no broker of ours holds no lock, but answers.
+            // A foreign program holds no lock, but answers.
             Ok(_) if StdUnixStream::connect(path).is_ok() => {
                 return Err(SocketError::InUse { path: path.into() });
             }
@@ -217,7 +213,7 @@ mod tests {
         let first = Socket::open(&path).unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o660);
-        // Not for others, and not to be changed by the group; a strict umask may take more.
+        // No access for others, no writing by the group. A strict umask may remove more.
         assert_eq!(mode(path.parent().unwrap()) & 0o027, 0);
         let error = Socket::open(&path).unwrap_err();
         assert!(matches!(error, SocketError::InUse { .. }));
@@ -225,7 +221,7 @@ mod tests {
         drop(first);
         assert!(!path.exists());
 
-        // What a killed broker leaves: a socket that nobody answers on, and a file that nobody locks.
+        // A killed broker leaves a socket on which nobody answers, and a file that nobody locks.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let second = Socket::open(&path).unwrap();

@@ -1,5 +1,4 @@
-//! Selects where the frames of a subscription come from: an edge's replica logs, or the log of the camera in
-//! this process.
+//! The source of a subscription's frames: an edge's replica logs, or the log of the camera in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +46,7 @@ impl Source {
         Ok(Self::Group(Box::new(Membership { member, key, edge: edge.clone() })))
     }
 
-    /// The application gets nothing of a frame that was chosen for it: its group gives it to somebody else.
+    /// The application does not get a frame that was chosen for it. Its group gives the frame to another member.
     pub(super) fn not_passed(&mut self, delivery: &Delivery, why: &str) {
         if let Self::Group(membership) = self {
             let (camera, frame) = (delivery.camera.clone(), delivery.record.frame.meta.id);
@@ -55,19 +54,19 @@ impl Source {
         }
     }
 
-    /// The application has said that it wants nothing more.
+    /// The application has said that it wants no more frames.
     pub(super) fn leave(&mut self) {
         if let Self::Group(membership) = self {
             membership.member.leave();
         }
     }
 
-    /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts.
+    /// Handles requests to the subscription from outside its stream. A camera's own log has no contracts.
     pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
         let ControlRequests { update, accuracies, taken, undecodable, brings_profile: _ } = requests;
         let subscription = match self {
             Self::Edge(subscription) => subscription,
-            // Members get stills, and have one contract.
+            // Members get stills, and have a common contract.
             Self::Group(membership) => {
                 let Membership { key, edge, .. } = &**membership;
                 if !taken.is_empty() {
@@ -89,7 +88,7 @@ impl Source {
         }
     }
 
-    /// What comes next. Cancelling this loses nothing.
+    /// The next item. Cancel safe.
     pub(super) async fn next(&mut self) -> Served {
         match self {
             Self::Edge(subscription) => subscription.next().await,
@@ -99,7 +98,7 @@ impl Source {
     }
 }
 
-/// A member's place in a group.
+/// A membership in a group.
 pub(super) struct Membership {
     member: GroupMember,
     key: GroupKey,
@@ -111,12 +110,12 @@ pub(super) struct CameraLog {
     reading: Reading,
     own: Own,
     appended: watch::Receiver<u64>,
-    /// That there is no camera is still to be told.
+    /// Whether the message that no camera matches is still to be sent.
     waiting: bool,
 }
 
 impl CameraLog {
-    /// Reads `log`, if there is one: if the camera of this process is one that was asked for. `stills` are of that log.
+    /// Reads `log`, which is `None` if the camera of this process does not match. `stills` are made from that log.
     pub(super) fn new(
         spec: &SubscriptionSpec,
         (log, stills): (Option<(CameraName, LogReader)>, Arc<Stills>),
@@ -132,7 +131,7 @@ impl CameraLog {
         Self { reading, own: Own { stills }, appended, waiting }
     }
 
-    /// The application could not decode a chain of the camera. It gets stills until another one begins.
+    /// The application could not decode a chain of the camera. It gets stills until the next chain begins.
     fn restart_chain(&mut self, camera: &CameraName) {
         self.reading.session().handle_chain_lost(camera);
     }
@@ -160,8 +159,8 @@ impl CameraLog {
     }
 }
 
-/// What a camera broker knows of its own camera. A frame that this start stamped itself was captured when it was appended.
-/// For any other frame, the two times cannot be compared.
+/// What a camera broker knows about its own camera. The capture time of a frame that this process stamped
+/// itself is the time when the frame was appended. For other frames, the two clocks cannot be compared.
 struct Own {
     stills: Arc<Stills>,
 }
@@ -201,7 +200,7 @@ mod tests {
 
     const SIZE: (u32, u32) = (64, 48);
 
-    /// A camera whose source gives video: grey pictures, each brighter than the one before.
+    /// A camera whose source gives video: grey pictures, each brighter than the previous one.
     struct Video {
         writer: LogWriter,
         encoder: StreamEncoder,
@@ -273,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A source's own video stands in the camera's log as it is. Who reads that on the camera's host and decodes no video gets stills.
+    /// A source's own video is stored unchanged in the camera's log. A reader on the camera's host that decodes no video gets stills.
     #[tokio::test]
     async fn a_camera_makes_stills_of_its_own_video() {
         let (mut video, stills, log) = video();
@@ -303,7 +302,7 @@ mod tests {
             let shown = image.data()[image.data().len() / 2];
             assert!(shown.abs_diff(shade(sequence)) <= 3, "{sequence} shows {shown}");
         }
-        // A program whose decoder failed gets stills until another chain begins.
+        // A program whose decoder failed gets stills until the next chain begins.
         packets.restart_chain(&"dock".parse().unwrap());
         video.append(6);
         assert_eq!(frame(&mut packets).await.record.frame.meta.encoding, Encoding::Jpeg);

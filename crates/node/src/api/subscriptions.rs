@@ -1,5 +1,4 @@
-//! Holds the open subscriptions of a broker: it bounds their number, and passes on requests from outside
-//! their streams.
+//! The open subscriptions of a broker. Limits their number, and forwards requests from outside their streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,36 +29,36 @@ struct Open {
     by_id: HashMap<u64, (Principal, Arc<Control>)>,
 }
 
-/// What is asked of a subscription from outside its stream.
+/// Requests to a subscription from outside its stream.
 #[derive(Default)]
 pub(super) struct Control {
     pub(super) unsubscribed: Notify,
-    /// Something was asked.
+    /// Signals a new request.
     pub(super) came: Notify,
-    /// Whether it wants originals. Its contract then has no floor.
+    /// Whether the subscription wants originals. Its contract then has no floor.
     pub(super) originals: AtomicBool,
-    /// Whether it is a member of a group. All members then have one contract.
+    /// Whether the subscription is a member of a group. All members then have one contract.
     pub(super) is_of_group: AtomicBool,
     asked: Mutex<ControlRequests>,
 }
 
-/// What was asked of a subscription, and it has not taken note of.
+/// Requests to a subscription that it has not processed yet.
 #[derive(Default)]
 pub(super) struct ControlRequests {
-    /// The new contract. Of several changes, the last counts.
+    /// The new contract. Of several changes, the last one counts.
     pub(super) update: Option<Update>,
-    /// Whether one of the new contracts brings a profile of its own.
+    /// Whether one of the new contracts contains a profile of its own.
     pub(super) brings_profile: bool,
-    /// How accurate the application's results were.
+    /// Reports of the accuracy of the application's results.
     pub(super) accuracies: VecDeque<(CameraName, f64)>,
-    /// When the application had frames.
+    /// Reports of the times when the application took frames.
     pub(super) taken: VecDeque<(CameraName, TakenReport)>,
     /// Cameras whose chain the application cannot decode any further.
     pub(super) undecodable: Vec<CameraName>,
 }
 
 impl Control {
-    /// Takes all that was asked.
+    /// Takes all requests.
     pub(super) fn take(&self) -> ControlRequests {
         std::mem::take(&mut *self.lock())
     }
@@ -70,39 +69,38 @@ impl Control {
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlRequests> {
-        // Every statement leaves it whole.
+        // Each statement leaves the requests consistent, so a poisoned lock is safe to use.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The most cameras that wait for a restart of their chain. Beyond that, the last are ignored, and asked for
-/// again.
+/// The most cameras that wait for a restart of their chain. Beyond that, new requests are ignored. The client repeats them.
 const UNDECODABLE_MAX: usize = 256;
 
-/// The most accuracies that wait. Beyond that, the oldest are forgotten.
+/// The most accuracies that wait. Beyond that, the oldest are dropped.
 const ACCURACIES_MAX: usize = 256;
 
-/// The most frames of which it waits when the application had them. Beyond that, the oldest are forgotten, and
-/// count as they were handed over.
+/// The most reports of taken frames that wait. Beyond that, the oldest are
+/// dropped, and their frames are judged by the time when they were handed over.
 const TAKEN_MAX: usize = 1024;
 
 /// A contract, with the profile that it names.
 pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 
 impl Subscriptions {
-    /// None yet, and never more than `limits` allow.
+    /// Starts without subscriptions, with these limits.
     pub fn new(limits: ApiLimits) -> Arc<Self> {
         let lending = Lending::new(limits.reader_memory, limits.past_bytes_per_second);
         Arc::new(Self { open: Mutex::default(), limits: Mutex::new(limits), lending })
     }
 
-    /// Other limits from now on. Subscriptions that are open stay, also beyond them.
+    /// Sets new limits. Open subscriptions stay, even beyond the limits.
     pub(super) fn set_limits(&self, limits: ApiLimits) {
         *self.limits() = limits;
         self.lending.set_limits(limits.reader_memory, limits.past_bytes_per_second);
     }
 
-    /// A place for one more.
+    /// Registers one more subscription, if the limits allow it.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
         let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = *self.limits();
         let mut open = self.lock();
@@ -140,7 +138,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Changes the contract of a subscription of `principal`. `brings_profile`: it brings a profile of its own.
+    /// Changes the contract of a subscription of `principal`. `brings_profile`: the contract contains a profile of its own.
     pub(super) fn update(
         &self,
         principal: &Principal,
@@ -179,7 +177,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Takes in when the application of a subscription of `principal` had frames.
+    /// Takes in when the application of a subscription of `principal` took frames.
     pub(super) fn taken(
         &self,
         principal: &Principal,
@@ -194,7 +192,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Ends the chain of a camera for a subscription of `principal`.
+    /// Restarts the chain of a camera for a subscription of `principal`.
     pub(super) fn restart_chain(
         &self,
         principal: &Principal,
@@ -209,8 +207,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// A subscription of `principal`. Others are not found, so that nobody learns which subscriptions others
-    /// have.
+    /// A subscription of `principal`. Subscriptions of others are not found, so that their numbers stay secret.
     fn control_of(&self, principal: &Principal, id: u64) -> Result<Arc<Control>, ApiError> {
         let open = self.lock();
         let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
@@ -225,7 +222,7 @@ impl Subscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        // Every statement leaves it whole.
+        // Each statement leaves the entries consistent, so a poisoned lock is safe to use.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,7 +245,7 @@ impl Place {
         &self.all.lending
     }
 
-    /// How many readers of a camera have to share its pictures; 0: they never do.
+    /// How many readers of a camera are needed to share its pictures. 0: pictures are never shared.
     pub(super) fn shared_pictures_from(&self) -> usize {
         self.all.limits().shared_pictures_from
     }
@@ -277,12 +274,12 @@ mod tests {
         let place = all.enter(&mine).unwrap();
         let refused = all.unsubscribe(&another, place.id).unwrap_err();
         let unknown = all.unsubscribe(&another, place.id + 1).unwrap_err();
-        // The two answers must not tell which numbers exist.
+        // The two errors must not reveal which numbers exist.
         assert_eq!((refused.code, &refused.reason), (unknown.code, &unknown.reason));
         assert_eq!(all.unsubscribe(&mine, place.id), Ok(()));
     }
 
-    /// The answer names the limit, whose it is, and another principal still gets its place.
+    /// The error names the limit and whose limit it is. Another principal still gets a place.
     #[test]
     fn one_principal_gets_a_part_of_all_places() {
         let limits =

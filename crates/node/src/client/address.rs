@@ -1,4 +1,4 @@
-//! Reads and prints the address of a broker.
+//! The address of a broker.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::api::socket::{self, Which};
 use crate::ports;
 
-/// The address at which a program finds a broker.
+/// Where a program finds a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// On this host, through a Unix socket: the permissions of the file decide.
+    /// On this host, through a Unix socket. The permissions of the file control access.
     Unix(PathBuf),
-    /// Over TCP with TLS: a certificate of the site decides.
+    /// Over TCP with TLS. A certificate of the site controls access.
     Tcp {
-        /// A name or an address.
+        /// A host name or an IP address.
         host: String,
         /// The port. Default [`ports::GRPC`].
         port: u16,
@@ -21,8 +21,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads an address: `unix:///run/mez/edge.sock`, `unix:` for the socket at its usual place,
-    /// `edge.local`, `10.0.0.7:7651`, `[::1]:7651`.
+    /// Parses an address: `unix:///run/mez/edge.sock`, `unix:` for the socket at its usual place, `edge.local`, `10.0.0.7:7651`, `[::1]:7651`.
     pub fn parse(text: &str, which: Which) -> Result<Self, AddressError> {
         let text = text.trim();
         if let Some(path) = text.strip_prefix("unix:") {
@@ -59,7 +58,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A text that is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a broker's address; write HOST, HOST:PORT, or unix:///PATH")]
 pub struct AddressError {

@@ -1,4 +1,4 @@
-//! Sends pictures that a program makes of frames to the edge, the newest of each camera first.
+//! Sends answers, which are pictures that a program makes of frames, to the edge. Of each camera's answers, the newest wins.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use super::edges::Edges;
 use super::error::ClientError;
 use crate::api::{ApiError, pb};
 
-/// The most answers to one camera that are on their way to a remote broker at once. At a round trip of 50 ms this allows 80 in a second.
+/// The most answers to one camera that are in flight to a remote broker. At a round trip of 50 ms this allows 80 per second.
 const IN_FLIGHT_MAX: usize = 4;
-/// Cameras of which something is kept. A program that answers more loses what it knows of those that it answered first.
+/// The most cameras whose state is kept. Beyond that, the state of another camera is dropped, an idle one if there is one.
 const CAMERAS_MAX: usize = 256;
 
 /// A picture has more bytes than an answer may have.
@@ -27,18 +27,18 @@ const CAMERAS_MAX: usize = 256;
     "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or one of lower quality"
 )]
 pub struct AnswerError {
-    /// Its size.
+    /// The size of the picture.
     pub bytes: usize,
 }
 
-/// What became of answers on their way to the edge. What became of them there is told to the camera's publisher.
+/// What happened to answers on their way to the edge. The camera's publisher gets the counts of what happened after that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerCounts {
-    /// Handed in.
+    /// Passed to [`EdgeClient::answer`](super::EdgeClient::answer).
     pub queued: u64,
-    /// Taken by the edge broker.
+    /// Accepted by the edge broker.
     pub sent: u64,
-    /// Given up for newer ones before they were on their way.
+    /// Replaced by newer answers before they were sent.
     pub replaced: u64,
     /// Refused, or lost with the connection.
     pub failed: u64,
@@ -55,21 +55,21 @@ pub(super) struct Answers {
     failed: AtomicU64,
 }
 
-/// What is known of the answers to one camera.
+/// The state of the answers to one camera.
 #[derive(Default)]
 struct Camera {
     waiting: Option<pb::AnswerRequest>,
-    /// Given up since the last request.
+    /// Answers replaced since the last request.
     replaced: u32,
     in_flight: usize,
-    /// What the edge said last.
+    /// The room that the edge reported last.
     room: Option<Room>,
-    /// Why the edge takes no answers, if nobody asked for it yet.
+    /// Why the edge takes no answers, until the program has read it.
     refused: Option<ApiError>,
 }
 
 impl Answers {
-    /// Hands over a picture: a whole JPEG. One to the same camera that waits is given up for it.
+    /// Queues a picture: a whole JPEG. It replaces a waiting answer to the same camera.
     pub(super) fn put(&self, camera: &CameraName, frame: FrameId, payload: Bytes) -> Result<(), AnswerError> {
         if payload.len() > ANSWER_BYTES_MAX as usize {
             return Err(AnswerError { bytes: payload.len() });
@@ -101,12 +101,12 @@ impl Answers {
         Ok(())
     }
 
-    /// What an answer to a camera may have, as the edge said last.
+    /// The limits for an answer to a camera, as the edge last reported them.
     pub(super) fn room(&self, camera: &CameraName) -> Option<Room> {
         self.lock().get(camera.as_str())?.room
     }
 
-    /// Why the edge takes no answers to a camera, if it said so since this was asked last.
+    /// Why the edge takes no answers to a camera, if it has refused one since the last call.
     pub(super) fn take_refusal(&self, camera: &CameraName) -> Option<ApiError> {
         self.lock().get_mut(camera.as_str())?.refused.take()
     }
@@ -118,7 +118,7 @@ impl Answers {
         AnswerCounts { queued: count(&self.queued), sent, replaced, failed }
     }
 
-    /// The next answer that may be sent, once there is one.
+    /// Waits for the next answer that may be sent.
     async fn next(&self, in_flight_max: usize) -> pb::AnswerRequest {
         loop {
             let changed = self.changed.notified();
@@ -138,7 +138,7 @@ impl Answers {
         known.waiting.take().map(|request| pb::AnswerRequest { replaced, ..request })
     }
 
-    /// `replaced`: those given up that the request spoke of.
+    /// `replaced`: the number of replaced answers that the request contained.
     fn end(&self, camera: &str, replaced: u32, answered: Result<pb::AnswerResponse, ClientError>) {
         let counter = if answered.is_ok() { &self.sent } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -160,19 +160,19 @@ impl Answers {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Camera>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the map consistent, so a poisoned lock is safe to use.
         self.cameras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the next answer will be refused, too.
+/// Whether the next answer will be refused too.
 fn is_lasting(error: &ApiError) -> bool {
     error.code == tonic::Code::PermissionDenied || error.reason == "IS_DERIVED"
 }
 
 /// Sends answers until the program ends.
 pub(super) async fn send_answers(edges: Edges, answers: Arc<Answers>) {
-    // A local broker answers within microseconds, and one at a time keeps them in order.
+    // A local broker answers within microseconds, and one request at a time keeps the order.
     let in_flight_max = if edges.any_remote() { IN_FLIGHT_MAX } else { 1 };
     let mut in_flight = JoinSet::new();
     loop {

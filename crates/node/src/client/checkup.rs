@@ -1,4 +1,4 @@
-//! Asks an edge what a checkup needs to know, and changes nothing there.
+//! Asks an edge for the facts that a checkup needs. Changes nothing at the edge.
 
 use std::time::Duration;
 
@@ -15,31 +15,31 @@ use crate::api::socket::Which;
 use crate::clock::{monotonic_now, wall_now};
 use crate::identity::Credentials;
 
-/// What an edge broker answered.
+/// The answers of an edge broker.
 #[derive(Clone, Debug)]
 pub struct Checkup {
-    /// Its software, for people.
+    /// The broker's software, for people.
     pub software: String,
-    /// How its wall clock differs from this host's.
+    /// The difference between the edge's wall clock and this host's.
     pub clock: WallDifference,
-    /// Who this program is to the edge, as grants name it; nothing if nothing was wanted.
+    /// This program's identity at the edge, in the form of grants. Empty if no right was asked for.
     pub who: String,
-    /// What was wanted and is refused, with the reason.
+    /// The rights that are refused, with the reason.
     pub refused: Vec<(Verb, CameraPattern, String)>,
-    /// What the edge goes by, if this program is its own user's.
+    /// What is in force at the edge. Only for a program of the edge's own user.
     pub in_force: Option<InForce>,
 }
 
-/// What an edge that runs goes by. Its files may say something else.
+/// What is in force at a running edge. Its files may differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// The certificate that it shows. `None`: it cannot be read.
+    /// The certificate that the edge shows. `None`: it cannot be read.
     pub certificate: Option<Certificate>,
-    /// The version of its deny list.
+    /// The version of the deny list.
     pub revoked_version: u64,
-    /// The number of its grants.
+    /// The number of grants.
     pub grants: u64,
-    /// The [`digest()`](crate::rights::digest()) of its rights.
+    /// The [`digest()`](crate::rights::digest()) of the rights.
     pub rights: Vec<u8>,
 }
 
@@ -58,19 +58,19 @@ impl From<pb::InForce> for InForce {
     }
 }
 
-/// How the wall clock of another host differs from this host's.
+/// The difference between another host's wall clock and this host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallDifference {
-    /// How far it is from this one.
+    /// The absolute difference.
     pub by: Duration,
-    /// Whether it is ahead of this host's.
+    /// Whether the other clock is ahead of this host's.
     pub is_ahead: bool,
-    /// How wrong that can be: half the round trip of the question.
+    /// The maximum error of the difference: half the round trip.
     pub error: Duration,
 }
 
 impl WallDifference {
-    /// From what the other host said, when the answer had come and how long that took.
+    /// Computes the difference from the other host's time, this host's time at the answer, and the round trip.
     pub fn new(theirs: Timestamp, ours: Timestamp, round_trip: Duration) -> Self {
         let error = round_trip / 2;
         let (theirs, ours) = (theirs.as_nanos(), (ours - error).as_nanos());
@@ -78,20 +78,20 @@ impl WallDifference {
         Self { by, is_ahead: theirs > ours, error }
     }
 
-    /// How far the clocks differ at least.
+    /// The least possible difference.
     pub fn at_least(&self) -> Duration {
         self.by.saturating_sub(self.error)
     }
 }
 
-/// Asks the edge at `address` for its version and its clock, and whether this program may do what is `wanted`.
+/// Asks the edge at `address` for its version and clock, and whether this program has the `wanted` rights.
 pub async fn checkup(
     address: Address,
     credentials: Option<&Credentials>,
     wanted: &[(Verb, CameraPattern)],
 ) -> Result<Checkup, ClientError> {
     let edge = Dialler::new(address, Which::Edge, credentials)?;
-    // The first answer brings the connection about, which takes several round trips.
+    // The first call sets up the connection, which takes several round trips.
     edge.connect().await?;
     let asked = monotonic_now();
     let greeting = edge.connect().await?;

@@ -1,4 +1,4 @@
-//! Reaches a broker over a Unix socket or over gRPC: calls, and streams of events.
+//! Calls and event streams to a broker, over a Unix socket or gRPC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,14 +31,14 @@ use crate::identity::Credentials;
 use crate::local::shared::PictureTaker;
 use crate::local::{Kind, LocalConnection, PacketError};
 
-/// How long a broker may take to be reached, or to answer a call.
+/// The time limit for reaching a broker, and for the answer to a call.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most connections to a local broker that are kept for the next call.
+/// The most idle connections to a local broker that are kept for later calls.
 const IDLE_MAX: usize = 4;
 /// The most bytes of one gRPC message.
 const GRPC_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_CEILING as usize + MESSAGE_BYTES_MAX;
 
-/// The way to one broker. Cheap to clone.
+/// A connection factory for one broker. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Dialler(Arc<Inner>);
 
@@ -46,13 +46,13 @@ struct Inner {
     address: Address,
     which: Which,
     way: Way,
-    /// The relation of the broker's clock to ours, if they differ.
+    /// The offset of the broker's clock to ours, if the clocks differ.
     clock: Mutex<ClockEstimator>,
 }
 
 enum Way {
     Local {
-        /// Connections between two calls.
+        /// Idle connections between two calls.
         idle: Mutex<Vec<LocalConnection>>,
     },
     Grpc(Box<Remote>),
@@ -112,7 +112,7 @@ impl Dialler {
         Ok(answer)
     }
 
-    /// Forgets how the clocks relate: it may be another broker on another host that answers now.
+    /// Forgets the clock comparison, because another broker on another host may answer now.
     pub(super) fn forget_clock(&self) {
         *self.estimator() = ClockEstimator::default();
     }
@@ -124,7 +124,7 @@ impl Dialler {
         }
     }
 
-    /// Converts an instant of our clock to the broker's. `None` if the two have not been compared.
+    /// Converts an instant of our clock to the broker's. `None` if the clocks have not been compared.
     pub(super) fn to_theirs(&self, ours_ns: u64) -> Option<u64> {
         match self.clock() {
             BrokerClock::Same => Some(ours_ns),
@@ -135,11 +135,11 @@ impl Dialler {
     }
 
     fn estimator(&self) -> std::sync::MutexGuard<'_, ClockEstimator> {
-        // Every statement leaves it whole.
+        // Each statement leaves the estimator consistent, so a poisoned lock is safe to use.
         self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the cameras that match.
+    /// What the edge knows about the matching cameras.
     pub(super) async fn camera_info(
         &self,
         pattern: String,
@@ -158,7 +158,8 @@ impl Dialler {
         self.call(Kind::OpenPage, "OpenPage", request, |_| Bytes::new()).await
     }
 
-    /// The same if this program may observe any of them. Asks for the right first, which the edge does not log.
+    /// Like [`Self::camera_info`], or `None` if this program may observe none of
+    /// the cameras. Asks for the right first, because the edge does not log that.
     pub(super) async fn observable(
         &self,
         pattern: String,
@@ -172,7 +173,7 @@ impl Dialler {
         self.camera_info(pattern).await.map(Some)
     }
 
-    /// What was said of a camera's frames.
+    /// The notes of a camera.
     pub(super) async fn notes(
         &self,
         request: pb::GetNotesRequest,
@@ -180,7 +181,7 @@ impl Dialler {
         self.call(Kind::GetNotes, "GetNotes", request, |_| Bytes::new()).await
     }
 
-    /// Which starts of a camera were whose.
+    /// The starts of a camera, with their certificates.
     pub(super) async fn camera_starts(
         &self,
         camera: String,
@@ -189,13 +190,13 @@ impl Dialler {
         self.call(Kind::GetCameraStarts, "GetCameraStarts", request, |_| Bytes::new()).await
     }
 
-    /// Has a camera forgotten.
+    /// Makes the edge forget a camera's starts.
     pub(super) async fn reset_camera(&self, camera: String) -> Result<pb::ResetCameraResponse, ClientError> {
         let request = pb::ResetCameraRequest { camera };
         self.call(Kind::ResetCamera, "ResetCamera", request, |_| Bytes::new()).await
     }
 
-    /// Has a camera forgotten that is not connected.
+    /// Makes the edge forget an absent camera.
     pub(super) async fn forget_camera(
         &self,
         camera: String,
@@ -204,7 +205,7 @@ impl Dialler {
         self.call(Kind::ForgetCamera, "ForgetCamera", request, |_| Bytes::new()).await
     }
 
-    /// Whether this program may do things.
+    /// Asks whether this program has certain rights.
     pub(super) async fn check_rights(
         &self,
         request: pb::CheckRightsRequest,
@@ -228,7 +229,7 @@ impl Dialler {
         self.call(Kind::Unsubscribe, "Unsubscribe", request, |_| Bytes::new()).await
     }
 
-    /// Says what came of records of a group.
+    /// Reports which records of a group are done or failed.
     pub(super) async fn settle_records(
         &self,
         request: pb::SettleRecordsRequest,
@@ -236,12 +237,12 @@ impl Dialler {
         self.call(Kind::SettleRecords, "SettleRecords", request, |_| Bytes::new()).await
     }
 
-    /// How groups stand.
+    /// The groups with their state.
     pub(super) async fn groups(&self) -> Result<pb::GetGroupsResponse, ClientError> {
         self.call(Kind::GetGroups, "GetGroups", pb::GetGroupsRequest {}, |_| Bytes::new()).await
     }
 
-    /// Has a group forgotten.
+    /// Makes the edge forget a group.
     pub(super) async fn forget_group(
         &self,
         request: pb::ForgetGroupRequest,
@@ -249,7 +250,7 @@ impl Dialler {
         self.call(Kind::ForgetGroup, "ForgetGroup", request, |_| Bytes::new()).await
     }
 
-    /// Says how accurate a result was.
+    /// Reports how accurate a result was.
     pub(super) async fn report_accuracy(
         &self,
         request: pb::ReportAccuracyRequest,
@@ -257,7 +258,7 @@ impl Dialler {
         self.call(Kind::ReportAccuracy, "ReportAccuracy", request, |_| Bytes::new()).await
     }
 
-    /// Says when the program had frames.
+    /// Reports when the program took frames.
     pub(super) async fn report_taken(
         &self,
         request: pb::ReportTakenRequest,
@@ -265,7 +266,7 @@ impl Dialler {
         self.call(Kind::ReportTaken, "ReportTaken", request, |_| Bytes::new()).await
     }
 
-    /// Says that a chain cannot be decoded any further.
+    /// Reports that a chain cannot be decoded any further.
     pub(super) async fn restart_chain(
         &self,
         request: pb::RestartChainRequest,
@@ -273,7 +274,7 @@ impl Dialler {
         self.call(Kind::RestartChain, "RestartChain", request, |_| Bytes::new()).await
     }
 
-    /// Sends a result back.
+    /// Sends a reply.
     pub(super) async fn reply(&self, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ClientError> {
         let opaque = |request: &mut pb::ReplyRequest| match &mut request.content {
             Some(Content::Payload(payload)) => std::mem::take(payload),
@@ -282,12 +283,12 @@ impl Dialler {
         self.call(Kind::Reply, "Reply", request, opaque).await
     }
 
-    /// Sends a picture that was made of a frame.
+    /// Sends an answer, which is a picture made of a frame.
     pub(super) async fn answer(&self, request: pb::AnswerRequest) -> Result<pb::AnswerResponse, ClientError> {
         self.call(Kind::Answer, "Answer", request, |request| std::mem::take(&mut request.payload)).await
     }
 
-    /// Asks for the next certificate. `None`: this broker is reached without one.
+    /// Asks for the next certificate. `None`: this broker is reached without a certificate.
     pub(super) async fn renew(
         &self,
         request: pb::RenewCertificateRequest,
@@ -297,7 +298,7 @@ impl Dialler {
         timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out())).map(Some)
     }
 
-    /// Says which deny list this edge holds, perhaps with the list, and gets a newer one.
+    /// Reports the version of this edge's deny list, optionally with the list. The answer may contain a newer list.
     pub(super) async fn exchange_revocations(
         &self,
         request: pb::ExchangeRevocationsRequest,
@@ -309,8 +310,7 @@ impl Dialler {
         timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Asks one question and waits up to 5 s for the answer. `payload` takes out of the request what travels
-    /// beside it locally.
+    /// Sends a request, and waits up to 5 s for the answer. `payload` takes the payload out of the request: locally it is sent beside the message.
     async fn call<Q, A>(
         &self,
         kind: Kind,
@@ -332,7 +332,7 @@ impl Dialler {
         answered.map_err(|error| self.with_own_certificate(error))
     }
 
-    /// The same error, and that our own certificate has expired, if it has.
+    /// Adds to the error that our own certificate has expired, if it has.
     fn with_own_certificate(&self, error: ClientError) -> ClientError {
         let Way::Grpc(remote) = &self.0.way else { return error };
         match (error, remote.expired()) {
@@ -375,8 +375,7 @@ impl Dialler {
                 | Kind::SettleRecords
         );
         if reused && lost && !is_once {
-            // The broker was started anew since the last call. Asking twice does no harm, replying twice
-            // would.
+            // The broker was restarted since the last call. These requests may safely be repeated, the others not.
             connection = self.open_local().await?;
             result = connection.call(kind, &request, payload).await;
         }
@@ -385,7 +384,7 @@ impl Dialler {
         if usable && idle.len() < IDLE_MAX {
             idle.push(connection);
         } else if !usable {
-            // The other idle connections are to the same broker.
+            // The other idle connections are to the same lost broker.
             idle.clear();
         }
         result.map_err(|error| ClientError::from_packet(error, &self.0.address))
@@ -416,7 +415,7 @@ impl Dialler {
         LocalConnection::open(path).await.map_err(|error| ClientError::from_io(&error, &self.0.address))
     }
 
-    /// Subscribes, on a connection of its own, and waits for the broker's word.
+    /// Subscribes on a separate connection, and waits for the broker's confirmation.
     pub(super) async fn subscribe(
         &self,
         request: pb::SubscribeRequest,
@@ -429,7 +428,7 @@ impl Dialler {
                     sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
                     let LocalConnection { reader, mut writer } = connection;
                     let said = writer.write(Kind::TakesPictures, &(), Bytes::new()).await;
-                    // A broker that has refused the subscription says so.
+                    // If the broker has refused the subscription, its error comes as the next message.
                     let _ =
                         said.inspect_err(|error| tracing::debug!(%error, "the broker closed the connection"));
                     let (memory, pictures) = (None, PictureTaker::default());
@@ -461,7 +460,7 @@ impl Dialler {
         timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Opens a stream of frames with a request that names its camera, or none if the broker has only one, and waits for the broker's word.
+    /// Opens a stream of frames, and waits for the broker's confirmation. `first` names the camera, or none if the broker has only one.
     pub(super) async fn publish(
         &self,
         first: pb::PublishRequest,

@@ -1,4 +1,4 @@
-//! Connects a program to an edge broker.
+//! A program's connection to an edge broker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,27 +35,24 @@ use crate::reply::Detections;
 
 /// The most replies that wait to be sent. Beyond that, the oldest is dropped.
 const REPLIES_MAX: usize = 64;
-/// The most replies that are on their way to a remote broker at once. At a round trip of 140 ms, this allows
-/// 228 per second.
+/// The most replies that are in flight to a remote broker. At a round trip of 140 ms, this allows 228 per second.
 const REPLIES_IN_FLIGHT_MAX: usize = 32;
-/// Cameras of which is kept that a reply to them was refused.
+/// The most cameras for which a refused reply is remembered.
 const REFUSALS_MAX: usize = 256;
-/// How many times the clocks are compared in quick succession, after connecting and after the clocks were
-/// forgotten.
+/// How many times the clocks are compared in quick succession, after connecting and after the comparison was forgotten.
 const COMPARISONS_AT_FIRST: usize = 5;
 /// The pause between two comparisons of the first burst.
 const COMPARISON_PAUSE: Duration = Duration::from_millis(20);
 /// How often the clocks are compared after the first burst. Clocks drift by up to 0.1 ms per second.
 const COMPARISON_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The program's name, for people; at most 128 bytes. Default: none, and the broker uses the program's
-    /// identity.
+    /// The program's name, for people, at most 128 bytes. Default: none, and the broker uses the program's identity.
     pub application: String,
-    /// How long to try before the first connection is given up. Default 5 s. A failure that is lasting, such
-    /// as a certificate that one side does not accept, is an error at once.
+    /// How long to retry the first connection. Default 5 s. A permanent failure,
+    /// such as a certificate that one side does not accept, is an error at once.
     pub patience: Duration,
 }
 
@@ -68,19 +65,19 @@ impl Default for ClientOptions {
 /// A link that signs in to an edge's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageLink {
-    /// The link. Whoever opens it first is signed in.
+    /// The link. The first browser that opens it is signed in.
     pub link: String,
-    /// Until when it works, by the edge's clock.
+    /// When the link expires, by the edge's clock.
     pub link_ends: Timestamp,
-    /// Until when whoever opens it stays signed in at the latest.
+    /// The latest time at which the browser's session ends.
     pub session_ends: Timestamp,
-    /// As whom, as grants name it.
+    /// The identity of the session, in the form of grants.
     pub identity: String,
     /// SHA-256 of the edge's certificate.
     pub certificate_sha256: Vec<u8>,
 }
 
-/// A program's connection to an edge broker. Cheap to clone; the last clone ends it.
+/// A program's connection to an edge broker. Cheap to clone. Dropping the last clone closes it.
 #[derive(Clone)]
 pub struct EdgeClient(Arc<Inner>);
 
@@ -90,20 +87,19 @@ struct Inner {
     broker: String,
     replies: Arc<Replies>,
     answers: Arc<Answers>,
-    /// Asks for the clocks to be compared anew.
+    /// Requests a new comparison of the clocks.
     compare: Arc<Notify>,
     _tasks: Vec<OwnedTask>,
 }
 
 impl EdgeClient {
-    /// Connects to the first edge broker of `addresses` that answers. There is at least one, in order of
-    /// preference, and all belong to one site. Subscriptions move to another edge if this one is gone. They
-    /// also move if none of their cameras is connected here and one is connected there. `credentials` are
-    /// needed for everything but a Unix socket.
+    /// Connects to the first edge broker of `addresses` that answers. The addresses are in order of preference, and
+    /// all belong to one site. Subscriptions move to another edge if this one is gone. They also move if none of
+    /// their cameras is connected here and one is connected there. `credentials` are needed except for a Unix socket.
     ///
     /// # Panics
     ///
-    /// Without an address.
+    /// If `addresses` is empty.
     pub async fn connect(
         addresses: Vec<Address>,
         credentials: Option<&Credentials>,
@@ -144,15 +140,14 @@ impl EdgeClient {
         &self.0.broker
     }
 
-    /// What is known of the cameras that match, by name.
+    /// What the edge knows about the matching cameras, sorted by name.
     pub async fn cameras(&self, pattern: Option<&CameraPattern>) -> Result<Vec<CameraSummary>, ClientError> {
         let pattern = pattern.map(ToString::to_string).unwrap_or_default();
         let edge = self.0.edges.current();
         summaries(edge, edge.camera_info(pattern).await?)
     }
 
-    /// The same if this program may observe any of them, else `None`. For programs that nobody asked for a list: the edge logs
-    /// no refusal.
+    /// Like [`Self::cameras`], or `None` if this program may observe none of them. For lists that no user has requested: the edge logs no refusal.
     pub async fn observable(
         &self,
         pattern: Option<&CameraPattern>,
@@ -162,8 +157,8 @@ impl EdgeClient {
         edge.observable(pattern).await?.map(|answer| summaries(edge, answer)).transpose()
     }
 
-    /// Notes of a camera that its edge took in within `begin..=end`, oldest first, after `after`: results of applications, and how contracts
-    /// changed. Also says whether there may be more: ask again, after the last.
+    /// Notes of a camera that its edge took in within `begin..=end`, oldest first, after `after`: results of applications,
+    /// and changes of contracts. The second value says whether there may be more: ask again, after the last note.
     pub async fn notes(
         &self,
         camera: &CameraName,
@@ -182,21 +177,20 @@ impl EdgeClient {
         Ok((notes.map_err(|error| edge.protocol(&error.to_string()))?, answer.more))
     }
 
-    /// Which starts of a camera were whose, and when it was reset.
+    /// The starts of a camera, with their certificates, and its resets.
     pub async fn camera_starts(&self, camera: &CameraName) -> Result<CameraStarts, ClientError> {
         let answer = self.0.edges.current().camera_starts(camera.to_string()).await?;
         Ok(CameraStarts::from_message(answer))
     }
 
-    /// Makes the edge forget a camera and put its log aside, so that the camera's next start is accepted with
-    /// any epoch. Works only on the edge's own host.
+    /// Makes the edge forget a camera's starts and put its log aside, so that the edge
+    /// accepts the camera's next start with any epoch. Works only on the edge's own host.
     pub async fn reset_camera(&self, camera: &CameraName) -> Result<ResetCamera, ClientError> {
         let answer = self.0.edges.current().reset_camera(camera.to_string()).await?;
         Ok(ResetCamera::from_message(answer))
     }
 
-    /// Makes the edge forget a camera that is not connected, and put its log aside. Works only on the edge's own
-    /// host.
+    /// Makes the edge forget an absent camera, and put its log aside. Works only on the edge's own host.
     pub async fn forget_camera(&self, camera: &CameraName) -> Result<ForgottenCamera, ClientError> {
         let answer = self.0.edges.current().forget_camera(camera.to_string()).await?;
         Ok(ForgottenCamera::from_message(answer))
@@ -205,7 +199,7 @@ impl EdgeClient {
     /// A link that signs in to the edge's page once: as this user of the edge's host, or as an application such as `app/wall`.
     ///
     /// # Errors
-    /// The edge has no page, or this is not a user of its host; also those of every call.
+    /// The edge has no page, or this program does not run as a user of the edge's host. Also all errors of a call.
     pub async fn open_page(&self, identity: Option<&str>) -> Result<PageLink, ClientError> {
         let request = pb::OpenPageRequest { identity: identity.unwrap_or_default().into() };
         let answer = self.0.edges.current().open_page(request).await?;
@@ -218,28 +212,27 @@ impl EdgeClient {
         })
     }
 
-    /// The groups of readers of this program's principal; for the user that the edge runs as, those of everybody.
+    /// The groups of this program's principal. The user that the edge runs as gets the groups of all principals.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
         let edge = self.0.edges.current();
         let groups = edge.groups().await?.groups.into_iter().map(GroupSummary::from_message);
         groups.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
     }
 
-    /// Makes the edge forget a group that nobody is in, with its place. `owner`: whose, as in [`GroupSummary::owner`], if not this
-    /// program's.
+    /// Makes the edge forget a group without members, and its place. `owner`: the owner as in [`GroupSummary::owner`], if it is not this program.
     pub async fn forget_group(&self, name: &str, owner: Option<&str>) -> Result<(), ClientError> {
         let request = pb::ForgetGroupRequest { name: name.into(), owner: owner.unwrap_or_default().into() };
         self.0.edges.current().forget_group(request).await.map(|_| ())
     }
 
-    /// Subscribes. A refusal by the broker is an error here; later events come from [`Subscription::next`].
+    /// Subscribes. A refusal by the broker is an error of this call. Later events come from [`Subscription::next`].
     pub async fn subscribe(&self, options: SubscribeOptions) -> Result<Subscription, ClientError> {
         let Inner { edges, application, compare, .. } = &*self.0;
         Subscription::open(edges.clone(), options, application, Arc::clone(compare)).await
     }
 
-    /// Sends a result for a frame to its camera, at most once. Works on any thread and does not wait. If
-    /// replies cannot be sent fast enough, the oldest beyond 64 are dropped and counted.
+    /// Sends a result for a frame to its camera, at most once. Works on any thread and does not
+    /// wait. If replies cannot be sent fast enough, the oldest beyond 64 are dropped and counted.
     pub fn reply(&self, camera: &CameraName, frame: FrameId, payload: Bytes) -> Result<(), ReplyError> {
         if payload.len() > REPLY_BYTES_MAX {
             return Err(ReplyError { bytes: payload.len() });
@@ -249,8 +242,8 @@ impl EdgeClient {
         Ok(())
     }
 
-    /// Like [`EdgeClient::reply`], for what was found in an image of the frame. The edge converts it to the pixels of
-    /// the frame as it was published, whose width and height are `published`.
+    /// Like [`EdgeClient::reply`], for detections in an image of the frame. The edge converts
+    /// them to published pixels. `published`: width and height of the frame as it was published.
     pub fn reply_detections(
         &self,
         camera: &CameraName,
@@ -259,7 +252,7 @@ impl EdgeClient {
         detections: Detections,
     ) -> Result<(), ReplyError> {
         let detections = detections.into_message();
-        // What counts is the size after the conversion, of which only that of the picture can change.
+        // The size after the conversion matters. The conversion changes only the encoded picture size.
         let (width, height) = published;
         let converted = pb::Detections { width, height, ..Default::default() }.encoded_len()
             + pb::Detections { width: 0, height: 0, ..detections.clone() }.encoded_len();
@@ -283,61 +276,60 @@ impl EdgeClient {
         });
     }
 
-    /// Why a reply to a camera was refused for want of a grant, if one was since this was asked last. A reply is refused after
-    /// [`EdgeClient::reply`] has returned.
+    /// Why a reply to a camera was refused, if one lacked a grant since the last call. A refusal comes only after [`EdgeClient::reply`] has returned.
     pub fn refused_reply(&self, camera: &CameraName) -> Option<ApiError> {
         self.0.replies.refusals().remove(camera.as_str())
     }
 
-    /// Sends a picture that was made of a frame to its camera: a whole JPEG. Works on any thread and does not wait. The newest wins: one to the
-    /// same camera that is not on its way yet is given up for it, and counted.
+    /// Sends a picture that was made of a frame to its camera: a whole JPEG. Works on any thread and does not wait.
+    /// The newest answer wins: it replaces an answer to the same camera that has not been sent yet, which is counted.
     pub fn answer(&self, camera: &CameraName, frame: FrameId, picture: Bytes) -> Result<(), AnswerError> {
         self.0.answers.put(camera, frame, picture)
     }
 
-    /// What the next answer to a camera may have, as the edge said last. `None`: it was not asked yet.
+    /// The limits for the next answer to a camera, as the edge last reported them. `None`: the edge has not reported them yet.
     pub fn answer_room(&self, camera: &CameraName) -> Option<Room> {
         self.0.answers.room(camera)
     }
 
-    /// Why the edge takes no answers to a camera from this program, if it has said so since this was asked last. An answer is refused after
-    /// [`EdgeClient::answer`] has returned.
+    /// Why the edge takes no answers to a camera from this program, if it has refused one
+    /// since the last call. A refusal comes only after [`EdgeClient::answer`] has returned.
     pub fn refused_answer(&self, camera: &CameraName) -> Option<ApiError> {
         self.0.answers.take_refusal(camera)
     }
 
-    /// What became of the answers so far.
+    /// The counts of answers so far.
     pub fn answer_counts(&self) -> AnswerCounts {
         self.0.answers.counts()
     }
 
-    /// What became of the replies so far.
+    /// The counts of replies so far.
     pub fn reply_counts(&self) -> ReplyCounts {
         self.0.replies.counts()
     }
 
-    /// Waits until every reply so far has been answered for: sent, dropped or failed.
+    /// Waits until every reply so far was sent, was dropped or has failed.
     pub async fn flush_replies(&self) {
         self.0.replies.flushed().await;
     }
 }
 
-/// A reply is larger than cameras take.
+/// A reply is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}; send less, or send it elsewhere"
 )]
 pub struct ReplyError {
-    /// Its size.
+    /// The size of the reply.
     pub bytes: usize,
 }
 
-/// What became of replies.
+/// What happened to replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyCounts {
-    /// Handed in.
+    /// Passed to [`EdgeClient::reply`].
     pub queued: u64,
-    /// Taken by the edge broker and passed on to the camera's connection.
+    /// Accepted by the edge broker and forwarded to the camera's connection.
     pub sent: u64,
     /// Dropped because newer ones were waiting.
     pub dropped: u64,
@@ -354,12 +346,12 @@ struct Replies {
     sent: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
-    /// Refusals for want of a grant that nobody asked for yet, by camera.
+    /// Refusals for lack of a grant that the program has not read yet, by camera.
     refused: Mutex<BTreeMap<String, ApiError>>,
 }
 
 impl Replies {
-    /// Notes why a reply did not reach its camera.
+    /// Records why a reply did not reach its camera.
     fn note_failed(&self, camera: String, error: ClientError) {
         tracing::debug!(%error, "a reply did not reach its camera");
         if let ClientError::Refused(error) = error
@@ -373,7 +365,7 @@ impl Replies {
     }
 
     fn refusals(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, ApiError>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the map consistent, so a poisoned lock is safe to use.
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -412,19 +404,19 @@ impl Replies {
             if counts.sent + counts.dropped + counts.failed >= counts.queued {
                 return;
             }
-            // A reply that settles between the count and this line still wakes us, because we listened first.
+            // A reply that settles between the count and this line still wakes this task, because `settled` was created before.
             settled.await;
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<pb::ReplyRequest>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the queue consistent, so a poisoned lock is safe to use.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn send_replies(edges: Edges, replies: Arc<Replies>) {
-    // A local broker answers within microseconds, and one at a time keeps them in order.
+    // A local broker answers within microseconds, and one request at a time keeps the order.
     let in_flight_max = if edges.any_remote() { REPLIES_IN_FLIGHT_MAX } else { 1 };
     let mut in_flight = JoinSet::new();
     loop {
@@ -460,7 +452,7 @@ async fn compare_clocks(edges: Edges, compare: Arc<Notify>, reachable: watch::Se
     }
     loop {
         for _ in 0..COMPARISONS_AT_FIRST {
-            // Calls and subscriptions that matter to the program report a failure.
+            // Failures are reported by the calls and subscriptions of the program.
             let _ = edges.current().connect().await;
             tokio::time::sleep(COMPARISON_PAUSE).await;
         }

@@ -1,4 +1,4 @@
-//! Holds the edges that a program may use, in order of preference, and tells which one is in use.
+//! The edges that a program may use, in order of preference, and which of them is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use crate::identity::Credentials;
 /// How long each edge may take to answer before the next one is asked too.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// The ways to the edges of a site. Cheap to clone.
+/// The edges of a site. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Edges(Arc<Inner>);
 
 struct Inner {
-    /// The edges in order of preference; at least one.
+    /// The edges in order of preference. At least one.
     edges: Vec<Dialler>,
-    /// The one that answered last.
+    /// The index of the edge that answered last.
     current: AtomicUsize,
 }
 
@@ -43,12 +43,12 @@ impl Edges {
         &self.0.edges[self.place()]
     }
 
-    /// The place of the edge in use.
+    /// The index of the edge in use.
     pub(super) fn place(&self) -> usize {
         self.0.current.load(Ordering::Relaxed)
     }
 
-    /// Whether one of them runs on another host or may do so.
+    /// Whether any edge runs on another host, or may do so.
     pub(super) fn any_remote(&self) -> bool {
         self.0.edges.iter().any(Dialler::is_remote)
     }
@@ -57,13 +57,12 @@ impl Edges {
         self.0.edges.len() > 1
     }
 
-    /// Agrees on a version with the first edge that answers, which is in use from then on.
+    /// Agrees on a version with the first edge that answers. This edge is in use from then on.
     pub(super) async fn connect(&self) -> Result<pb::ConnectResponse, ClientError> {
         self.first(0, async |edge: Dialler| edge.connect().await).await
     }
 
-    /// Subscribes at the first edge that answers, which is in use from then on. `preferred` is asked before
-    /// all others.
+    /// Subscribes at the first edge that answers. This edge is in use from then on. `preferred` is asked before all others.
     pub(super) async fn subscribe(
         &self,
         preferred: usize,
@@ -79,7 +78,7 @@ impl Edges {
         .await
     }
 
-    /// The place of another edge that has a camera connected which matches, while this one has none.
+    /// The index and address of another edge to which a matching camera is connected, if none is connected to `here`.
     pub(super) async fn elsewhere(&self, here: &Dialler, pattern: &str) -> Option<(usize, &Address)> {
         let has_one = async |edge: &Dialler| {
             let known = edge.observable(pattern.into()).await.ok()??;
@@ -96,8 +95,8 @@ impl Edges {
         None
     }
 
-    /// Asks one edge after the other, each a little later, until one has answered. The requests that are
-    /// still open at the others then end.
+    /// Asks the edges one after the other, each [`HEAD_START`] later, until one has
+    /// answered. Requests that are still open at the others are then cancelled.
     async fn first<T, F>(&self, preferred: usize, ask: impl Fn(Dialler) -> F) -> Result<T, ClientError>
     where
         T: Send + 'static,
@@ -122,7 +121,7 @@ impl Edges {
                 (turn, _, Err(error)) => failures.push((error.is_passing(), turn, error)),
             }
         }
-        // A lasting failure says most; otherwise the failure of the preferred edge counts.
+        // A permanent failure is the most helpful. Otherwise the failure of the preferred edge is returned.
         failures.sort_by_key(|(passing, turn, _)| (*passing, *turn));
         Err(failures.swap_remove(0).2)
     }

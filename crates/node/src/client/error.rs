@@ -1,4 +1,4 @@
-//! Defines why a call to a broker failed.
+//! Errors of calls to a broker.
 
 use std::error::Error;
 use std::io;
@@ -11,24 +11,25 @@ use crate::api::{ApiError, RIGHTS_CHANGED};
 use crate::identity::explain;
 use crate::local::PacketError;
 
-/// Why a call to a broker came to nothing.
+/// Why a call to a broker failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The broker was not reached, or the connection was lost. Trying again may help.
+    /// The broker was not reached, or the connection was lost. A retry may help.
     #[error("no broker at {address}: {reason}")]
     Unreachable {
         /// The address where the broker should be.
         address: Address,
-        /// What went wrong, in words.
+        /// What failed, in words.
         reason: String,
     },
-    /// Somebody answers, and TLS fails: one side does not accept the other's certificate, or the other side is no broker. The same if
-    /// our own certificate has expired, whoever answers. A first connection fails at once with this. A client that was connected goes on trying, because certificates are renewed.
+    /// TLS fails: one side does not accept the other's certificate, or the other side is no broker. Also
+    /// returned if our own certificate has expired, whoever answers. A first connection fails at once with
+    /// this error. A client that was connected before keeps trying, because certificates are renewed.
     #[error("no broker at {address}: {reason}")]
     Untrusted {
         /// The address where the broker should be.
         address: Address,
-        /// What went wrong, in words.
+        /// What failed, in words.
         reason: String,
     },
     /// No camera of the subscription is connected to the edge in use, but one is connected to another edge.
@@ -41,7 +42,7 @@ pub enum ClientError {
         /// The address of the edge where the camera is.
         to: Address,
     },
-    /// The broker answered, and says no.
+    /// The broker has refused the call.
     #[error(transparent)]
     Refused(#[from] ApiError),
     /// The broker did not answer in time.
@@ -49,19 +50,19 @@ pub enum ClientError {
     TimedOut {
         /// The broker's address.
         address: Address,
-        /// How long it had to answer.
+        /// The time limit, in seconds.
         seconds: u64,
     },
-    /// The address asks for a certificate.
+    /// This address needs a certificate, and there are no credentials.
     #[error(
         "the broker at {address} is reached over TLS and asks for a certificate of its site; enrol this host with \
          `mez keys enrol`, or name the folder of keys with keys= or MEZ_KEYS"
     )]
     NoCredentials {
-        /// The broker.
+        /// The broker's address.
         address: Address,
     },
-    /// The broker sent something that makes no sense.
+    /// The broker sent something that this version does not understand.
     #[error(
         "the broker at {address} sent what this version does not understand ({what}); update the older of the two"
     )]
@@ -86,12 +87,12 @@ impl ClientError {
         }
     }
 
-    /// Whether it may pass within the seconds that a first connection is waited for.
+    /// Whether the failure may end within the seconds for which a first connection is retried.
     pub(super) fn is_worth_waiting(&self) -> bool {
         self.is_passing() && !matches!(self, Self::Untrusted { .. })
     }
 
-    /// Whether the edge ended a stream because its program may have other cameras of its pattern than before. The edge is there.
+    /// Whether the edge ended a stream because the program's rights, and so its matching cameras, may have changed. The edge is still reachable.
     pub fn is_change_of_rights(&self) -> bool {
         matches!(self, Self::Refused(error) if error.reason == RIGHTS_CHANGED)
     }
@@ -111,7 +112,7 @@ impl ClientError {
     }
 
     pub(super) fn from_status(status: &Status, address: &Address) -> Self {
-        // A status that came from the broker has no cause on this side.
+        // A status from the broker has no cause on this side.
         match status.source() {
             None => ApiError::from_status(status).into(),
             Some(cause) => Self::from_cause(cause, address),
@@ -125,7 +126,7 @@ impl ClientError {
     fn from_cause(cause: &(dyn Error + 'static), address: &Address) -> Self {
         let address = address.clone();
         match failure_of_tls(cause) {
-            // Then it is of no use to try again.
+            // A retry does not help.
             Some(error @ rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)) => {
                 ApiError::revoked(explain::explain(&error)).into()
             }
@@ -135,18 +136,18 @@ impl ClientError {
     }
 }
 
-/// What TLS says, if it is TLS that failed.
+/// The TLS error in an error's chain of causes, if there is one.
 fn failure_of_tls(error: &(dyn Error + 'static)) -> Option<rustls::Error> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return Some(error.clone());
     }
-    // An `io::Error` does not count what it holds among its sources.
+    // An `io::Error` does not return its content as its source.
     let inner = match error.downcast_ref::<io::Error>() {
         Some(error) => error.get_ref().map(|held| held as &(dyn Error + 'static)),
         None => error.source(),
     };
     let known = inner.and_then(failure_of_tls);
-    // HTTP/2 keeps only the text of what rustls says.
+    // HTTP/2 keeps only the text of a rustls error.
     known.or_else(|| explain::alert_in(&error.to_string()).map(rustls::Error::AlertReceived))
 }
 
@@ -166,7 +167,7 @@ fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// The innermost error of a chain says most.
+/// The innermost error of a chain says the most.
 fn innermost_reason(error: &(dyn Error + 'static)) -> String {
     let mut at = error;
     loop {
@@ -177,7 +178,7 @@ fn innermost_reason(error: &(dyn Error + 'static)) -> String {
         }
         match at.source() {
             Some(source) => at = source,
-            // Of an error of TLS below it HTTP/2 keeps the text only, and rustls' is for programmers.
+            // HTTP/2 keeps only the text of a TLS error below it, and rustls' text is for programmers.
             None if at.to_string().contains("close_notify") => return BROKER_CLOSED.into(),
             None => return at.to_string(),
         }
@@ -191,14 +192,14 @@ mod tests {
     #[test]
     fn a_broker_that_is_killed_is_told_of_in_words_for_people() {
         let eof = "peer closed connection without sending TLS close_notify: see the manual";
-        // As TCP says it, and as HTTP/2 hands it on.
+        // As TCP reports it, and as HTTP/2 forwards it.
         for error in [io::Error::new(io::ErrorKind::UnexpectedEof, eof), io::Error::other(eof)] {
             assert_eq!(innermost_reason(&error), BROKER_CLOSED);
         }
         assert_eq!(innermost_reason(&io::Error::other("no route")), "no route");
     }
 
-    /// However deep it is, and also where only its text is left.
+    /// At any depth, and also if only its text is left.
     #[test]
     fn what_tls_says_is_found_in_what_http_says() {
         use rustls::{CertificateError, Error};

@@ -21,71 +21,69 @@ use mez_media::stream::{OwnedPicture, StreamDecodeError, show};
 use crate::api::{contract, convert, pb};
 use crate::clock::monotonic_now;
 
-/// A frame that was received.
+/// A received frame or data record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceivedFrame {
     /// The camera.
     pub camera: CameraName,
-    /// All that is known of the frame but its bytes.
+    /// The metadata of the frame.
     pub meta: FrameMeta,
-    /// The coded pixels, as they came. Those of a chain are of no use without the frames before them.
+    /// The encoded pixels, as received. A frame of a chain cannot be decoded without the frames before it.
     pub payload: Bytes,
-    /// What the payload of a data record is. `None` for a picture.
+    /// The type of a data record's payload. `None` for a picture.
     pub content_type: Option<ContentType>,
-    /// What a data record was made of, if its publisher named it.
+    /// The frame or record that a data record was made of, if its publisher named it.
     pub of: Option<Origin>,
     /// The decoded picture of a frame of a chain. `None` for a still, whose `payload` decodes by itself.
     pub picture: Option<Arc<OwnedPicture>>,
-    /// The edge decoded the picture, for several programs of its host. False: this program did, or there is none.
+    /// Whether the edge decoded the picture, for several programs of its host. False: this program decoded it, or there is no picture.
     pub is_shared: bool,
-    /// When it was captured, by this machine's monotonic clock, and the largest error. `None` until the
-    /// clocks on the way have been compared.
+    /// The capture time by this machine's monotonic clock, and its maximum error. `None` until the clocks on the way have been compared.
     pub captured_at: Option<(Instant, Duration)>,
-    /// When it had been received whole, by this machine's monotonic clock.
+    /// When the frame was received completely, by this machine's monotonic clock.
     pub received_at: Instant,
-    /// How old it was when the broker handed it to the connection, and the most by which that is wrong.
+    /// The age of the frame when the broker gave it to the connection, and the maximum error of the age.
     pub age_at_broker: Option<(Duration, Duration)>,
-    /// What the profile expects of the accuracy. `None` while unverified.
+    /// The accuracy that the profile predicts. `None` while unverified.
     pub accuracy_expected: Option<f64>,
-    /// Whether the contract is kept.
+    /// The state of the contract.
     pub contract_state: ContractState,
-    /// A sentence that says why.
+    /// A sentence that explains the state.
     pub contract_reason: String,
-    /// The frame breaks the contract, and came because nothing better fitted.
+    /// The frame breaks the contract, and was sent because no better rung fitted.
     pub infeasible: bool,
-    /// Frames of this camera between the one before and this one.
+    /// Frames of this camera that were skipped since the previous one.
     pub skipped: SkipCounts,
-    /// A part of the past that was asked for and is not held.
+    /// A requested time span of the past whose frames are missing.
     pub not_held: Option<NotHeld>,
-    /// Whether the client library read it later than it could, because it was waiting for the program.
+    /// Whether the client library read the frame later than possible, because it was waiting for the program.
     pub held_back: bool,
-    /// When it passed each stage since its capture, from the camera to this program. Empty if `captured_at`
-    /// is not known.
+    /// The times since the capture at which the frame passed each stage, from the camera to this program. Empty if `captured_at` is unknown.
     pub trace: Trace,
-    /// Payload bytes that crossed the link for this frame, before the edge decoded it. `None` if nobody knows: at the camera, and for
-    /// frames that the edge read from its disk.
+    /// Payload bytes of this frame that crossed the link, before the edge decoded it.
+    /// `None` if unknown: at the camera, and for frames that the edge read from its disk.
     pub link_bytes: Option<u64>,
-    /// In a group: the how manieth time this record is given, from 1. 0 outside groups.
+    /// In a group: 1 if this record is given for the first time, 2 for the second time, and so on. 0 outside groups.
     pub attempt: u32,
 }
 
-/// How instants of the broker's clock become ours.
+/// How to convert instants of the broker's clock to ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BrokerClock {
     /// The clocks are the same: the broker runs on this host.
     Same,
-    /// As far as it has been compared.
+    /// The clocks differ. The estimate is `None` until they have been compared.
     Compared(Option<ClockEstimate>),
 }
 
 impl ReceivedFrame {
-    /// How old the frame is now, and the most by which that is wrong.
+    /// The age of the frame now, and its maximum error.
     pub fn age(&self) -> Option<(Duration, Duration)> {
         let (at, error) = self.captured_at?;
         Some((monotonic_now().saturating_since(at), error))
     }
 
-    /// Writes its pixels, blue, green and red, into memory of its size. Decodes a still; converts the picture of a chain.
+    /// Writes the pixels as blue, green and red into memory of the picture's size. Decodes a still, or converts the picture of a chain.
     ///
     /// # Panics
     /// If `target` is not BGR.
@@ -96,14 +94,14 @@ impl ReceivedFrame {
         }
     }
 
-    /// Notes in its trace that the frame is at a stage now: that its pixels have been decoded, for example.
+    /// Records in the trace that the frame passes a stage now, for example that its pixels have been decoded.
     pub fn stamp(&mut self, stage: Stage) {
         if let Some((age, _)) = self.age() {
             self.trace.stamp(stage, age);
         }
     }
 
-    /// Reads a message. The error names what it does not understand.
+    /// Converts a message. The error names the field that is invalid.
     pub(super) fn from_message(
         frame: pb::Frame,
         received_at: Instant,
@@ -168,7 +166,7 @@ impl ReceivedFrame {
             trace,
             link_bytes: frame.link_bytes,
             attempt: frame.attempt,
-            // A head that the edge could not read leaves it empty.
+            // Empty if the edge could not read the record's head.
             content_type: frame.content_type.parse().ok(),
             of: frame.of.as_ref().map(convert::origin_back).transpose()?,
             payload: frame.payload,
@@ -178,12 +176,12 @@ impl ReceivedFrame {
     }
 }
 
-/// A state that this version does not know is as good as none.
+/// A state that this version does not know counts as unverified.
 pub(super) fn contract_state(code: i32) -> ContractState {
     u8::try_from(code).ok().and_then(ContractState::from_code).unwrap_or(ContractState::Unverified)
 }
 
-/// How the contract of a subscription stands on a camera.
+/// The state of a subscription's contract on a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContractStanding {
     /// The subscription's number at the edge.
@@ -194,20 +192,20 @@ pub struct ContractStanding {
     pub contract: Contract,
     /// The state.
     pub state: ContractState,
-    /// A sentence that says why.
+    /// A sentence that explains the state.
     pub reason: String,
 }
 
-/// What is known of a camera.
+/// What the edge knows about a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CameraSummary {
     /// The camera.
     pub camera: CameraName,
-    /// Whether it is connected and was heard of within the last 750 ms.
+    /// Whether the camera is connected and sent something within the last 750 ms.
     pub connected: bool,
-    /// Who it is.
+    /// The camera's identity.
     pub identity: String,
-    /// How many subscriptions want its frames.
+    /// How many subscriptions read its frames.
     pub subscriptions: u32,
     /// The newest frame at the edge, and its capture time.
     pub newest: Option<(FrameId, Timestamp)>,
@@ -239,72 +237,69 @@ pub struct CameraSummary {
     pub link_bytes: u64,
     /// Payload bytes of the frames published since the camera's start.
     pub published_bytes: u64,
-    /// What it publishes and what of that crosses the link, over the last seconds. `None` while it is not connected, and for its
-    /// first second.
+    /// The rates at which the camera publishes and at which frames cross the link, over the
+    /// last seconds. `None` while the camera is not connected, and in its first second.
     pub traffic: Option<Traffic>,
-    /// How the camera's clock relates to the edge's.
+    /// The offset of the camera's clock to the edge's.
     pub clock: Option<ClockRelation>,
-    /// The state of its log on the edge's disk. `None` if none is kept.
+    /// The state of the camera's log on the edge's disk. `None` if there is none.
     pub edge_disk: Option<LogOnDisk>,
-    /// The state of its log on its own disk. `None` if none is kept, or if the camera has not reported it.
+    /// The state of the camera's log on its own disk. `None` if there is none, or if the camera has not reported it.
     pub camera_disk: Option<LogOnDisk>,
-    /// The rate of the link in bits per second, as far as frames have measured it.
+    /// The rate of the link in bits per second, as measured with frames.
     pub link_bits_per_second: Option<f64>,
-    /// The share of frames that the camera's policy expected on time, of about the last 500 that it
-    /// predicted. `None`: it predicted none.
+    /// The share of frames that the camera's policy predicted to be on time, over about the last 500 predictions. `None`: it predicted none.
     pub predicted_on_time_share: Option<f64>,
-    /// The share of those that was on time.
+    /// The share of these frames that was on time.
     pub observed_on_time_share: Option<f64>,
-    /// The declared channel that it shares with others, if it is on one.
+    /// The declared channel that the camera shares with others, if it is on one.
     pub channel: Option<ChannelStanding>,
-    /// Whether its source gives frames, by this machine's monotonic clock. `None` if it has published no frame yet and
-    /// nothing else is known of it, and of a camera that is not connected, unless its source had ended or is not tried again.
+    /// The state of the camera's source, by this machine's monotonic clock. `None` if it is unknown: the camera has published no frame
+    /// yet, or is not connected. If the source of a camera that is not connected has ended, or is not tried again, the state is kept.
     pub source: Option<SourceStanding>,
-    /// The states of its subscriptions' contracts, without those that ask nothing.
+    /// The states of its subscriptions' contracts, without contracts that have no bound.
     pub contracts: Vec<ContractStanding>,
-    /// What a derived stream is made of. Empty: it is a camera. [`CameraSummary::identity`] is then whoever publishes it.
+    /// The sources of a derived stream. Empty: this is a camera. For a derived stream, [`CameraSummary::identity`] is its publisher.
     pub derived_from: Vec<CameraName>,
-    /// How many programs publish a derived stream now. `None`: it is a camera.
+    /// How many programs publish the derived stream now. `None`: this is a camera.
     pub publishers: Option<u32>,
 }
 
-/// What a camera publishes, and what of that crosses the link, in payload bits per second.
+/// The rates at which a camera publishes and at which its frames cross the link, in payload bits per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Frames as they were published, wanted or not.
+    /// The published frames, whether wanted or not.
     pub published: f64,
-    /// Payloads as they crossed the link, also late ones and those of the past.
+    /// The payloads that crossed the link, including late frames and frames of the past.
     pub crossed: f64,
 }
 
 impl Traffic {
-    /// The share of the published bytes that crosses the link. `None` if nothing is published. Above 1 while frames of the past are
-    /// fetched.
+    /// The share of the published bytes that crosses the link. `None` if nothing is published. Above 1 while frames of the past are fetched.
     pub fn share(&self) -> Option<f64> {
         (self.published > 0.0).then(|| self.crossed / self.published)
     }
 }
 
-/// A channel that a camera shares with others, and its share.
+/// A declared channel, and a camera's share of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelStanding {
-    /// Its name.
+    /// The channel's name.
     pub name: String,
-    /// What it carries, all cameras together, in bits per second, as far as that was measured.
+    /// The measured rate of the channel for all cameras together, in bits per second.
     pub bits_per_second: Option<f64>,
-    /// The largest mean size of the camera's frames in bytes. 0: there is no room for frames that keep its
-    /// floor. `None`: the camera chooses.
+    /// The largest mean size of the camera's frames in bytes. 0: the channel has no room for frames that keep the camera's floor. `None`: no limit.
     pub frame_bytes: Option<u64>,
 }
 
-/// How a log on disk is doing.
+/// The state of a log on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOnDisk {
-    /// Why the promises of durability are suspended, if they are. The log goes on in memory.
+    /// Why durability is not guaranteed at present. The log continues in memory. `None`: durability is guaranteed.
     pub degraded: Option<String>,
-    /// Bytes that it takes on disk.
+    /// Bytes of the log on disk.
     pub bytes: u64,
-    /// Frames that left memory before the disk took them, since its broker's start.
+    /// Frames that were evicted from memory before they could be written, since the broker's start.
     pub lost: u64,
 }
 
@@ -315,14 +310,14 @@ impl LogOnDisk {
     }
 }
 
-/// How a camera's monotonic clock relates to the edge's.
+/// The offset of a camera's monotonic clock to the edge's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRelation {
-    /// How far the camera's is ahead, in nanoseconds.
+    /// How far the camera's clock is ahead, in nanoseconds.
     pub ahead_ns: i64,
-    /// The most by which that is wrong.
+    /// The maximum error of the offset.
     pub error: Duration,
-    /// The round trip that it was measured over.
+    /// The round trip of the measurement.
     pub round_trip_time: Duration,
 }
 
@@ -438,7 +433,7 @@ mod tests {
     }
 
     proptest! {
-        /// The program gets what the broker's log holds.
+        /// The program gets the content of the broker's log.
         #[test]
         fn a_frame_survives_the_way(
             meta in meta(),
@@ -496,7 +491,7 @@ mod tests {
             prop_assert_eq!(received.accuracy_expected, quality.expected_accuracy);
             prop_assert_eq!(received.infeasible, quality.infeasible);
             prop_assert_eq!(received.link_bytes, quality.expected_accuracy.map(|_| 5_000));
-            // What the broker knew is as it was; it ends with the age here.
+            // The stages that the broker knew are unchanged. The trace ends with the age here.
             let expected = captured.map(|_| trace.iter().collect::<Vec<_>>()).unwrap_or_default();
             prop_assert_eq!(received.trace.iter().take(expected.len()).collect::<Vec<_>>(), expected);
             prop_assert!(received.trace.iter().map(|(_, since)| since).is_sorted());
@@ -510,7 +505,7 @@ mod tests {
     fn capture_times_of_another_host_are_mapped_and_their_errors_add_up() {
         let at = Instant::from_nanos;
         let mut clock = ClockEstimator::default();
-        // The broker's clock is 1000 ahead; the round trip takes 20.
+        // The broker's clock is 1000 ahead. The round trip takes 20.
         clock.record(Exchange { t1: at(100), t2: at(1110), t3: at(1110), t4: at(120) });
         let message = pb::Frame {
             camera: "cam".into(),

@@ -1,4 +1,4 @@
-//! What an edge says of its groups of readers.
+//! An edge's report on its groups of readers.
 
 use std::time::Duration;
 
@@ -8,59 +8,59 @@ use mez_core::subscription::Deliver;
 
 use crate::api::pb;
 
-/// A group of readers, as its edge knows it.
+/// The state of a group of readers at its edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSummary {
-    /// Its name.
+    /// The group's name.
     pub name: String,
-    /// Whose it is, as grants name it.
+    /// The group's owner, in the form of grants.
     pub owner: String,
-    /// The cameras that its members ask for, or asked for last.
+    /// The cameras that its members request, or last requested.
     pub cameras: CameraPattern,
     /// Whether the newest or every record is given.
     pub deliver: Deliver,
-    /// Whether a camera's records are worked on one after the other.
+    /// Whether the records of a camera are processed one at a time, in order.
     pub ordered: bool,
-    /// How long a member may work on a record.
+    /// How long a member may work on a record before it is given to another one.
     pub again_after: Duration,
-    /// How often a record is given.
+    /// How often a record is given before it is a dead letter.
     pub tries: u32,
-    /// The most records that are given and not settled.
+    /// The most records that may be given and not settled.
     pub open_max: u32,
-    /// Whether its place outlives a restart of the edge.
+    /// Whether the group's place survives a restart of the edge.
     pub survives: bool,
-    /// Why its place is not written at present.
+    /// Why the group's place is not written at present.
     pub degraded: Option<String>,
-    /// Members that are connected.
+    /// The connected members.
     pub members: Vec<GroupMemberSummary>,
-    /// How far it has come with each camera.
+    /// The group's position in each camera's log.
     pub lanes: Vec<GroupLane>,
-    /// What has become of its records since the edge was started.
+    /// The counts of records since the edge was started.
     pub account: GroupAccount,
     /// The newest dead letters, the oldest of them first.
     pub dead_letters: Vec<DeadLetter>,
-    /// Nobody was in it since the edge was started: its place on disk is still to be read.
+    /// The group had no member since the edge was started: its place is on disk and not read yet.
     pub asleep: bool,
 }
 
-/// A member of a group that is connected.
+/// A connected member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMemberSummary {
-    /// Who it is.
+    /// The member's random identifier.
     pub member: u128,
-    /// Its application, for people.
+    /// The member's application, for people.
     pub application: String,
-    /// Records that it was given since it joined last.
+    /// Records that the member got since it last joined.
     pub given: u64,
-    /// Those that it has done.
+    /// Of these, records that it has done.
     pub done: u64,
-    /// Those that it failed at, or was too slow for.
+    /// Of these, records that it failed at, or was too slow for.
     pub failed: u64,
-    /// Those that it works on.
+    /// Of these, records that it works on.
     pub open: u32,
 }
 
-/// How far a group has come with a camera.
+/// The position of a group in a camera's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupLane {
     /// The camera.
@@ -69,30 +69,30 @@ pub struct GroupLane {
     pub last: FrameId,
     /// Records given and not settled.
     pub open: u32,
-    /// How many records the newest at the edge is ahead. `None`: nobody knows.
+    /// How many records the group is behind the newest one at the edge. `None`: unknown.
     pub lag: Option<u64>,
 }
 
-/// What has become of a group's records: given = done + dead + lost + open.
+/// The counts of a group's records: given = done + dead + lost + open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupAccount {
-    /// Given for the first time, and open at the start.
+    /// Records given for the first time, and records open at the start.
     pub given: u64,
-    /// How often one was given again.
+    /// How often a record was given again.
     pub given_again: u64,
     /// Done.
     pub done: u64,
-    /// How often one was acknowledged that had ended before.
+    /// Acknowledgements of records that were settled before.
     pub again: u64,
     /// Tries that ended with an error.
     pub failed: u64,
-    /// Tries in which the member said nothing in time.
+    /// Tries in which the member did not report in time.
     pub silent: u64,
     /// Tries during which the member left.
     pub left: u64,
     /// Dead letters.
     pub dead: u64,
-    /// Lost: evicted, not decoded, their member left, forgotten with their camera, not read any more.
+    /// Lost records: evicted, not decoded, member left, forgotten with their camera, no longer read.
     pub lost: [u64; 5],
     /// Given and not settled.
     pub open: u32,
@@ -103,14 +103,14 @@ impl GroupAccount {
     pub const LOST: [&'static str; 5] = ["evicted", "not_decoded", "member_left", "forgotten", "not_read"];
 }
 
-/// A record that nobody could work on.
+/// A record that no member could process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Whose record.
+    /// The camera of the record.
     pub camera: CameraName,
-    /// Which.
+    /// The record.
     pub frame: FrameId,
-    /// How often it was given.
+    /// How often the record was given.
     pub tries: u32,
     /// How the last try ended, for people.
     pub last: String,

@@ -1,4 +1,4 @@
-//! Keeps what has come for an application until it takes it.
+//! Keeps the events of a subscription until the application takes them.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::frame::ReceivedFrame;
 /// The most notices that wait. Beyond that, the oldest is dropped.
 const NOTICES_MAX: usize = 256;
 
-/// Holds only the newest frame of each camera, or a few frames of all cameras, and the notices between them.
+/// Holds the newest frame of each camera, or a queue of a few frames of all cameras, and the notices.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     deliver: Deliver,
@@ -21,24 +21,24 @@ pub(super) struct Mailbox {
     frames_max: usize,
     notices: VecDeque<Event>,
     cameras: Vec<Camera>,
-    /// With [`Deliver::Every`]: frames in the order in which they came.
+    /// With [`Deliver::Every`]: frames in order of arrival.
     queue: VecDeque<Box<ReceivedFrame>>,
-    /// The camera to look at first, so that every camera gets its turn.
+    /// The index of the camera to look at first, so that every camera gets its turn.
     turn: usize,
-    /// The last event, once nothing comes any more.
+    /// The last event, once nothing follows.
     last: Option<Event>,
     over: bool,
 }
 
-/// One camera's frames.
+/// The frames of one camera.
 #[derive(Debug)]
 struct Camera {
     name: CameraName,
-    /// The last frame that came in, and its capture time.
+    /// The last received frame, and its capture time.
     last: Option<(FrameId, Timestamp)>,
-    /// The connection was lost since then, so frames may be missing.
+    /// Whether the connection was lost since then, so that frames may be missing.
     resumed: bool,
-    /// The newest that waits.
+    /// The newest waiting frame.
     waiting: Option<Box<ReceivedFrame>>,
 }
 
@@ -61,13 +61,11 @@ impl Mailbox {
         self.deliver == Deliver::Newest || self.queue.len() < self.frames_max
     }
 
-    /// Takes in a frame; one that is not newer than the last of its camera is dropped: a broker that is asked
-    /// anew may begin where it likes. Accounts for what was missed while there was no connection. Returns the
-    /// frame whose place it took.
+    /// Takes in a frame. Drops a frame that is not newer than the last one of its camera, because a new request may begin
+    /// with older frames. Counts the frames missed while there was no connection. Returns the frame that was replaced.
     ///
-    /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the
-    /// camera has it go on from there; after one that was started anew as well, the only sign is an earlier
-    /// epoch with later frames.
+    /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the camera makes it
+    /// continue its epochs. If the edge was restarted as well, the only sign is an earlier epoch with later capture times.
     pub(super) fn put_frame(&mut self, mut frame: Box<ReceivedFrame>) -> Option<Box<ReceivedFrame>> {
         let deliver = self.deliver;
         let camera = self.camera(&frame.camera);
@@ -98,7 +96,7 @@ impl Mailbox {
         superseded
     }
 
-    /// Takes in a record that a group has given to this program: whatever came before, in the order in which they come.
+    /// Takes in a record that a group has given to this program, in order of arrival. It may be older than earlier records.
     pub(super) fn put_given(&mut self, frame: Box<ReceivedFrame>) {
         self.queue.push_back(frame);
     }
@@ -121,7 +119,7 @@ impl Mailbox {
         self.cameras.iter_mut().for_each(|camera| camera.resumed = true);
     }
 
-    /// Nothing comes any more but `last`.
+    /// Nothing but `last` follows.
     pub(super) fn finish(&mut self, last: Event) {
         self.last = Some(last);
         self.over = true;
@@ -146,7 +144,7 @@ impl Mailbox {
         self.last.take()
     }
 
-    /// Whether all has been taken and nothing comes any more.
+    /// Whether all events were taken and nothing follows.
     pub(super) fn is_over(&self) -> bool {
         self.over && self.last.is_none()
     }
@@ -204,7 +202,7 @@ mod tests {
         assert_eq!(taken(&mut mailbox), None);
     }
 
-    /// A camera that is fast must not keep a slow one waiting.
+    /// A fast camera must not delay a slow one.
     #[test]
     fn cameras_take_turns() {
         let mut mailbox = Mailbox::new(Deliver::Newest, 1);
@@ -239,7 +237,7 @@ mod tests {
         mailbox.put_frame(frame("a", 1, 9));
         assert_eq!(taken(&mut mailbox), Some(("a".into(), 9, 5)));
 
-        // The camera broker was started anew meanwhile.
+        // The camera broker was restarted meanwhile.
         mailbox.resume();
         mailbox.put_frame(frame("a", 2, 2));
         assert_eq!(taken(&mut mailbox), Some(("a".into(), 2, 2)));
@@ -250,7 +248,7 @@ mod tests {
         let mut mailbox = Mailbox::new(Deliver::Newest, 1);
         mailbox.put_frame(frame("a", 7, 100));
         taken(&mut mailbox);
-        // Within one connection, an earlier epoch is simply old.
+        // Within one connection, an earlier epoch is just old.
         mailbox.put_frame(frame("a", 1, 101));
         assert_eq!(taken(&mut mailbox), None);
         mailbox.resume();
@@ -276,8 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// Even with repeated frames and steps back, the taken frames increase, and delivered + skipped =
-        /// published.
+        /// Even with repeated frames and steps back, taken frames increase, and delivered + skipped = published.
         #[test]
         fn order_is_kept_and_every_frame_is_accounted_for(
             steps in proptest::collection::vec((0u64..40, 0u8..4), 1..60),
@@ -298,8 +295,7 @@ mod tests {
             };
             let mut came = None::<u64>;
             for (sequence, action) in steps {
-                // A broker that is asked anew leaves gaps and goes back. Within one connection it accounts
-                // for every frame.
+                // A new request leaves gaps and goes back. Within one connection, the broker accounts for every frame.
                 let mut next = frame("a", 1, sequence);
                 mailbox.resume();
                 if action == 0 && came.is_some_and(|came| came < sequence) {

@@ -1,17 +1,15 @@
 //! Connects programs to a broker: the Python package, the command, and any Rust program.
 //!
-//! The same calls work over both ways in: a Unix socket on the broker's own host ([`crate::local`]), and gRPC
-//! over TLS.
+//! The same calls work over a Unix socket on the broker's own host ([`crate::local`]), and over gRPC with TLS.
 //!
 //! | type | what it does |
 //! | --- | --- |
 //! | [`Address`] | where a broker is |
 //! | [`EdgeClient`] | cameras, subscriptions, replies and answers at an edge broker |
-//! | [`Subscription`] | frames as they come; connects again by itself |
+//! | [`Subscription`] | delivers frames as they come; reconnects by itself |
 //! | [`PublisherClient`] | publishes through a camera broker in another process, or a derived stream at an edge |
 //!
-//! All of it needs a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from
-//! any thread, and never wait.
+//! All types need a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from any thread, and never wait.
 
 mod address;
 mod answers;
@@ -58,7 +56,7 @@ pub use self::subscription::{
 pub use crate::api::contract::Profile;
 pub use crate::api::socket::Which;
 
-/// How often a lost broker is dialled.
+/// The pause between two attempts to reach a lost broker.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A task that ends with its owner.
@@ -77,8 +75,7 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Calls `attempt` until it succeeds, says something that will not pass, or `patience` is over. The first failure is logged, so that
-/// nobody waits without knowing what for.
+/// Calls `attempt` until it succeeds, fails permanently, or `patience` is over. Logs the first failure, so that the user knows why the program waits.
 async fn persist<T>(
     patience: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, ClientError>,

@@ -1,4 +1,4 @@
-//! The way to a broker over gRPC, with the certificate that is in use now.
+//! Connections to a broker over gRPC, with the current certificate.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,12 @@ use super::dial::ANSWER_TIMEOUT;
 use crate::identity::tls::tonic_client_config;
 use crate::identity::{Credentials, Moment};
 
-/// How often a keepalive is sent. A broker that is gone is noticed after this interval and
-/// [`KEEPALIVE_TIMEOUT`].
+/// How often a keepalive is sent. A lost broker is noticed after this interval plus [`KEEPALIVE_TIMEOUT`].
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a broker may take to answer a keepalive.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// See the [module](self). Streams and calls that have begun keep the connection that they began on.
+/// Makes connections to one broker. See the [module](self). Running streams and calls keep their connection.
 pub(super) struct Remote {
     url: String,
     credentials: Credentials,
@@ -24,9 +23,9 @@ pub(super) struct Remote {
 }
 
 struct Made {
-    /// Tells that the certificate has been renewed since.
+    /// Changes when the certificate is renewed.
     renewals: watch::Receiver<u64>,
-    /// Until when the authority before is trusted, if it still was.
+    /// Until when the previous authority is trusted, if it still was.
     overlap: Option<SystemTime>,
     endpoint: Endpoint,
     /// The channel for calls. It reconnects by itself.
@@ -41,17 +40,17 @@ impl Remote {
         Ok(Self { url, credentials: credentials.clone(), made })
     }
 
-    /// For a connection of one's own.
+    /// The endpoint for a separate connection.
     pub(super) fn endpoint(&self) -> Endpoint {
         self.made().endpoint.clone()
     }
 
-    /// For calls.
+    /// The channel for calls.
     pub(super) fn calls(&self) -> Channel {
         self.made().calls.clone()
     }
 
-    /// That our own certificate has expired, if it has. The broker says so as well, but a connection may end before that is read.
+    /// The message that our own certificate has expired, if it has. The broker says so too, but the connection may end before its message is read.
     pub(super) fn expired(&self) -> Option<String> {
         let (until, now) = (self.credentials.validity().not_after, SystemTime::now());
         (now > until).then(|| {
@@ -65,13 +64,13 @@ impl Remote {
     }
 
     fn made(&self) -> MutexGuard<'_, Made> {
-        // Every statement leaves it whole.
+        // Each statement leaves the value consistent, so a poisoned lock is safe to use.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = made.overlap.is_some_and(|until| SystemTime::now() > until);
         if is_over || made.renewals.has_changed().unwrap_or(false) {
             match Made::new(&self.url, &self.credentials) {
                 Ok(new) => *made = new,
-                // Both come from credentials that were checked.
+                // Not expected: URL and credentials were valid before.
                 Err(error) => tracing::warn!(%error, "the renewed certificate cannot be used"),
             }
         }
@@ -81,7 +80,7 @@ impl Remote {
 
 impl Made {
     fn new(url: &str, credentials: &Credentials) -> Result<Self, Error> {
-        // Before the certificate is read: one that comes meanwhile counts as news.
+        // Subscribed before the certificate is read, so that a renewal in between counts as a change.
         let renewals = credentials.renewals();
         let overlap = credentials.trust().overlaps_until(SystemTime::now());
         let endpoint = Endpoint::from_shared(url.to_owned())?

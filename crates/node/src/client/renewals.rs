@@ -1,4 +1,4 @@
-//! Carries the requests of a program for its next certificate to the edge in use, and the answers back.
+//! Sends a program's requests for its next certificate to the edge in use.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,10 +8,10 @@ use super::edges::Edges;
 use crate::api::pb;
 use crate::identity::renew::Way;
 
-/// The way of a program to its edges: calls over gRPC.
+/// A program's connection to its edges for renewals: calls over gRPC.
 pub(super) struct Calls {
     edges: Edges,
-    /// Whether the edge in use answered last.
+    /// Whether the edge in use answered the last call.
     reachable: watch::Receiver<bool>,
 }
 
@@ -30,7 +30,7 @@ impl Way for Calls {
     }
 
     async fn reconnected(&mut self) -> bool {
-        // Was it reachable all the time, it is not again.
+        // Reconnected means: unreachable first, then reachable.
         let _ = self.reachable.wait_for(|reachable| !reachable).await;
         self.reachable.wait_for(|reachable| *reachable).await.is_ok()
     }

@@ -1,4 +1,4 @@
-//! Keeps the deny list of this edge and that of another edge the same: whoever holds the older one takes the newer.
+//! Synchronises this edge's deny list with another edge's: the edge with the older list takes the newer one.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::api::socket::Which;
 use crate::identity::Credentials;
 use crate::revocation::LiveRevocations;
 
-/// How often the other edge is asked. A list gets from one to the other within this time.
+/// How often the other edge is asked. A list reaches the other edge within this time.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Another edge of the site, with which deny lists are exchanged.
 pub(crate) struct OtherEdge(Dialler);
 
 impl OtherEdge {
-    /// The edge at an address, to which `credentials`, those of an edge, are shown. `None` for a Unix socket: what listens there is no edge.
+    /// The edge at an address. `credentials` are those of this edge. `None` for a Unix socket, which never belongs to another edge.
     pub(crate) fn at(address: &Address, credentials: &Credentials) -> Result<Option<Self>, ClientError> {
         match address {
             Address::Unix(_) => Ok(None),
@@ -30,13 +30,13 @@ impl OtherEdge {
         }
     }
 
-    /// Asks once a second, and at once when another list is in force here.
+    /// Asks once a second, and at once when the list in force here changes.
     pub(crate) async fn exchange(self, mut revoked: LiveRevocations) {
         let mut asks = interval(ASK_INTERVAL);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // What was said last. The same is not said every second.
+        // The last logged text, so that the same text is not logged every second.
         let mut said = String::new();
-        // The version of the list that the other edge was shown although it has one of the same version.
+        // The version of this edge's list that was last sent to compare it with the other edge's list of the same version.
         let mut compared = 0;
         loop {
             tokio::select! {
@@ -61,7 +61,7 @@ impl OtherEdge {
         let version = held.list.version();
         let ask = |signed| self.0.exchange_revocations(ExchangeRevocationsRequest { version, signed });
         let mut answer = ask(bytes::Bytes::new()).await.map_err(|error| error.to_string())?;
-        // A list of the same version is shown once: the other edge says if it has another one.
+        // A list of the same version is sent once: the other edge reports if its list differs.
         let shows = answer.version == version && version > 0 && *compared != version;
         if answer.version < version || shows {
             answer = ask(held.bytes.clone()).await.map_err(|error| error.to_string())?;
@@ -71,7 +71,7 @@ impl OtherEdge {
             return Ok(());
         }
         match revoked.take(answer.signed, &self.0.address().to_string()) {
-            // A newer one may have come here meanwhile.
+            // A newer list may have arrived here meanwhile.
             Ok(_) => Ok(()),
             Err(error) => Err(format!("its deny list is not taken in: {error}")),
         }

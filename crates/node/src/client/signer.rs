@@ -1,4 +1,4 @@
-//! Has another edge of the site renew certificates, one that has the authority's key at hand.
+//! Lets another edge of the site, which has access to the authority's key, renew certificates.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use crate::api::socket::Which;
 use crate::identity::renew::{Signs, encode, refusal};
 use crate::identity::{Credentials, Signer};
 
-/// An edge that passes requests on. They prove themselves, so it needs no trust of the other.
+/// Forwards requests to another edge. Requests contain their own proof, so the other edge need not trust this one.
 #[derive(Debug)]
 struct Relay(Dialler);
 
-/// The signer at an address: behind a Unix socket (`mez keys serve --signer`), or another edge, to which `credentials`, those of an edge, are shown.
+/// The signer at an address: behind a Unix socket (`mez keys serve --signer`), or another edge. `credentials` are those of this edge.
 pub fn signer_at(address: &Address, credentials: &Credentials) -> Result<Signer, ClientError> {
     match address.as_unix() {
         Some(path) => Ok(Signer::behind(path)),

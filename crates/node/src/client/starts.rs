@@ -1,4 +1,4 @@
-//! Lists the starts and resets of cameras that an edge remembers.
+//! The starts and resets of cameras that an edge remembers.
 
 use std::path::PathBuf;
 
@@ -7,68 +7,68 @@ use mez_core::units::Timestamp;
 
 use crate::api::pb;
 
-/// What an edge remembers of a camera.
+/// What an edge remembers about a camera.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CameraStarts {
-    /// Its starts, the oldest first.
+    /// The camera's starts, oldest first.
     pub starts: Vec<CameraStart>,
-    /// Its resets, the oldest first.
+    /// The camera's resets, oldest first.
     pub resets: Vec<CameraReset>,
 }
 
-/// A start of a camera broker, as an edge took it in.
+/// A start of a camera broker that an edge accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraStart {
     /// Frames of this start have this epoch.
     pub epoch: Epoch,
-    /// When it was first taken in, by the edge's wall clock.
+    /// When the edge first accepted it, by the edge's wall clock.
     pub first: Timestamp,
     /// The identity in the certificate of the start.
     pub identity: String,
-    /// The serial number of its certificate, in hexadecimal digits.
+    /// The serial number of the certificate, in hexadecimal digits.
     pub serial: String,
-    /// SHA-256 over its certificate, in hexadecimal digits.
+    /// SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// The address that it came from.
+    /// The address from which the camera connected.
     pub address: String,
 }
 
 /// A reset of a camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraReset {
-    /// When, by the edge's wall clock.
+    /// The time of the reset, by the edge's wall clock.
     pub at: Timestamp,
     /// The user on the edge's host who requested the reset.
     pub uid: u32,
-    /// The epoch that was forgotten. `None`: nothing was known of the camera.
+    /// The forgotten epoch. `None`: the edge knew nothing about the camera.
     pub epoch: Option<Epoch>,
-    /// Whose newest start that was, as far as it was known.
+    /// The identity of the newest start, if known.
     pub identity: String,
-    /// The folder of logs in which the camera's log is since. `None`: there was none on disk.
+    /// The folder to which the camera's log was moved. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 
-/// What a reset did.
+/// The result of a reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetCamera {
-    /// The epoch that was forgotten. `None`: nothing was known of the camera.
+    /// The forgotten epoch. `None`: the edge knew nothing about the camera.
     pub epoch: Option<Epoch>,
-    /// Whose newest start that was, as far as it was known.
+    /// The identity of the newest start, if known.
     pub identity: String,
-    /// Whether it was connected.
+    /// Whether the camera was connected.
     pub connected: bool,
-    /// The folder of logs, on the edge's host, in which its log is now. `None`: there was none on disk.
+    /// The folder on the edge's host to which the camera's log was moved. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 
-/// What was forgotten of a camera.
+/// The result of forgetting a camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForgottenCamera {
     /// The epoch of its newest start.
     pub epoch: Epoch,
-    /// Whose start that was, as far as it was known.
+    /// The identity of that start, if known.
     pub identity: String,
-    /// The folder of logs, on the edge's host, in which its log is now. `None`: there was none on disk.
+    /// The folder on the edge's host to which the camera's log was moved. `None`: there was no log on disk.
     pub put_aside: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Streams between a client and its broker, over a Unix socket or over gRPC: events, frames and their answers.
+//! Streams between a client and its broker, over a Unix socket or gRPC: events, frames and their answers.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,19 +25,19 @@ use crate::memory::pooled;
 pub(super) struct EventStream {
     address: Address,
     from: EventSource,
-    /// What came beside the frame that came last.
+    /// What came beside the last frame.
     beside: Shared,
 }
 
-/// What came beside a frame of a chain, from an edge on this host that decodes for several of its programs.
+/// What came beside a frame of a chain, from an edge on this host that decodes for several programs.
 #[derive(Debug, Default)]
 pub(super) enum Shared {
-    /// Nothing: it is decoded here.
+    /// Nothing: the frame is decoded here.
     #[default]
     Nothing,
     /// No picture, because a later frame has one.
     Passed,
-    /// Its picture.
+    /// The frame's picture.
     Picture(OwnedPicture),
 }
 
@@ -46,9 +46,9 @@ pub(super) enum EventSource {
         reader: PacketReader<DescriptorReader>,
         /// Closing it would end the subscription.
         writer: PacketWriter<OwnedWriteHalf>,
-        /// What the broker puts frames into.
+        /// The shared memory into which the broker writes frames.
         memory: Option<Taker>,
-        /// Where pictures lie.
+        /// The shared memory for pictures.
         pictures: PictureTaker,
     },
     Grpc(Streaming<pb::SubscribeEvent>),
@@ -59,7 +59,7 @@ impl EventStream {
         Self { address: address.clone(), from, beside: Shared::Nothing }
     }
 
-    /// What came beside the frame that [`EventStream::next`] gave last.
+    /// What came beside the last frame that [`EventStream::next`] returned.
     pub(super) fn take_beside(&mut self) -> Shared {
         std::mem::take(&mut self.beside)
     }
@@ -93,7 +93,7 @@ impl EventStream {
                             let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
                             said.map_err(|error| ClientError::from_io(&error, address))?;
                         }
-                        // The broker goes on through the socket.
+                        // The broker continues through the socket.
                         Err(error) => shared::cannot(&error),
                     }
                 };
@@ -117,13 +117,13 @@ impl EventStream {
                 None => return Ok(None),
             },
         };
-        // An empty event is one of a later version.
+        // An empty event is from a later version.
         event.map(Some).ok_or_else(|| unknown(address, "an event of an unknown kind"))
     }
 }
 
-/// What a packet says of the picture beside the next frame. A program that keeps pictures gets copies, so that there is always
-/// a place for the next.
+/// Reads the picture for the next frame from a packet. If the program keeps
+/// many pictures, it gets copies, so that the next picture always has a place.
 fn beside(packet: Packet, pictures: &PictureTaker) -> Result<Shared, PacketError> {
     let PictureHead { form, width, height, lease } = packet.decode(Kind::Picture)?;
     if form == 0 {
@@ -147,13 +147,13 @@ fn beside(packet: Packet, pictures: &PictureTaker) -> Result<Shared, PacketError
 pub(super) enum FrameSink {
     Local {
         writer: PacketWriter<OwnedWriteHalf>,
-        /// What the broker takes frames out of.
+        /// The shared memory from which the broker reads frames.
         memory: SharedFiller,
     },
     Grpc(mpsc::Sender<pb::PublishRequest>),
 }
 
-/// The connection does not take frames any more.
+/// The connection takes no more frames.
 pub(super) struct SinkLost(Option<std::io::Error>);
 
 impl SinkLost {
@@ -169,7 +169,7 @@ impl SinkLost {
 }
 
 impl FrameSink {
-    /// Whether a payload of `bytes` may be sent without waiting.
+    /// Whether a payload of `bytes` can be sent without waiting.
     pub(super) fn is_at_once(&self, bytes: usize) -> bool {
         match self {
             Self::Local { memory, .. } => {
@@ -179,8 +179,7 @@ impl FrameSink {
         }
     }
 
-    /// Sends a frame through shared memory on the calling thread. Returns false if that is not possible now;
-    /// the frame is then unchanged.
+    /// Sends a frame through shared memory on the calling thread. Returns false if this is not possible now. The frame is then unchanged.
     pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
         let Self::Local { writer, memory } = self else { return false };
         let Some(reserved) = reserve(memory, request.payload.len()) else { return false };
@@ -195,7 +194,7 @@ impl FrameSink {
         false
     }
 
-    /// Sends a frame. Not to be cancelled.
+    /// Sends a frame. Must not be cancelled.
     pub(super) async fn send(&mut self, mut request: pb::PublishRequest) -> Result<(), SinkLost> {
         match self {
             Self::Local { writer, memory } => {
@@ -215,17 +214,16 @@ impl FrameSink {
     }
 }
 
-/// What a camera broker answers to frames.
+/// The answers of a camera broker to frames.
 pub(super) struct AnswerStream {
     pub(super) address: Address,
     pub(super) from: AnswerSource,
 }
 
-/// The memory that a broker has granted.
+/// The shared memory that a broker has granted.
 pub(super) type SharedFiller = Arc<Mutex<Option<Filler>>>;
 
-/// Reserves memory where the broker reads a payload of `bytes`. `None` if the payload must go through the
-/// socket.
+/// Reserves shared memory for a payload of `bytes`. `None`: the payload must go through the socket.
 fn reserve(memory: &SharedFiller, bytes: usize) -> Option<Reserved> {
     if bytes < SHARED_BYTES_MIN {
         return None;
@@ -275,14 +273,14 @@ impl AnswerStream {
     }
 }
 
-/// What comes through a local socket.
+/// What a local socket delivers.
 enum Came {
     Packet(Packet),
-    /// Memory that the broker offers for payloads. Without a descriptor it is used no more.
+    /// Memory that the broker offers for payloads. Without a descriptor, the memory is no longer used.
     Memory(Layout, Option<OwnedFd>),
 }
 
-/// Reads what comes next, and `None` after the last.
+/// Reads the next packet or offer of memory. `None` after the last.
 async fn read(
     reader: &mut PacketReader<DescriptorReader>,
     address: &Address,

@@ -19,7 +19,7 @@ use super::explain::explain_io;
 use super::gate::HANDSHAKES;
 use super::refusals::Refusals;
 
-/// Authenticated connections that wait to be served. They are taken at once, so few ever wait.
+/// Authenticated connections that wait to be served. The server takes them at once, so the queue is short.
 const ACCEPTED_MAX: usize = 32;
 /// The pause after a failed accept. Without it the loop would spin on one core.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,26 +31,26 @@ const PAUSE_FOR_ROOM: Duration = Duration::from_millis(2);
 pub struct Accepted {
     /// The connection.
     pub stream: TlsStream<TcpStream>,
-    /// Its place, until it has said its first whole message, or, at the web port, until somebody known asks.
+    /// The connection's place at the door. It is held until the first whole message, or, at the web port, until the first request of a known client.
     pub(crate) pass: Pass,
 }
 
-/// TLS connections as they come in.
+/// Incoming TLS connections.
 ///
-/// Yields only connections whose client the configuration admits. Refused ones are logged with the reason, each client now and then, and
-/// do not disturb the others. Dropping it closes the listener, and connections that are not through their handshake.
+/// Yields only connections whose client the configuration admits. Refused connections are logged with the reason, with a limit per
+/// client, and do not disturb the others. Dropping this value closes the listener and all connections whose handshake is not complete.
 #[derive(Debug)]
 pub struct TlsIncoming {
     accepted: mpsc::Receiver<Accepted>,
 }
 
 impl TlsIncoming {
-    /// Begins to accept, on the current tokio runtime. `refusals` keeps count of who was refused.
+    /// Starts to accept, on the current tokio runtime. `refusals` counts the refused clients.
     pub fn new(listener: TcpListener, config: Arc<ServerConfig>, refusals: Arc<Refusals>) -> Self {
         Self::at(listener, config, Door::new(refusals))
     }
 
-    /// The same with a door that has other limits.
+    /// Like [`TlsIncoming::new`], with a door that has other limits.
     pub(crate) fn at(listener: TcpListener, config: Arc<ServerConfig>, door: Door) -> Self {
         let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
         tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, door));
@@ -73,7 +73,7 @@ async fn accept_all(
     door: Door,
 ) {
     loop {
-        // Nothing but accepting is waited for here: whoever waits for a client waits in a task of its own.
+        // This loop only accepts. Each wait for a client is in a task of its own.
         let (connection, peer) = tokio::select! {
             connection = accept(&listener, &door) => connection,
             () = sender.closed() => return,
@@ -99,7 +99,7 @@ pub(super) async fn secure(
     acceptor: &TlsAcceptor,
     pass: &mut Pass,
 ) -> Option<TlsStream<TcpStream>> {
-    // Until something comes there is no more than a socket.
+    // A client that sends nothing costs no more than a socket.
     let _ = pass.during(connection.readable()).await.ok()?;
     pass.heard();
     let handshake = HANDSHAKES.in_turn(pass.address(), acceptor.accept(connection));
@@ -112,12 +112,12 @@ pub(super) async fn secure(
     }
 }
 
-/// Accepts one connection, whatever passing trouble the system has.
+/// Accepts one connection. Retries after temporary errors of the system.
 pub(super) async fn accept(listener: &TcpListener, door: &Door) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((connection, peer)) => {
-                // Small messages leave at once. Where that cannot be set the connection is dead already.
+                // Small messages are sent at once. If the option cannot be set, the connection is dead already.
                 let _ = connection.set_nodelay(true);
                 return (connection, peer);
             }

@@ -1,4 +1,4 @@
-//! Reads certificates: whose they are, how long they last, and who signed them.
+//! Reads certificates: identity, validity and issuer.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,25 +14,25 @@ use x509_parser::prelude::FromDer;
 use super::authority::EDGE_SERVER_NAME;
 use super::name::{Identity, IdentityError, SiteName};
 
-/// How far back a new certificate is dated: 1 h. So a device whose clock is behind accepts it.
+/// How far a new certificate is backdated: 1 h. So a device whose clock is behind accepts it.
 pub const BACKDATED: Duration = Duration::from_secs(3600);
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// From when to when a certificate holds.
+/// The time during which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// Before this it is refused.
+    /// Before this time the certificate is refused.
     pub not_before: SystemTime,
-    /// After this it is refused.
+    /// After this time the certificate is refused.
     pub not_after: SystemTime,
 }
 
 impl Validity {
-    /// How long a member's certificate is valid by default: 30 days. It is renewed after two thirds of that.
+    /// How long a member's certificate is valid by default: 30 days. It is renewed after two thirds of this time.
     pub const MEMBER: Duration = Duration::from_secs(30 * DAY.as_secs());
-    /// The longest that a member's certificate is valid, whatever was asked for: 90 days. So long a revocation is remembered. It is
-    /// also how long two authorities overlap by default (`mez keys rotate`), so that every certificate is renewed in that time.
+    /// The longest validity of a member's certificate, also if more was requested: 90 days. Revocations are remembered for this time.
+    /// It is also the default overlap of two authorities (`mez keys rotate`), so that every certificate is renewed during the overlap.
     pub const MEMBER_MAX: Duration = Duration::from_secs(90 * DAY.as_secs());
     /// How long the certificate of a site's authority is valid: 10 years.
     pub const AUTHORITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
@@ -42,28 +42,28 @@ impl Validity {
         Self { not_before: now - BACKDATED, not_after: now + lasting }
     }
 
-    /// From when to when it serves, for the schedule of renewals.
+    /// The life of the certificate, for the schedule of renewals.
     pub fn life(&self) -> Life {
         Life { begins: timestamp(self.not_before + BACKDATED), ends: timestamp(self.not_after) }
     }
 
-    /// When it is renewed, at the latest: after two thirds of its life.
+    /// The latest time for a renewal: after two thirds of the life.
     pub fn due(&self) -> SystemTime {
         self.not_before + BACKDATED + self.lasts().mul_f64(DUE_SHARE)
     }
 
-    /// How long it was issued for, without the time by which it was dated back.
+    /// The lifetime for which the certificate was issued, without [`BACKDATED`].
     pub fn lasts(&self) -> Duration {
         self.not_after.duration_since(self.not_before + BACKDATED).unwrap_or_default()
     }
 
-    /// Whether `now` lies inside.
+    /// Whether the certificate is valid at `now`.
     pub fn holds_at(&self, now: SystemTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 }
 
-/// A moment that somebody has sent, in nanoseconds since 1970.
+/// A received time, in nanoseconds since 1970.
 pub(super) fn moment(utc_ns: u64) -> Moment {
     Moment(UNIX_EPOCH + Duration::from_nanos(utc_ns))
 }
@@ -73,7 +73,7 @@ fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A moment for people: `2026-03-01 14:05:32 UTC`. With seconds: certificates may last no longer than that.
+/// A time for people: `2026-03-01 14:05:32 UTC`. It has seconds because certificates may be valid for only seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub SystemTime);
 
@@ -99,7 +99,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// SHA-256 over a certificate, which names it beyond doubt.
+/// The SHA-256 of a certificate, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -130,15 +130,15 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 /// The facts in a certificate.
 #[derive(Clone, Debug)]
 pub struct CertificateFacts {
-    /// From when to when it holds.
+    /// The time during which the certificate is valid.
     pub validity: Validity,
     /// Its serial number, in hexadecimal digits.
     pub serial: String,
-    /// Every URI in its subject alternative names; a member of a site has exactly one, its identity.
+    /// All URIs in the subject alternative names. A member of a site has exactly one, its identity.
     pub uris: Vec<String>,
-    /// The host names and addresses that it may serve as. Only edges have any.
+    /// The host names and addresses that the certificate may serve as. Only edges have any.
     pub hosts: Vec<String>,
-    /// Whether it may sign other certificates.
+    /// Whether the certificate may sign other certificates.
     pub is_authority: bool,
 }
 
@@ -166,7 +166,7 @@ impl CertificateFacts {
                 not_before: moment(validity.not_before),
                 not_after: moment(validity.not_after),
             },
-            // DER puts a zero in front where the number would otherwise count as negative.
+            // DER prefixes a zero byte if the number would otherwise be negative.
             serial: hex(parsed.raw_serial().strip_prefix(&[0]).unwrap_or(parsed.raw_serial())),
             uris,
             hosts,
@@ -174,7 +174,7 @@ impl CertificateFacts {
         })
     }
 
-    /// Further names of an edge, as they were asked for. None for others.
+    /// The additional host names of an edge, as requested. Empty for other roles.
     pub(super) fn hosts_asked_for(&self) -> Vec<String> {
         let fixed = [EDGE_SERVER_NAME, "localhost", "127.0.0.1", "::1"];
         self.hosts.iter().filter(|host| !fixed.contains(&host.as_str())).cloned().collect()
@@ -201,7 +201,7 @@ pub(crate) fn is_message_signed_by(signer: &CertificateDer<'_>, message: &[u8], 
     })
 }
 
-/// Whether two certificates are of one key.
+/// Whether two certificates have the same public key.
 pub(super) fn same_key(one: &CertificateDer<'_>, other: &CertificateDer<'_>) -> bool {
     match (parse(one), parse(other)) {
         (Ok(one), Ok(other)) => one.public_key().raw == other.public_key().raw,
@@ -209,10 +209,9 @@ pub(super) fn same_key(one: &CertificateDer<'_>, other: &CertificateDer<'_>) -> 
     }
 }
 
-/// The identity in a peer's certificates, whose first one is its own.
+/// The identity in a peer's certificates. The first certificate is the peer's own.
 ///
-/// Says nothing about whether the chain is genuine: the TLS handshake has to have verified it against the
-/// site's authority, as the configurations in [`super::tls`] do.
+/// Does not verify the chain. The TLS handshake must have verified it against the site's authority, as the configurations in [`super::tls`] do.
 pub fn peer_identity(certificates: &[CertificateDer<'_>], site: &SiteName) -> Result<Identity, PeerError> {
     let certificate = certificates.first().ok_or(PeerError::NoCertificate)?;
     let identity = member_identity(&CertificateFacts::read(certificate)?)?;
@@ -222,12 +221,12 @@ pub fn peer_identity(certificates: &[CertificateDer<'_>], site: &SiteName) -> Re
     Ok(identity)
 }
 
-/// The identity that a member's certificate states: the one URI that it must have.
+/// The identity that a member's certificate states in its only URI.
 pub(super) fn member_identity(facts: &CertificateFacts) -> Result<Identity, PeerError> {
     match facts.uris.as_slice() {
         [uri] => uri.parse().map_err(|source| PeerError::NotAnIdentity { source }),
         [] => Err(PeerError::NoIdentity),
-        // Two identities in one certificate would let its holder be whichever suits.
+        // With two identities in one certificate, its holder could choose between them.
         several => Err(PeerError::SeveralIdentities { count: several.len() }),
     }
 }
@@ -240,38 +239,38 @@ pub struct UnreadableCertificate {
     pub reason: String,
 }
 
-/// Why a peer cannot be taken for a member of the site.
+/// Why a peer is not accepted as a member of the site.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It presented none.
+    /// The peer presented no certificate.
     #[error("the other side presented no certificate; it needs one of this site, made with `mez keys enrol`")]
     NoCertificate,
-    /// Its certificate is not X.509.
+    /// The certificate is not X.509.
     #[error(transparent)]
     Unreadable(#[from] UnreadableCertificate),
-    /// Its certificate has no URI.
+    /// The certificate has no URI.
     #[error(
         "the certificate of the other side holds no identity (no spiffe:// URI); make one with `mez keys enrol`"
     )]
     NoIdentity,
-    /// Its certificate has more than one URI.
+    /// The certificate has more than one URI.
     #[error("the certificate of the other side holds {count} URIs; exactly one, its identity, is allowed")]
     SeveralIdentities {
-        /// How many it has.
+        /// The number of URIs.
         count: usize,
     },
     /// The URI is not an identity.
     #[error("the certificate of the other side holds no valid identity: {source}")]
     NotAnIdentity {
-        /// What is wrong with it.
+        /// Why the URI is invalid.
         source: IdentityError,
     },
-    /// It belongs elsewhere.
+    /// The identity belongs to another site.
     #[error("{identity} belongs to another site; this one is {site}")]
     OtherSite {
-        /// Who it is.
+        /// The peer's identity.
         identity: Box<Identity>,
-        /// Where it wanted to be.
+        /// The site of this host.
         site: SiteName,
     },
 }
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(peer_identity(&[], &site), Err(PeerError::NoCertificate));
     }
 
-    /// A certificate as our own authority would never make it.
+    /// A certificate that our own authority would never make.
     fn odd_certificate(uris: &[&str]) -> CertificateDer<'static> {
         let mut params = rcgen::CertificateParams::default();
         for uri in uris {

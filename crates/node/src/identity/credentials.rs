@@ -22,8 +22,8 @@ use super::trust::Trust;
 
 /// A member's key and certificate, and the authorities that it trusts. Never prints the key.
 ///
-/// Cheap to clone. All clones change together when the certificate is renewed ([`mod@super::renew`]): connections that stand go on, and every
-/// new one uses the new certificate, since the configurations of TLS that were made from a clone ask it.
+/// Cheap to clone. All clones change together when the certificate is renewed ([`mod@super::renew`]). Running connections are not
+/// affected. Every new connection uses the new certificate, because TLS configurations made from a clone read the current certificate.
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 
@@ -31,26 +31,26 @@ struct Inner {
     identity: Identity,
     file: Option<PathBuf>,
     held: RwLock<Arc<Held>>,
-    /// Counts the certificates since the first.
+    /// The number of certificates after the first.
     renewals: watch::Sender<u64>,
-    /// Had by whoever renews.
+    /// Held during a renewal.
     turn: Mutex<()>,
 }
 
-/// A certificate with its key, and what is trusted besides.
+/// A certificate with its key and the trusted authorities.
 pub(super) struct Held {
     pub(super) chain: Arc<[CertificateDer<'static>]>,
     key: PrivateKeyDer<'static>,
     pub(super) trust: Trust,
     pub(super) facts: Arc<CertificateFacts>,
-    /// The same in the form that TLS takes.
+    /// The certificate and key in the form that rustls uses.
     pub(super) certified: Arc<CertifiedKey>,
 }
 
 impl Credentials {
-    /// Makes a key and has `authority` issue a certificate for it. Nothing is written.
+    /// Makes a key, and lets `authority` issue a certificate for it. Writes no file.
     ///
-    /// `hosts`: further host names and addresses of an edge, see [`SiteAuthority::issue`].
+    /// `hosts`: additional host names and addresses of an edge, see [`SiteAuthority::issue`].
     pub fn issue(
         authority: &SiteAuthority,
         identity: &Identity,
@@ -70,12 +70,12 @@ impl Credentials {
         Self(Arc::new(Inner { identity, file, held, renewals, turn }))
     }
 
-    /// Who this is. It stays the same.
+    /// The member's identity. It never changes.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// The certificate, followed by what lies between it and the authority (something only while the authority is replaced).
+    /// The certificate, followed by the certificates between it and the authority (none, except during an overlap of two authorities).
     pub fn chain(&self) -> Arc<[CertificateDer<'static>]> {
         Arc::clone(&self.held().chain)
     }
@@ -95,7 +95,7 @@ impl Credentials {
         self.held().trust.clone()
     }
 
-    /// From when to when the certificate holds.
+    /// The time during which the certificate is valid.
     pub fn validity(&self) -> Validity {
         self.held().facts.validity
     }
@@ -105,17 +105,17 @@ impl Credentials {
         Arc::clone(&self.held().facts)
     }
 
-    /// The file that these came from; none where they were issued in memory.
+    /// The file of these credentials. `None` if they were issued in memory.
     pub fn file(&self) -> Option<&Path> {
         self.0.file.as_deref()
     }
 
-    /// The number of certificates that followed the first, and its changes.
+    /// The number of certificates after the first. The receiver sees its changes.
     pub fn renewals(&self) -> watch::Receiver<u64> {
         self.0.renewals.subscribe()
     }
 
-    /// The chain as PEM, for libraries that want it so.
+    /// The chain as PEM, for libraries that need PEM.
     pub fn chain_pem(&self) -> String {
         self.held().chain_pem()
     }
@@ -130,13 +130,13 @@ impl Credentials {
         self.held().trust.pem()
     }
 
-    /// What TLS uses now.
+    /// The current key and certificate.
     pub(super) fn held(&self) -> Arc<Held> {
-        // Every statement leaves it whole.
+        // Each statement leaves the value consistent, so a poisoned lock is safe to use.
         Arc::clone(&self.0.held.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until nobody else renews these credentials.
+    /// Waits until no other task renews these credentials.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
@@ -147,7 +147,7 @@ impl Credentials {
         self.0.renewals.send_modify(|renewals| *renewals += 1);
     }
 
-    /// Assembles credentials from a file or an enrolment, and checks that their parts belong together.
+    /// Makes credentials from a file or an enrolment. Fails if the parts do not belong together.
     pub(super) fn assemble(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -160,7 +160,7 @@ impl Credentials {
 }
 
 impl Held {
-    /// Checks that the parts belong together.
+    /// Makes a value from its parts. Fails if they do not belong together.
     pub(super) fn assemble(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -177,7 +177,7 @@ impl Held {
         Ok(Self { chain: chain.into(), key, trust, facts: facts.into(), certified: certified.into() })
     }
 
-    /// What the file of an identity holds: the key, then the certificates.
+    /// The content of an identity file: the key, then the certificates.
     pub(super) fn pem(&self) -> String {
         self.key_pem() + &self.chain_pem()
     }
@@ -190,7 +190,7 @@ impl Held {
         self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
     }
 
-    /// Signs with the key (ECDSA with SHA-256, in DER). `None`: it is no P-256 key in PKCS #8, as Mez makes them.
+    /// Signs with the key (ECDSA with SHA-256, in DER). `None`: the key is not P-256 in PKCS #8, the only kind that Mez makes.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         let key =
@@ -206,7 +206,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Parts that do not belong together.
+/// Why parts do not belong together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MismatchError {
     /// There is no certificate.
@@ -215,25 +215,25 @@ pub enum MismatchError {
     /// There is no private key.
     #[error("it holds no private key")]
     NoKey,
-    /// The certificate is not a member's.
+    /// The certificate is not that of a member.
     #[error(transparent)]
     Member(#[from] PeerError),
-    /// Another authority signed it.
+    /// The certificate was signed by another authority.
     #[error("its certificate was not signed by the authority in authority.pem (was the site made anew?)")]
     Authority,
-    /// The key is another's.
+    /// The key does not belong to the certificate.
     #[error("its key does not belong to its certificate")]
     Key,
 }
 
-/// One file of a key folder that holds, or should hold, an identity.
+/// A file in a key folder that holds, or should hold, an identity.
 #[derive(Debug)]
 pub struct IdentityFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Whose it is, as far as that can be read even when the file cannot be used.
+    /// The identity, if it can be read. It is set even for files that cannot be used.
     pub identity: Option<Identity>,
-    /// The credentials in it; they may have expired.
+    /// The credentials in the file. They may have expired.
     pub content: Result<Credentials, IdentityFileError>,
 }
 
@@ -265,7 +265,7 @@ impl IdentityFile {
         Credentials::assemble(chain, key, trust.clone(), Some(path.into())).map_err(mismatch)
     }
 
-    /// Whether it holds a certificate that can be used at `now`.
+    /// Whether the file holds a certificate that is valid at `now`.
     pub fn is_usable_at(&self, now: SystemTime) -> bool {
         self.content.as_ref().is_ok_and(|credentials| credentials.validity().holds_at(now))
     }
@@ -274,10 +274,10 @@ impl IdentityFile {
 /// Why a file of a key folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Others may read the key in it.
+    /// Others may read the key in the file.
     #[error(
         "{} may be read by others (mode {mode:03o}), so its key is not used; run `chmod 600 {}`, and enrol anew if \
          somebody else may have read it",
@@ -290,7 +290,7 @@ pub enum IdentityFileError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Its parts do not belong together.
+    /// The parts do not belong together.
     #[error("{} cannot be used: {source}; enrol anew with `mez keys enrol`, or remove it", path.display())]
     Mismatch {
         /// The file.

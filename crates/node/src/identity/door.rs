@@ -1,6 +1,6 @@
-//! Gives a [`Pass`] to every connection at a port, and takes it back if the client takes too long or there are too many.
+//! Gives each connection at a port a [`Pass`], and revokes the pass if the client is too slow or there are too many connections.
 //!
-//! [`Admission`] decides. This module tells the tasks that serve the connections. Each port has its own door.
+//! [`Admission`] decides. This module informs the tasks that serve the connections. Each port has its own door.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -16,7 +16,7 @@ use super::refusals::Refusals;
 use crate::clock::{monotonic_now, sleep_until};
 use crate::descriptors;
 
-/// See the [module](self).
+/// Admits connections at one port. See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Door(Arc<Shared>);
 
@@ -29,12 +29,12 @@ struct Shared {
 #[derive(Debug)]
 struct Rooms {
     admission: Admission,
-    /// By which the task of a connection is told to close it. The number of places bounds it.
+    /// Tells the task of a connection to close it. The number of entries is limited by the number of places.
     passes: HashMap<Ticket, oneshot::Sender<Dropped>>,
 }
 
 impl Door {
-    /// A door with the usual limits, as far as this process may open files. `refusals` keeps count of who is sent away.
+    /// A door with the default limits, reduced to the file descriptors of this process. `refusals` counts the refused clients.
     pub(crate) fn new(refusals: Arc<Refusals>) -> Self {
         Self::with(Limits::default().within(descriptors::max()), refusals)
     }
@@ -45,7 +45,7 @@ impl Door {
         Self(Arc::new(Shared { rooms: Mutex::new(rooms), refusals }))
     }
 
-    /// A connection came.
+    /// Registers a new connection.
     pub(crate) fn enter(&self, peer: IpAddr) -> Pass {
         let (sender, dropped) = oneshot::channel();
         let mut rooms = self.rooms();
@@ -55,7 +55,7 @@ impl Door {
         Pass { door: self.clone(), peer, ticket, dropped }
     }
 
-    /// Closes a waiting connection because the process can open no more files. False if nobody waits here.
+    /// Closes a waiting connection, because the process can open no more files. Returns false if no connection waits here.
     pub(crate) fn make_room(&self) -> bool {
         let mut rooms = self.rooms();
         let made = rooms.admission.handle_no_descriptor();
@@ -63,17 +63,17 @@ impl Door {
         made
     }
 
-    /// Connections that have not proved who they are.
+    /// The number of connections that are not authenticated yet.
     pub(crate) fn strangers(&self) -> usize {
         self.rooms().admission.strangers()
     }
 
-    /// Notes why a client is refused.
+    /// Notes why a client was refused.
     pub(crate) fn refused(&self, peer: IpAddr, why: &str) {
         self.0.refusals.log(monotonic_now(), &peer.to_canonical().to_string(), why);
     }
 
-    /// Logs, now and then, that connections cannot be accepted.
+    /// Logs, with a limit, that connections cannot be accepted.
     pub(super) fn cannot_accept(&self, error: &io::Error) {
         if self.0.refusals.note(monotonic_now(), "", &error.to_string()).is_some() {
             tracing::warn!(%error, "cannot accept a connection; trying again");
@@ -94,7 +94,7 @@ impl Door {
     }
 }
 
-/// A connection's place at the port. Dropping it frees the place: the client is admitted or gone.
+/// A connection's place at the door. Dropping it frees the place: the client was admitted or is gone.
 #[derive(Debug)]
 pub(crate) struct Pass {
     door: Door,
@@ -104,29 +104,29 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// What the connection counts as.
+    /// The address that the connection counts for.
     pub(crate) fn address(&self) -> Address {
         self.peer.into()
     }
 
-    /// The first byte came.
+    /// Notes that the first byte arrived.
     pub(crate) fn heard(&self) {
         self.door.rooms().admission.handle_heard(self.ticket);
     }
 
-    /// The client has proved who it is.
+    /// Notes that the client is authenticated.
     pub(crate) fn authenticated(&self) {
         let mut rooms = self.door.rooms();
         rooms.admission.handle_authenticated(monotonic_now(), self.ticket);
         self.door.tell(&mut rooms);
     }
 
-    /// Notes why the client is refused.
+    /// Notes why the client was refused.
     pub(crate) fn refused(&self, why: &str) {
         self.door.refused(self.peer, why);
     }
 
-    /// Ready when the connection is to be closed.
+    /// Completes when the connection must be closed.
     pub(crate) async fn dropped(&mut self) -> Dropped {
         loop {
             let due = self.due();
@@ -134,7 +134,7 @@ impl Pass {
                 biased;
                 dropped = &mut self.dropped => match dropped {
                     Ok(dropped) => return dropped,
-                    // Whoever asks again after it was told.
+                    // A second call, after the result was returned.
                     Err(_) => pending().await,
                 },
                 () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
@@ -146,7 +146,7 @@ impl Pass {
         }
     }
 
-    /// `work`, unless the connection is to be closed before it is done.
+    /// Runs `work`. Fails if the connection must be closed before `work` is done.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Dropped> {
         tokio::select! {
             biased;
@@ -155,8 +155,8 @@ impl Pass {
         }
     }
 
-    /// For whoever reads the connection: it tells when the first whole message is there. The future is ready when the connection is to
-    /// be closed before.
+    /// Splits the pass. The reader of the connection calls [`Said::tell`] when the first whole message is
+    /// there, which frees the place. The future completes if the connection must be closed before that.
     pub(crate) fn until_said(mut self) -> (Said, impl Future<Output = Dropped> + Send + 'static) {
         let (said, heard) = oneshot::channel();
         let dropped = async move {
@@ -184,12 +184,12 @@ impl Drop for Pass {
     }
 }
 
-/// Tells that the first whole message of a connection is there, or, at the web port, that somebody known has asked.
+/// Reports that the first whole message of a connection is there, or, at the web port, that a known client has sent a request.
 #[derive(Debug, Default)]
 pub(crate) struct Said(Option<oneshot::Sender<()>>);
 
 impl Said {
-    /// It is.
+    /// Reports it. Only the first call has an effect.
     pub(crate) fn tell(&mut self) {
         if let Some(said) = self.0.take() {
             let _ = said.send(());

@@ -1,7 +1,7 @@
 //! Explains failed TLS handshakes: what happened, and what to do.
 //!
-//! The side whose certificate is refused learns only a number, from a TLS alert. These functions turn that number, or the error on the
-//! refusing side, into a sentence that names the remedy.
+//! The side whose certificate is refused gets only a number, in a TLS alert. These functions
+//! turn this number, or the error on the refusing side, into a sentence that names the remedy.
 
 use std::io;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use rustls::{AlertDescription, CertificateError, Error, ExtendedKeyPurpose, Peer
 
 use super::certificate::Moment;
 
-/// Explains an error of TLS over TCP: our own, or an alert from the other side.
+/// Explains a TLS error over TCP: our own error, or an alert from the other side.
 pub fn explain(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => explain_alert(*alert),
@@ -35,7 +35,7 @@ pub fn explain(error: &Error) -> String {
     }
 }
 
-/// Explains an error of QUIC. `None` if it has nothing to do with TLS.
+/// Explains a QUIC error. `None` if the error is not from TLS.
 pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
     use quinn::ConnectionError::{ConnectionClosed, TransportError};
     let alert = |code: quinn::TransportErrorCode| match u64::from(code) {
@@ -43,9 +43,9 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
         _ => None,
     };
     match error {
-        // We refused: the reason is the text of our own TLS error.
+        // We refused. The reason is the text of our own TLS error.
         TransportError(error) => alert(error.code).map(|alert| explain_own_alert(alert, &error.reason)),
-        // We were refused. The reason is the other side's word, so it is quoted.
+        // We were refused. The reason comes from the other side, so it is quoted.
         ConnectionClosed(close) => alert(close.error_code).map(|alert| {
             let reason = String::from_utf8_lossy(&close.reason);
             match verified_at(&reason) {
@@ -62,23 +62,23 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
     }
 }
 
-/// The alert that a text tells of, as rustls writes it.
+/// The alert in a text that rustls wrote.
 pub fn alert_in(text: &str) -> Option<AlertDescription> {
     let (_, rest) = text.split_once("received fatal alert: ")?;
     let name = rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?;
     (0..=u8::MAX).map(AlertDescription::from).find(|alert| format!("{alert:?}") == name)
 }
 
-/// Explains an I/O error that wraps an error of TLS, as tokio-rustls returns it.
+/// Explains an I/O error that contains a TLS error, as tokio-rustls returns it.
 pub fn explain_io(error: &io::Error) -> Option<String> {
     if error.kind() == io::ErrorKind::UnexpectedEof {
-        // What rustls says of it is for programmers.
+        // The text of rustls is for programmers.
         return Some("the other side closed the connection".into());
     }
     error.get_ref()?.downcast_ref::<Error>().map(explain)
 }
 
-/// QUIC keeps of our own error only the alert that it was sent as, and a text.
+/// Explains our own TLS error over QUIC. QUIC keeps only the alert that was sent, and a text.
 fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
     match alert {
         AlertDescription::UnknownCA => explain_certificate(&CertificateError::UnknownIssuer),
@@ -90,7 +90,7 @@ fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
             Some(Verified { at, limit, has_expired: false }) => not_valid_yet(limit, at),
             None => explain_certificate(&CertificateError::Expired),
         },
-        // The text is rustls's own. Of the two purposes it names the one that is missing first.
+        // The text is from rustls. Of the two purposes it names the missing one first.
         AlertDescription::UnsupportedCertificate => {
             let clients = reason.contains("for client authentication");
             explain_purpose(if clients {
@@ -184,7 +184,7 @@ fn explain_certificate(error: &CertificateError) -> String {
     }
 }
 
-/// The other side's certificate is for something else than this.
+/// The message for a certificate of the other side that lacks the required purpose.
 fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
     match required {
         ExtendedKeyPurpose::ClientAuth => {
@@ -209,17 +209,17 @@ fn not_valid_yet(limit: Moment, now: Moment) -> String {
     )
 }
 
-/// By which clock a certificate was outside of which limit.
+/// When a certificate was verified, and which limit of its validity was exceeded.
 #[derive(Debug, PartialEq, Eq)]
 struct Verified {
-    /// The clock of whoever verified it.
+    /// The clock of the verifying side.
     at: Moment,
     limit: Moment,
-    /// Whether the limit is its end, and not its beginning.
+    /// Whether the limit is the end of the validity, not the beginning.
     has_expired: bool,
 }
 
-/// The same out of the text of rustls' error: QUIC keeps no more.
+/// Reads a [`Verified`] from the text of rustls' error: QUIC keeps only the text.
 fn verified_at(reason: &str) -> Option<Verified> {
     let seconds = |rest: &str| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
@@ -233,7 +233,7 @@ fn verified_at(reason: &str) -> Option<Verified> {
     Some(Verified { at: seconds(rest)?, limit: seconds(limit)?, has_expired })
 }
 
-/// Our own sentence out of the text that rustls puts around it.
+/// Our own sentence, without the text that rustls adds around it.
 fn inner_reason(text: &str) -> &str {
     let inner = text.strip_prefix("invalid peer certificate: Other(OtherError(");
     inner.and_then(|inner| inner.strip_suffix("))")).unwrap_or(text)

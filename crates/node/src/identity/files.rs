@@ -7,21 +7,21 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Prefix of files that are being written. A power cut may leave one over, which may be deleted.
+/// Prefix of files that are being written. A power cut may leave such a file, which may be deleted.
 const UNFINISHED: &str = ".mez-unfinished-";
 
-/// The largest file that is read as a key file. Key files take a few kilobytes; a larger file is something else.
+/// The largest key file that is read. Key files have a few kilobytes, so a larger file is something else.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A file or folder that could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct FileError {
-    /// What was tried: "read", "write" …
+    /// The action that failed: "read", "write" …
     pub action: &'static str,
-    /// On what.
+    /// The file or folder.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -31,12 +31,12 @@ impl FileError {
         move |source| Self { action, path, source }
     }
 
-    /// Whether the file was not there.
+    /// Whether the file did not exist.
     pub fn is_absent(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
-    /// Whether the file was there already.
+    /// Whether the file existed already.
     pub(crate) fn exists_already(&self) -> bool {
         self.source.kind() == io::ErrorKind::AlreadyExists
     }
@@ -54,13 +54,13 @@ pub(crate) enum Readers {
 /// What to do if the file exists already.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Present {
-    /// Leave it and fail with `AlreadyExists`, also when two processes write at once.
+    /// Keep the old file and fail with `AlreadyExists`, also if two processes write at once.
     Keep,
-    /// Put the new one in its place.
+    /// Replace the old file.
     Replace,
 }
 
-/// Writes a whole file or nothing. When this returns, file and name have reached the disk.
+/// Writes a whole file or nothing. When this function returns, file and name are on disk.
 pub(crate) fn write(
     path: &Path,
     content: &[u8],
@@ -90,12 +90,12 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Reads a small file, refusing to fill memory with one that cannot be what is looked for.
+/// Reads a key file. Fails if the file is larger than any key file, so that it cannot fill the memory.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     read_at_most(path, KEY_FILE_BYTES_MAX, "key file")
 }
 
-/// The same for a file that may be larger, and is called `what`.
+/// Reads a file of at most `bytes_max` bytes. `what` names the kind of file in the error.
 pub(crate) fn read_at_most(path: &Path, bytes_max: u64, what: &str) -> Result<Vec<u8>, FileError> {
     let attempt = || {
         let file = File::open(path)?;
@@ -115,7 +115,7 @@ pub(crate) fn mode(path: &Path) -> Result<u32, FileError> {
     Ok(metadata.permissions().mode() & 0o7777)
 }
 
-/// What tells two files of one path apart where files are replaced as a whole.
+/// Distinguishes two files with the same path, if files are replaced as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -128,7 +128,7 @@ pub(crate) fn stamp(path: &Path) -> Result<Stamp, FileError> {
     Ok(Stamp { inode: found.ino(), changed: (found.ctime(), found.ctime_nsec()) })
 }
 
-/// Creates a folder that only its owner may enter (0700), with those above it, or takes it as it is.
+/// Creates a folder that only its owner may enter (0700), with its parents. An existing folder stays as it is.
 pub(crate) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
     let attempt = || {
         DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
@@ -140,7 +140,7 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<(), FileError> {
     attempt().map_err(FileError::on("create", folder))
 }
 
-/// Takes away everybody else's access to a folder.
+/// Removes other users' access to a folder.
 pub(crate) fn close_to_others(folder: &Path) -> Result<(), FileError> {
     if mode(folder)? & 0o077 == 0 {
         return Ok(());
@@ -148,14 +148,14 @@ pub(crate) fn close_to_others(folder: &Path) -> Result<(), FileError> {
     fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(FileError::on("protect", folder))
 }
 
-/// Whether a folder holds nothing, not counting files left over from an interrupted write.
+/// Whether a folder is empty, not counting files left over from an interrupted write.
 pub(crate) fn is_empty(folder: &Path) -> Result<bool, FileError> {
     let mut names = names(folder)?;
     names.retain(|name| !name.starts_with(UNFINISHED));
     Ok(names.is_empty())
 }
 
-/// The names in a folder, sorted. Names that are not text are left out, because Mez has none.
+/// The names in a folder, sorted. Names that are not UTF-8 are left out, because Mez has none.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, FileError> {
     let attempt = || {
         let mut names = Vec::new();

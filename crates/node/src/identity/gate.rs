@@ -1,8 +1,8 @@
 //! Limits how many TLS handshakes are computed at once, because a signature costs the server more than it costs a stranger.
 //!
-//! A handshake computes for about a millisecond at a time, and waits for the network in between. Only one computes at a time in the whole
-//! process, so the other cores stay free for frames, however many clients connect. Addresses take turns, so a thousand handshakes from one
-//! address hardly delay the others.
+//! A handshake computes for about a millisecond at a time, and waits for the network in between. Only one
+//! handshake computes at a time in the whole process, so the other cores stay free for frames, however many
+//! clients connect. Addresses take turns, so a thousand handshakes from one address hardly delay the others.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -12,13 +12,13 @@ use std::task::{Context, Poll, Waker};
 
 use mez_core::admission::{Address, Turns};
 
-/// Handshakes that one process computes at the same time. One leaves the other cores free for frames.
+/// How many handshakes one process computes at the same time. One leaves the other cores free for frames.
 pub const HANDSHAKES_AT_ONCE_MAX: usize = 1;
 
-/// The gate of all ports of this process, which share its processors.
+/// The gate of all ports of this process, because they share its processors.
 pub(crate) static HANDSHAKES: Gate = Gate::new(HANDSHAKES_AT_ONCE_MAX);
 
-/// Lets futures be polled in turn.
+/// Limits how many futures are polled at once. Addresses take turns.
 #[derive(Debug)]
 pub(crate) struct Gate(Mutex<State>);
 
@@ -51,12 +51,12 @@ impl Gate {
         Self(Mutex::new(State { turns: Turns::new(at_once_max), asked: 0, askers: BTreeMap::new() }))
     }
 
-    /// `work`, each poll of which waits for a turn.
+    /// Returns `work` as a future that waits for a turn before each poll.
     pub(crate) fn in_turn<F: Future + Unpin>(&self, address: Address, work: F) -> InTurn<'_, F> {
         InTurn { work, turn: Turn { gate: self, address, asker: None } }
     }
 
-    /// A turn, which lasts until it is dropped.
+    /// Waits for a turn. The turn ends when the value is dropped.
     pub(crate) async fn turn(&self, address: Address) -> Turn<'_> {
         let mut turn = Turn { gate: self, address, asker: None };
         poll_fn(|context| match self.ask(address, &mut turn.asker, context.waker()) {
@@ -67,12 +67,12 @@ impl Gate {
         turn
     }
 
-    /// What the mutex protects is whole after every statement.
+    /// Each statement leaves the state consistent, so a poisoned lock is safe to use.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `asker`, or a new one, has a turn; its waker is called when it gets one.
+    /// Whether `asker`, or a new one, has a turn. If not, `waker` is called when it gets one.
     fn ask(&self, address: Address, asker: &mut Option<u64>, waker: &Waker) -> bool {
         let mut state = self.state();
         let number = *asker.get_or_insert_with(|| {
@@ -80,7 +80,7 @@ impl Gate {
             let number = state.asked;
             state.turns.ask(address, number);
             state.askers.insert(number, Asker::Waits(Waker::noop().clone()));
-            // Where a turn is free nobody waits, so it is this one's, who need not be woken.
+            // If a turn is free, no other asker waits, so this asker gets it and needs no wake-up.
             let _ = state.give();
             number
         });
@@ -111,7 +111,7 @@ impl Gate {
     }
 }
 
-/// A turn, or the wish for one.
+/// A turn, or a request for one.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     gate: &'a Gate,
@@ -133,7 +133,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// See [`Gate::in_turn`].
+/// The future of [`Gate::in_turn`].
 #[derive(Debug)]
 pub(crate) struct InTurn<'a, F> {
     work: F,
@@ -166,7 +166,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last]).into()
     }
 
-    /// Work that is polled `polls` times, and notes how many are at it at once.
+    /// Work that is polled `polls` times, and checks how many run at once.
     fn work(polls: usize, at_it: Arc<AtomicUsize>) -> impl Future<Output = ()> + Unpin {
         let mut left = polls;
         Box::pin(poll_fn(move |context| {

@@ -1,8 +1,8 @@
-//! Proves who belongs to a site, and what a member may do.
+//! Identities: who belongs to a site, and how members prove it.
 //!
-//! A **site** is everything that trusts one authority. Its members are camera hosts, edges and applications; each
-//! has an [`Identity`], `spiffe://SITE/ROLE/NAME`, in a certificate that the authority signed, and a key that
-//! never left its host. Every connection between hosts is TLS 1.3 on which both sides show their certificate.
+//! A **site** is everything that trusts one authority. Its members are camera hosts, edges and applications.
+//! Each has an [`Identity`], `spiffe://SITE/ROLE/NAME`, in a certificate that the authority signed, and a key
+//! that never left its host. Every connection between hosts is TLS 1.3, and both sides show their certificate.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -35,16 +35,14 @@
 //!   camera+dock+cam1.pem     0600  an identity of this host: private key, then certificate
 //! ```
 //!
-//! An identity is one file and not two, so that a renewed key and its certificate change at once. OpenSSL, gRPC
-//! and curl read the key and the certificate out of the same file. A file is known by the certificate in it: its
-//! name is only for people.
+//! An identity is one file, not two, so that a renewed key and its certificate change at once. OpenSSL, gRPC and
+//! curl read both from the same file. Mez identifies a file by its certificate. The file name is only for people.
 //!
 //! # Who verifies what
 //!
-//! Clients verify that the server's certificate comes from the site's authority and is made out for
-//! [`authority::EDGE_SERVER_NAME`], which only edges are; the address that was dialled plays no part. Servers
-//! verify that the client's certificate comes from the authority, holds exactly one identity, of this site, in a
-//! role that has business on that port. What a member may then do is decided from [`certificate::peer_identity`].
+//! Clients verify that the server's certificate is from the site's authority and is valid for [`authority::EDGE_SERVER_NAME`], which only edges
+//! are. The dialled address does not matter. Servers verify that the client's certificate is from the authority and has exactly one identity,
+//! of this site, with a role that is allowed on this port. The identity from [`certificate::peer_identity`] decides what the member may do.
 
 pub mod accept;
 pub mod authority;

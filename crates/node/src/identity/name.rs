@@ -13,22 +13,22 @@ const SCHEME: &str = "spiffe://";
 
 /// One member of a site: a camera host, an edge server or an application.
 ///
-/// Written `spiffe://SITE/ROLE/NAME`, for example `spiffe://harbour/camera/dock/cam1`, which is the URI in the
-/// member's certificate. At the command line the site is left out: `camera/dock/cam1`.
+/// Written as `spiffe://SITE/ROLE/NAME`, for example `spiffe://harbour/camera/dock/cam1`: the URI
+/// in the member's certificate. On the command line the site is left out: `camera/dock/cam1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The site whose authority vouches for this member.
     pub site: SiteName,
-    /// What the member may be taken for.
+    /// The role of the member.
     pub role: Role,
-    /// Which of them it is.
+    /// The member's name within the role.
     pub name: Name,
 }
 
 impl Identity {
-    /// Reads `text` as a full URI or, without the scheme, as `ROLE/NAME` of `site`.
+    /// Parses `text` as a full URI or, without the scheme, as `ROLE/NAME` of `site`.
     ///
-    /// A full URI of another site is refused: nobody can speak for a site but its own authority.
+    /// A full URI of another site is refused: only a site's own authority can speak for it.
     pub fn parse_within(site: &SiteName, text: &str) -> Result<Self, IdentityError> {
         let identity = match text.starts_with(SCHEME) {
             true => text.parse()?,
@@ -64,7 +64,7 @@ impl Identity {
     }
 }
 
-/// Role and name of a member whose identity is given as a URI, as commands name it: `camera/dock/cam1`.
+/// Role and name of a member from its identity URI, as commands print it: `camera/dock/cam1`.
 pub(crate) fn member(uri: &str) -> &str {
     let path = uri.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
     path.map_or(uri, |(_, member)| member)
@@ -87,7 +87,7 @@ impl FromStr for Identity {
     }
 }
 
-/// What a member of a site is. Grants are given by role; a certificate holds exactly one.
+/// The role of a member. Grants are given by role. A certificate has exactly one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A camera host: dials the link and publishes.
@@ -102,7 +102,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 3] = [Self::Camera, Self::Edge, Self::App];
 
-    /// The role as it stands in an identity.
+    /// The role as text in an identity.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Camera => "camera",
@@ -139,8 +139,7 @@ impl SiteName {
         &self.0
     }
 
-    /// The nearest valid site name: a host name such as `Dock_PC.lan` becomes `dock_pc.lan`.
-    /// `site` where nothing usable is left.
+    /// The nearest valid site name: a host name such as `Dock_PC.lan` becomes `dock_pc.lan`. `site` if no usable character is left.
     pub fn from_host_name(host: &str) -> Self {
         let plain = |c: char| if is_part_character(c) { c.to_ascii_lowercase() } else { '-' };
         let name: String = host.chars().map(plain).take(SITE_BYTES_MAX).collect();
@@ -175,7 +174,7 @@ impl fmt::Debug for SiteName {
     }
 }
 
-/// The name of a member. It has the form of a camera's name, because a camera host is called after its cameras.
+/// The name of a member. It has the form of a camera's name, because a camera host is named after its cameras.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(CameraName);
 
@@ -185,7 +184,7 @@ impl Name {
         self.0.as_str()
     }
 
-    /// The name as that of a camera.
+    /// The name as a camera name.
     pub fn as_camera(&self) -> &CameraName {
         &self.0
     }
@@ -195,7 +194,7 @@ impl Name {
         self.as_str().split('/').count()
     }
 
-    /// The nearest valid name of one part, for a host that was given no other. `host` where nothing usable is left.
+    /// The nearest valid name of one part, for a host without another name. `host` if no usable character is left.
     pub fn from_host_name(host: &str) -> Self {
         let plain = |c: char| if is_part_character(c) { c } else { '-' };
         let name: String = host.chars().map(plain).take(SEGMENT_BYTES_MAX).collect();
@@ -213,7 +212,7 @@ impl FromStr for Name {
     type Err = IdentityError;
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        // The error of a camera's name speaks of cameras; this may be an application.
+        // The error of a camera's name mentions cameras, but this may be an application.
         text.parse().map(Self).map_err(|_| IdentityError::Name { text: clipped(text) })
     }
 }
@@ -279,7 +278,7 @@ fn is_part_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-/// Keeps a hostile text from filling a log or a terminal.
+/// Shortens a text, so that a hostile text cannot fill a log or a terminal.
 fn clipped(text: &str) -> String {
     text.chars().take(128).collect()
 }

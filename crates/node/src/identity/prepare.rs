@@ -1,4 +1,4 @@
-//! Makes a folder ready to take keys, and names the files of the authority in it.
+//! Prepares a folder for keys, and names the files of the authority in it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub const AUTHORITY_KEY: &str = "authority.key";
 /// Why a folder cannot take keys.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// It is full of other things.
+    /// The folder contains other files.
     #[error(
         "{} holds other files and no keys; choose a folder of its own with --keys, which is then created",
         folder.display()
@@ -22,18 +22,18 @@ pub enum PrepareError {
         /// The folder.
         folder: PathBuf,
     },
-    /// It could not be read or written.
+    /// The folder could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Makes `folder` ready to take keys: creates it, or closes an empty or earlier one to others.
+/// Prepares `folder` for keys: creates it, or removes others' access to an empty folder or an existing key folder.
 pub(super) fn prepare(folder: &Path) -> Result<(), PrepareError> {
     files::make_private_folder(folder)?;
-    // The file of rights is the first that is written.
+    // The rights file is written first.
     let ours = [AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RIGHTS];
     let is_ours = || ours.iter().any(|name| folder.join(name).exists());
-    // Emptiness first: whoever prepares the same folder at the same time may fill it in between.
+    // Emptiness is checked first, because another process may fill the same folder between the two checks.
     if !(files::is_empty(folder)? || is_ours()) {
         return Err(PrepareError::Occupied { folder: folder.into() });
     }

@@ -1,4 +1,4 @@
-//! Logs clients that are refused, each reason once in a while.
+//! Logs refused clients, with a limit for repeated reasons.
 //!
 //! A refused client tries again a few times a second, which would fill any log.
 
@@ -12,19 +12,19 @@ use mez_core::units::Instant;
 use crate::audit::Audit;
 use crate::clock::wall_now;
 
-/// How often the same refusal of a client is logged: once in 60 s.
+/// How often the same refusal of a client is logged: at most once in 60 s.
 pub const REPEATED_AFTER: Duration = Duration::from_secs(60);
-/// Clients that are told apart. All others count as one, so that strangers cannot fill memory.
+/// Clients that are distinguished. All others count as one client, so that strangers cannot fill the memory.
 pub const CLIENTS_MAX: usize = 256;
 /// Different reasons that are logged for one client within [`REPEATED_AFTER`]. Some reasons contain the time, so they are never equal.
 pub const REASONS_MAX: usize = 4;
 
-/// Which refusals were logged, and when. Cheap to have one for each port.
+/// Which refusals were logged, and when. Small, so each port can have its own.
 #[derive(Debug, Default)]
 pub struct Refusals {
     clients: Mutex<BTreeMap<Option<String>, Refused>>,
     audit: Audit,
-    /// What the clients wanted to reach.
+    /// The port that the clients tried to use, for the audit log.
     port: &'static str,
 }
 
@@ -41,12 +41,12 @@ impl Refused {
     }
 }
 
-/// What is to be logged of a refusal.
+/// What to log about a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Refusals of this client since the last line, which were not logged.
+    /// Refusals of this client since its last log line, which were not logged.
     pub unsaid: u64,
-    /// Too many clients were refused to tell them apart, and this is one of them.
+    /// Too many clients were refused to distinguish them, and this is one of them.
     pub one_of_many: bool,
 }
 
@@ -56,7 +56,7 @@ impl Refusals {
         Self { clients: Mutex::default(), audit, port }
     }
 
-    /// Notes that a client, known by its address or identity, was refused. Returns what to log, if anything.
+    /// Notes that a client, identified by its address or identity, was refused. Returns what to log, if anything.
     pub fn note(&self, now: Instant, peer: &str, why: &str) -> Option<Line> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let mut client = Some(peer.to_owned());
@@ -78,7 +78,7 @@ impl Refusals {
         Some(Line { unsaid: std::mem::take(&mut refused.unsaid), one_of_many })
     }
 
-    /// Logs that a client is refused, unless enough was logged of it a short while ago.
+    /// Logs that a client was refused, unless enough refusals of the client were logged recently.
     pub(crate) fn log(&self, now: Instant, peer: &str, why: &str) {
         self.audit.note(Event::new(wall_now(), Kind::Refused, peer).what(self.port).why(why));
         let Some(Line { unsaid, one_of_many }) = self.note(now, peer, why) else { return };
@@ -113,7 +113,7 @@ mod tests {
         for second in 1..60 {
             assert_eq!(refusals.note(at(second), &host(1), "unknown authority"), None);
         }
-        // Others, and other reasons, are told of at once.
+        // Other clients, and other reasons, are logged at once.
         assert_eq!(refusals.note(at(60), &host(2), "unknown authority"), line(0));
         assert_eq!(refusals.note(at(61), &host(1), "unknown authority"), line(59));
         assert_eq!(refusals.note(at(61), &host(1), "expired"), line(0));

@@ -1,8 +1,7 @@
-//! Makes and checks one-time tokens, with which a device without a certificate joins a site.
+//! One-time tokens, with which a device without a certificate joins a site.
 //!
-//! A token is one line of text, carried to the device by hand. It says who the device will be, proves to the
-//! authority that somebody there wanted this (the secret), and proves to the device that it talks to the right
-//! authority (the fingerprint). `mez1.` is followed by base64url of:
+//! A token is one line of text, carried to the device by hand. It states the device's identity. Its secret proves to the authority that an operator
+//! allowed the device to join. Its fingerprint proves to the device that it talks to the right authority. `mez1.` is followed by base64url of:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -12,7 +11,7 @@
 //! | n | the identity, `spiffe://…` |
 //! | 4 | first bytes of the SHA-256 of all before, so that a slip in copying is noticed as such |
 //!
-//! The authority's host keeps only a hash of the secret, so that its disk does not hold tokens that can be used.
+//! The authority's host stores only a hash of the secret, so a copy of its disk contains no usable tokens.
 
 use std::fmt;
 use std::fs;
@@ -39,16 +38,16 @@ pub const TOKEN_VALID_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The most unused tokens of a site. It bounds the folder of tokens.
 pub const TOKENS_MAX: usize = 1024;
 
-/// How tokens begin.
+/// The prefix of every token.
 pub const PREFIX: &str = "mez1.";
 const SECRET: usize = 16;
 const FINGERPRINT: usize = 32;
 const EXPIRY: usize = 8;
 const CHECKSUM: usize = 4;
-/// The longest text that is read as a token. The longest identity has 599 characters, so a longer text is not a token.
+/// The longest text that is read as a token. The longest identity has 600 characters, so a longer text is not a token.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// A one-time token. Printed with `{}` it is the line to carry to the device; `{:?}` leaves the secret out.
+/// A one-time token. `{}` prints the line to carry to the device, `{:?}` leaves out the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     pub(super) secret: Secret,
@@ -58,17 +57,17 @@ pub struct Token {
 }
 
 impl Token {
-    /// Who the device will be.
+    /// The identity that the device gets.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Which authority the device has to find.
+    /// The fingerprint of the authority that the device must find.
     pub fn authority(&self) -> Fingerprint {
         self.authority
     }
 
-    /// Until when the token can be used.
+    /// The time until which the token can be used.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
@@ -125,17 +124,17 @@ impl FromStr for Token {
 /// Why a text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenTextError {
-    /// It does not look like one.
+    /// The text does not look like a token.
     #[error(
         "this is not a token; a token is one line that begins with {PREFIX} and is made with `mez keys token`"
     )]
     Form,
-    /// It was changed on the way.
+    /// The token was changed in copying.
     #[error("the token is not complete or was changed in copying; copy the whole line, or make another one")]
     Damaged,
 }
 
-/// What only the token's bearer knows.
+/// A secret that only the token's bearer knows.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret([u8; SECRET]);
 
@@ -149,14 +148,14 @@ impl Secret {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The hash under which the authority's host stores the token. A secret of 128 random bits needs no slow hash. The hash is looked up as
-    /// a file name, so timing tells a guesser nothing.
+    /// The hash under which the authority's host stores the token. A secret of 128 random bits needs
+    /// no slow hash. The hash is looked up as a file name, so timing reveals nothing about it.
     fn hash(&self) -> String {
         hex(digest(&SHA256, &[b"mez enrolment token 1".as_slice(), &self.0].concat()).as_ref())
     }
 }
 
-/// The tokens that an authority has given out: one file for each, named by the hash of its secret.
+/// The tokens that an authority has issued: one file each, named by the hash of the secret.
 #[derive(Clone, Debug)]
 pub struct TokenStore {
     folder: PathBuf,
@@ -170,7 +169,7 @@ impl TokenStore {
 
     /// Makes a token with which one device can become `identity` during `valid`.
     ///
-    /// `hosts`: further names and addresses of an edge, for its certificate. That lasts for 30 days.
+    /// `hosts`: additional names and addresses of an edge, for its certificate. The certificate is valid for 30 days.
     pub fn create(
         keys: &KeyFolder,
         identity: &Identity,
@@ -180,14 +179,14 @@ impl TokenStore {
         Self::create_for(keys, identity, hosts, (valid, Validity::MEMBER))
     }
 
-    /// The same, and how long the certificate lasts, and every one that follows it: one second to [`Validity::MEMBER_MAX`].
+    /// Like [`TokenStore::create`], with the lifetime of the certificate and its renewals: from one second to [`Validity::MEMBER_MAX`].
     pub fn create_for(
         keys: &KeyFolder,
         identity: &Identity,
         hosts: &[String],
         (valid, lifetime): (Duration, Duration),
     ) -> Result<Token, TokenError> {
-        // A token of an authority that cannot sign would only fail later, on the device.
+        // Checked here, because a token of an authority that cannot sign would fail only later, on the device.
         let authority = keys.load_authority()?;
         if identity.site != *authority.site() {
             return Err(TokenError::OtherSite { identity: Box::new(identity.clone()) });
@@ -223,7 +222,7 @@ impl TokenStore {
         })
     }
 
-    /// Looks a secret up, without using the token.
+    /// Looks up a secret, without using up the token.
     pub(super) fn look_up(&self, secret: &Secret, now: SystemTime) -> Result<Grant, TokenRefusal> {
         let path = self.waiting(secret);
         let record = match Record::read(&path) {
@@ -241,14 +240,14 @@ impl TokenStore {
         Ok(Grant { identity, hosts: record.hosts, lifetime, waiting: path, used: self.used(secret) })
     }
 
-    /// Removes the traces of tokens that have expired, used or not, and returns how many wait to be used.
+    /// Removes the files of expired tokens, used or not, and returns how many unused tokens remain.
     pub fn sweep(&self, now: SystemTime) -> Result<usize, FileError> {
         let mut waiting = 0;
         for name in files::names(&self.folder)? {
             let path = self.folder.join(&name);
             match Record::read(&path) {
                 Ok(record) if now > record.expires() => remove(&path)?,
-                // Somebody else swept it, or a token was used, since the folder was listed.
+                // The file was swept by another process, or the token was used, since the folder was listed.
                 Err(error) if error.is_absent() => {}
                 _ => waiting += usize::from(name.ends_with(".json")),
             }
@@ -256,16 +255,16 @@ impl TokenStore {
         Ok(waiting)
     }
 
-    /// Who may still join, and until when: the tokens that wait to be used, the first to expire first.
+    /// The unused tokens: who may still join, and until when. Sorted by expiry, soonest first.
     pub fn list(&self, now: SystemTime) -> Result<Vec<(Identity, SystemTime)>, FileError> {
         let names = match files::names(&self.folder) {
-            // The folder is made with the first token.
+            // The folder is created with the first token.
             Err(error) if error.is_absent() => return Ok(Vec::new()),
             other => other?,
         };
         let mut found = Vec::new();
         for name in names.iter().filter(|name| name.ends_with(".json")) {
-            // Unreadable: it was used since the folder was listed, or could not be used anyway.
+            // An unreadable record was used since the folder was listed, or is invalid anyway.
             let Ok(record) = Record::read(&self.folder.join(name)) else { continue };
             if let Ok(identity) = record.identity.parse()
                 && now <= record.expires()
@@ -277,10 +276,10 @@ impl TokenStore {
         Ok(found)
     }
 
-    /// Takes back the tokens of an identity that wait to be used, and returns how many there were.
+    /// Withdraws the unused tokens of an identity, and returns how many there were.
     pub fn withdraw(&self, identity: &Identity) -> Result<usize, FileError> {
         let names = match files::names(&self.folder) {
-            // The folder is made with the first token.
+            // The folder is created with the first token.
             Err(error) if error.is_absent() => return Ok(0),
             other => other?,
         };
@@ -304,19 +303,19 @@ impl TokenStore {
     }
 }
 
-/// What a token entitles its bearer to.
+/// What a token gives to its bearer.
 pub(super) struct Grant {
     pub(super) identity: Identity,
     pub(super) hosts: Vec<String>,
-    /// How long its certificate lasts.
+    /// How long the certificate is valid.
     pub(super) lifetime: Duration,
     waiting: PathBuf,
     used: PathBuf,
 }
 
 impl Grant {
-    /// Uses the token up. Of any number of callers, in any number of processes, exactly one succeeds, and once it
-    /// has, the token stays used also after a power cut.
+    /// Uses up the token. Of any number of callers in any number of processes,
+    /// exactly one succeeds. After that the token stays used, even after a power cut.
     pub(super) fn claim(self) -> Result<(), TokenRefusal> {
         match fs::rename(&self.waiting, &self.used) {
             Ok(()) => {}
@@ -328,7 +327,7 @@ impl Grant {
     }
 }
 
-/// Why a bearer gets nothing for a token.
+/// Why a token is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenRefusal {
     #[error(
@@ -351,7 +350,7 @@ pub enum TokenError {
     /// The authority's key is not here or cannot be used.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The identity is another site's.
+    /// The identity belongs to another site.
     #[error("{identity} belongs to another site; this authority cannot vouch for it")]
     OtherSite {
         /// The identity.
@@ -360,29 +359,29 @@ pub enum TokenError {
     /// The host names are not allowed.
     #[error(transparent)]
     Hosts(#[from] IssueError),
-    /// Too short or too long.
+    /// The token's validity is too short or too long.
     #[error("a token can be valid for 1 second to 30 days")]
     Valid,
-    /// The certificate would last for too short or too long a time.
+    /// The certificate's lifetime is too short or too long.
     #[error(
         "a certificate can last for 1 second to 90 days; it is renewed by itself, so a short life costs no work"
     )]
     Lifetime,
-    /// Too many are waiting.
+    /// Too many unused tokens exist.
     #[error("{TOKENS_MAX} tokens wait to be used already; remove those that nobody needs from {}", folder.display())]
     TooMany {
-        /// Where they are.
+        /// The folder of tokens.
         folder: PathBuf,
     },
     /// A file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// No random bytes.
+    /// There are no random bytes.
     #[error("cannot make a secret: {0}")]
     Crypto(#[from] rcgen::Error),
 }
 
-/// A token as the authority's host remembers it.
+/// The record of a token on the authority's host.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     identity: String,
@@ -545,7 +544,7 @@ mod tests {
             let _ = text.parse::<Token>();
         }
 
-        /// Bytes behind a correct checksum reach every branch of the parser.
+        /// Bytes with a correct checksum reach every branch of the parser.
         #[test]
         fn no_content_makes_the_parser_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let sum = checksum(&bytes);

@@ -1,15 +1,15 @@
-//! Holds the authorities that a member trusts: the site's own, and for a while the one before it.
+//! The authorities that a member trusts: the site's own, and during an overlap the previous one.
 //!
 //! A site has one authority at a time. When it is replaced (`mez keys rotate`), the old and the new one sign each other:
 //!
 //! | certificate | key of | signed by | for whom |
 //! | --- | --- | --- | --- |
 //! | root | new | new | everybody, in the end |
-//! | successor | new | old | members that know the old one alone: it proves the new one to them, and stands behind every certificate that the new one issues |
-//! | predecessor | old | new | members that know the new one alone: with it they accept certificates that the old one has issued |
+//! | successor | new | old | members that know only the old authority: it proves the new one to them, and follows each certificate of the new one |
+//! | predecessor | old | new | members that know only the new authority: with it they accept certificates that the old one has issued |
 //!
-//! The successor and the predecessor end with the overlap. So the old authority is dropped everywhere at that moment, without anybody telling.
-//! `authority.pem` holds the root first, then the others.
+//! The successor and the predecessor expire with the overlap. So everybody drops the old authority
+//! at that moment, without any message. `authority.pem` holds the root first, then the others.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,7 +25,7 @@ use super::certificate::{is_message_signed_by, is_signed_by, same_key};
 use super::name::SiteName;
 use super::tls::provider;
 
-/// The most certificates of authorities that a member keeps. A site has three at most.
+/// The most certificates of authorities that a member keeps. A site has at most three.
 const AUTHORITIES_MAX: usize = 4;
 
 /// The authorities that a member trusts. Cheap to clone.
@@ -42,7 +42,7 @@ struct Inner {
 }
 
 impl Trust {
-    /// From the certificates of `authority.pem`, the root first.
+    /// Makes a trust from the certificates of `authority.pem`, the root first.
     pub(crate) fn of(certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
         let root = certificates.first().ok_or("it holds no certificate")?;
         let (site, _) = read_authority(root)?;
@@ -66,7 +66,7 @@ impl Trust {
         roots.add(root.clone()).map_err(|error| error.to_string())?;
         let roots = Arc::new(roots);
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider())
-            // A client has one certificate to show. What it knows of authorities may be older than what is named here.
+            // A client has only one certificate to show, and may know other authorities than those named here.
             .clear_root_hint_subjects()
             .build()
             .map_err(verifiers)?;
@@ -85,23 +85,23 @@ impl Trust {
         &self.0.certificates[0]
     }
 
-    /// The root first, then those that link it with the authority before.
+    /// The root first, then the certificates that link it to the previous authority.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.0.certificates
     }
 
-    /// All of them as PEM.
+    /// All certificates as PEM.
     pub(super) fn pem(&self) -> String {
         self.0.certificates.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
     }
 
-    /// Whether the root, or the authority before it, has signed a member's certificate.
+    /// Whether the root or the previous authority has signed a member's certificate.
     pub(super) fn has_signed(&self, member: &CertificateDer<'_>) -> bool {
         self.0.certificates.iter().any(|authority| is_signed_by(member, authority))
     }
 
-    /// Whether the site's authority has signed a message, or the one before it while both are trusted, or the one that replaces it, for whom
-    /// `link` vouches: a certificate that the authority here gave it.
+    /// Whether a message was signed by a valid authority: by the site's authority, by the previous one during an
+    /// overlap, or by the next one. For the next one, `link` is the certificate that the site's authority gave it.
     pub(crate) fn has_signed_message(
         &self,
         message: &[u8],
@@ -113,42 +113,42 @@ impl Trust {
         self.standing_at(now).any(&by) || link.is_some_and(|link| vouches(self.root(), link, now) && by(link))
     }
 
-    /// What proves the root to members that know the authority before alone, while that is trusted.
+    /// The certificate that proves the root to members that know only the previous authority. `None` outside of the overlap.
     pub(crate) fn successor_at(&self, now: SystemTime) -> Option<&CertificateDer<'static>> {
         self.standing_at(now).skip(1).find(|link| is_successor(link))
     }
 
-    /// Those that `now` lies within: the root, and while the overlap lasts the others.
+    /// The certificates that are valid at `now`: the root, and during an overlap the others.
     pub(super) fn standing_at(&self, now: SystemTime) -> impl Iterator<Item = &CertificateDer<'static>> {
         let (root, links) = self.0.certificates.split_at(1);
         root.iter().chain(links.iter().filter(move |link| holds_at(link, now)))
     }
 
-    /// Until when certificates of the authority before are accepted; `None` if there is no such authority any more.
+    /// The time until which certificates of the previous authority are accepted. `None` if there is no such authority any more.
     pub fn overlaps_until(&self, now: SystemTime) -> Option<SystemTime> {
         let ends = |link| read_authority(link).map(|(_, facts)| facts.validity.not_after).ok();
         self.standing_at(now).skip(1).filter_map(ends).max()
     }
 
-    /// What verifies clients. `with_links` has to be in the chain that it is given.
+    /// The verifier of clients. Pass it a chain from [`Self::with_links`].
     pub(super) fn clients(&self) -> &Arc<dyn ClientCertVerifier> {
         &self.0.clients
     }
 
-    /// What verifies servers. `with_links` has to be in the chain that it is given.
+    /// The verifier of servers. Pass it a chain from [`Self::with_links`].
     pub(super) fn servers(&self) -> &Arc<WebPkiServerVerifier> {
         &self.0.servers
     }
 
-    /// The chain of a peer, and what links the authority before to the root: a peer that has not renewed yet cannot know of it.
+    /// The chain of a peer, with the certificates that link the previous authority to the root. A peer that has not renewed yet cannot have them.
     pub(super) fn with_links<'a>(&'a self, chain: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
         chain.iter().chain(&self.0.certificates[1..]).cloned().collect()
     }
 
-    /// The trust that follows this one, where `offered` (the root first) holds another root, and one of the others, signed by an authority that
-    /// is trusted here and valid `now`, carries that root's key. `None`: nothing new.
+    /// Returns the trust that follows this one. `offered` has its root first. A new root is accepted if another offered
+    /// certificate carries its key, is valid `now`, and is signed by an authority that is trusted here. `None`: nothing new.
     ///
-    /// Nobody but a trusted authority can make such a certificate, so it does not matter who offers it.
+    /// Only a trusted authority can make such a certificate, so it does not matter who offers it.
     pub(super) fn follow(
         &self,
         offered: Vec<CertificateDer<'static>>,
@@ -170,8 +170,8 @@ impl Trust {
     }
 }
 
-/// Whether a certificate is a link of `certificates`, whose first is the root: of an older key and signed by the root, or of the root's own key
-/// and signed by such an older one.
+/// Whether `link` belongs to `certificates`, whose first is the root. A link has an older
+/// key and is signed by the root, or has the root's key and is signed by such an older key.
 fn belongs(link: &CertificateDer<'_>, certificates: &[CertificateDer<'_>]) -> bool {
     let root = &certificates[0];
     let is_predecessor = |link: &CertificateDer<'_>| !is_successor(link) && is_signed_by(link, root);
@@ -180,13 +180,13 @@ fn belongs(link: &CertificateDer<'_>, certificates: &[CertificateDer<'_>]) -> bo
         || of_root && certificates[1..].iter().any(|old| is_predecessor(old) && is_signed_by(link, old))
 }
 
-/// Whether `root` has given `link` to the authority that replaces it. A link to the authority before is signed by the root as well, and must not
-/// make that one the root again.
+/// Whether `root` has given `link` to its successor. A link to the previous authority
+/// is signed by the root too, but must not make that authority the root again.
 fn vouches(root: &CertificateDer<'_>, link: &CertificateDer<'_>, now: SystemTime) -> bool {
     is_successor(link) && is_signed_by(link, root) && holds_at(link, now)
 }
 
-/// Whether an authority's certificate is valid at a time.
+/// Whether an authority's certificate is valid at `now`.
 fn holds_at(certificate: &CertificateDer<'_>, now: SystemTime) -> bool {
     read_authority(certificate).is_ok_and(|(_, facts)| facts.validity.holds_at(now))
 }

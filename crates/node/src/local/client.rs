@@ -14,9 +14,9 @@ use super::{DescriptorReader, MAGIC};
 /// A connection to a broker on this host.
 #[derive(Debug)]
 pub struct LocalConnection {
-    /// What the broker sends.
+    /// Receives packets from the broker.
     pub reader: PacketReader<DescriptorReader>,
-    /// What the broker is sent.
+    /// Sends packets to the broker.
     pub writer: PacketWriter<OwnedWriteHalf>,
 }
 
@@ -29,8 +29,8 @@ impl LocalConnection {
         Ok(Self { reader: PacketReader::from_broker(read), writer })
     }
 
-    /// One question, one answer. After an error other than [`PacketError::Refused`] the connection is of no more use, nor
-    /// where this was cancelled.
+    /// Sends one request and waits for its answer. After an error other than [`PacketError::Refused`],
+    /// or if this call was cancelled, the connection cannot be used any more.
     pub async fn call<M: Message + Default>(
         &mut self,
         kind: Kind,
@@ -42,8 +42,8 @@ impl LocalConnection {
         answer.decode(kind)
     }
 
-    /// Sends the first packet of a call or a stream. A broker that refuses a connection says so and closes it, perhaps before this
-    /// packet is written. Its word is then waiting to be read, and says more than the failure to write.
+    /// Sends the first packet of a call or a stream. A broker that refuses a connection sends an error and closes it, perhaps
+    /// before this packet is written. The error then waits to be read, and is more helpful than the failure to write.
     pub(crate) async fn ask(
         &mut self,
         kind: Kind,
@@ -82,7 +82,7 @@ mod tests {
             connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Bytes::new()).await;
         let Err(PacketError::Refused(heard)) = answer else { panic!("{answer:?}") };
         assert_eq!(heard.reason, "TOO_MANY_CONNECTIONS");
-        // Nothing is left to be heard, and the failure itself is told.
+        // Nothing more can be read, so the failure itself is reported.
         let answer =
             connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Bytes::new()).await;
         assert!(matches!(answer, Err(PacketError::Io(_))), "{answer:?}");

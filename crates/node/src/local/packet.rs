@@ -15,14 +15,14 @@ use crate::api::{ApiError, MESSAGE_BYTES_MAX, pb};
 use crate::memory::buffer;
 
 const HEADER_BYTES: usize = 12;
-/// Bytes that are read at once while no payload is being received.
+/// Bytes that are read at once between payloads.
 pub(crate) const READ_BYTES: usize = 4 << 10;
 /// The payload follows the message.
 const INLINE: u8 = 0;
 /// The payload lies in shared memory.
 const SHARED: u8 = 1;
 
-/// What a packet is.
+/// The kind of a packet, and its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -44,9 +44,9 @@ pub enum Kind {
     PublishEvent = 8,
     /// [`pb::Error`].
     Error = 9,
-    /// A memory for payloads, by the broker: its layout, with its descriptor.
+    /// The broker offers a memory for payloads: its layout, with its descriptor.
     Memory = 10,
-    /// The client has mapped the memory: its number.
+    /// The client has mapped a memory: its number.
     Mapped = 11,
     /// [`pb::UpdateContractRequest`], [`pb::UpdateContractResponse`].
     UpdateContract = 12,
@@ -76,9 +76,9 @@ pub enum Kind {
     Answer = 41,
     /// [`pb::OpenPageRequest`], [`pb::OpenPageResponse`].
     OpenPage = 42,
-    /// What comes beside the frame of the next packet: [`PictureHead`](super::pictures::PictureHead).
+    /// The picture of the frame in the next packet: [`PictureHead`](super::pictures::PictureHead).
     Picture = 50,
-    /// The client takes pictures beside frames: nothing.
+    /// The client accepts pictures beside frames. No message.
     TakesPictures = 51,
 }
 
@@ -118,29 +118,29 @@ impl Kind {
     }
 }
 
-/// Why a packet was not read. The connection cannot go on.
+/// Why a packet could not be read. The connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
-    /// It ended inside a packet.
+    /// The connection ended inside a packet.
     #[error("the other side ended the connection in the middle of a message")]
     Cut,
-    /// What came is not a packet.
+    /// The received bytes are not a packet.
     #[error(
         "the other side does not speak this version of Mez's local protocol ({what}); use the same version of Mez on both sides"
     )]
     Malformed {
-        /// What is wrong with it.
+        /// What is wrong with the bytes.
         what: &'static str,
     },
-    /// A length above the limit.
+    /// A length exceeds the limit.
     #[error("the other side announced a {what} of {bytes} bytes, but the limit is {bytes_max}")]
     TooLarge {
-        /// Message or payload.
+        /// `message` or `payload`.
         what: &'static str,
-        /// What was announced.
+        /// The announced length.
         bytes: u32,
         /// The limit.
         bytes_max: usize,
@@ -159,21 +159,21 @@ impl From<NotThere> for PacketError {
     }
 }
 
-/// A packet that was received.
+/// A received packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Its message, not decoded.
+    /// The encoded message.
     pub message: Bytes,
-    /// Its payload, if it came with the packet.
+    /// The payload, if it came with the packet.
     pub payload: Bytes,
-    /// Where its payload lies, if it does so in shared memory.
+    /// The address of the payload, if it is in shared memory.
     pub shared: Option<Place>,
 }
 
 impl Packet {
-    /// The message, if the packet is of `kind`. An error packet becomes the error that it carries.
+    /// Decodes the message, if the packet is of `kind`. An error packet becomes the error that it contains.
     pub fn decode<M: Message + Default>(&self, kind: Kind) -> Result<M, PacketError> {
         if self.kind == Kind::Error && kind != Kind::Error {
             return Err(ApiError::from(self.decode::<pb::Error>(Kind::Error)?).into());
@@ -207,8 +207,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    /// The next packet; nothing where the other side has ended the connection between two. Not to be cancelled: a
-    /// packet that was read in part is lost.
+    /// The next packet. `None` if the other side has ended the connection between two packets. Must not be cancelled: a partly read packet is lost.
     pub async fn read(&mut self) -> Result<Option<Packet>, PacketError> {
         let mut header = [0; HEADER_BYTES];
         if self.inner.read(&mut header[..1]).await? == 0 {
@@ -232,10 +231,10 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         Ok(Some(Packet { kind, message, payload, shared }))
     }
 
-    /// Waits for the other side to end the connection, or to send something that it should not.
+    /// Waits until the other side ends the connection, or sends anything, which is not allowed.
     pub async fn ended(&mut self) {
         let mut byte = [0];
-        // Whatever it is, an end, an error or a byte: there is nothing to go on for.
+        // An end, an error or a byte: the connection cannot continue in any case.
         let _ = self.inner.read(&mut byte).await;
     }
 
@@ -243,7 +242,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         let mut buffer = buffer(bytes);
         while buffer.len() < bytes {
             let missing = bytes - buffer.len();
-            // Beyond its own buffer's size the reader reads straight into this one.
+            // Reads larger than its own buffer go directly into this one.
             if self.inner.read_buf(&mut (&mut *buffer).limit(missing)).await? == 0 {
                 return Err(PacketError::Cut);
             }
@@ -270,7 +269,7 @@ fn cut(error: io::Error) -> PacketError {
 #[derive(Debug)]
 pub struct PacketWriter<W> {
     inner: W,
-    /// A packet that goes with the next one.
+    /// A packet that is sent together with the next one.
     queued: BytesMut,
 }
 
@@ -280,7 +279,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Self { inner, queued: BytesMut::new() }
     }
 
-    /// Queues a packet that goes in front of the next one, in the same call of the system. `place`: where its payload lies, if it has one.
+    /// Queues a packet that is sent before the next one, in the same system call. `place`: the address of its payload, if it has one.
     pub(crate) fn queue(
         &mut self,
         kind: Kind,
@@ -295,7 +294,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(())
     }
 
-    /// A packet but for its payload, behind the one that is queued.
+    /// A packet without its payload, after the queued packet.
     fn head(
         &mut self,
         kind: Kind,
@@ -312,20 +311,20 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         Ok(both)
     }
 
-    /// Writes bytes as they are: the magic.
+    /// Writes raw bytes: the magic.
     pub async fn write_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_all(bytes).await
     }
 
-    /// Writes a packet. Not to be cancelled: what was written in part cannot be taken back.
+    /// Writes a packet. Must not be cancelled: a partly written packet cannot be withdrawn.
     pub async fn write(&mut self, kind: Kind, message: &impl Message, payload: Bytes) -> io::Result<()> {
         let head = self.head(kind, message, payload.len(), [INLINE, 0, 0])?;
-        // One system call for all three where the socket takes it.
+        // One system call for all parts, if the socket takes them.
         self.inner.write_all_buf(&mut head.chain(payload)).await?;
         self.inner.flush().await
     }
 
-    /// Writes a packet whose payload lies in shared memory, or will. Not to be cancelled either.
+    /// Writes a packet whose payload is in shared memory, or will be. Must not be cancelled.
     pub async fn write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> io::Result<()> {
         let Place { memory, slot, bytes } = place;
         let mut head = self.head(kind, message, bytes as usize, [SHARED, memory, slot])?;
@@ -339,7 +338,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
     }
 }
 
-/// A packet but for its payload.
+/// A packet without its payload.
 fn head(kind: Kind, message: &impl Message, payload_bytes: usize, place: [u8; 3]) -> io::Result<BytesMut> {
     let message_bytes = message.encoded_len();
     let too_large =
@@ -362,8 +361,7 @@ impl PacketReader<DescriptorReader> {
         Self::new(DescriptorReader::new(half, READ_BYTES), FRAME_BYTES_CEILING)
     }
 
-    /// The content of a packet of [`Kind::Memory`], with the descriptor that came with it. There is none if nothing comes through that
-    /// memory any more.
+    /// The content of a packet of [`Kind::Memory`], with its descriptor. No descriptor means that the memory is no longer used.
     pub(crate) fn memory(&mut self, packet: &Packet) -> Result<(Layout, Option<OwnedFd>), PacketError> {
         let missing = PacketError::Malformed { what: "a memory without a layout or a descriptor" };
         let Ok(layout) = <[u8; Layout::BYTES]>::try_from(&packet.payload[..]).map(Layout::decode) else {
@@ -379,13 +377,13 @@ impl PacketReader<DescriptorReader> {
     }
 }
 
-/// The program stopped reading in the middle of a frame, and the rest of the frame cannot be sent any more.
+/// The program stopped reading in the middle of a frame, and the rest of the frame is no longer available.
 pub(crate) fn too_slow() -> PacketError {
     io::Error::new(io::ErrorKind::TimedOut, ApiError::too_slow().message).into()
 }
 
 impl PacketWriter<OwnedWriteHalf> {
-    /// Writes a packet whose payload is not held for a program that stands still. Not to be cancelled.
+    /// Writes a packet whose payload is not held for a stalled program. Must not be cancelled.
     pub(crate) async fn write_lent(
         &mut self,
         kind: Kind,
@@ -397,7 +395,7 @@ impl PacketWriter<OwnedWriteHalf> {
         while head.has_remaining() || sent < payload.len() {
             let written = {
                 let bytes = payload.bytes().ok_or_else(too_slow)?;
-                // One system call for both where the socket takes it.
+                // One system call for both, if the socket takes them.
                 self.inner.try_write_vectored(&[IoSlice::new(&head), IoSlice::new(&bytes[sent..])])
             };
             match written {
@@ -419,7 +417,7 @@ impl PacketWriter<OwnedWriteHalf> {
         Ok(())
     }
 
-    /// Like [`PacketWriter::write_shared`], if the socket takes it now. Otherwise false, and nothing is written.
+    /// Like [`PacketWriter::write_shared`], if the socket takes the packet now. Otherwise returns false, and writes nothing.
     pub(crate) fn try_write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> bool {
         let Place { memory, slot, bytes } = place;
         let queued = self.queued.clone();
@@ -427,7 +425,7 @@ impl PacketWriter<OwnedWriteHalf> {
         match self.inner.try_write(&head) {
             Ok(written) if written == head.len() => true,
             Ok(_) => {
-                // Unix sockets take so little whole or not at all. Were it otherwise, what follows would make no sense.
+                // Unix sockets take so few bytes either completely or not at all. After a partial write, the stream would be invalid.
                 let _ = rustix::net::shutdown(self.inner.as_ref(), rustix::net::Shutdown::Both);
                 true
             }
@@ -469,7 +467,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read, whatever lies before and behind it.
+        /// Every written packet is read, whatever comes before and after it.
         #[test]
         fn packets_come_as_they_were_sent(
             packets in proptest::collection::vec((0usize..3, 0usize..20_000, any::<u64>()), 0..6),
@@ -497,7 +495,7 @@ mod tests {
             }
         }
 
-        /// Bytes from a stranger become packets or an error, never a panic, and a cut is noticed.
+        /// Bytes from a stranger become packets or an error, never a panic. A cut is detected.
         #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 1usize..12) {
             run(async {

@@ -1,10 +1,10 @@
-//! Hands decoded pictures to programs on the broker's host, beside the frames that they are of.
+//! Hands decoded pictures to programs on the broker's host, beside their frames.
 //!
-//! A picture lies in the memory of its camera, which all programs that get it map to read (`pictures/memory.rs`). A program says in a
-//! memory of its own what it is done with, and holds no more than three. While it holds them, and until it has mapped what it needs,
-//! pictures go through the socket.
+//! A picture is in the memory of its camera, which all programs that get it map for reading
+//! (`pictures/memory.rs`). A program marks in a separate memory the pictures that it has finished with. It holds
+//! at most three. While it holds three, and until it has mapped both memories, pictures go through the socket.
 //!
-//! A frame waits for its picture. What its camera has behind it waits too, and nothing else does.
+//! A frame waits for its picture. Only later events of the same camera wait with it.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -32,13 +32,13 @@ use crate::api::pb::subscribe_event::Event;
 use crate::api::principal::Principal;
 use crate::pictures::{Beside, Choice, Mapping, MayMap, PictureMemory, picture_bytes_max};
 
-/// The most events of one camera that wait behind a frame for its picture. If one more comes, the subscription waits.
+/// The most events of one camera that wait behind a frame for its picture. Beyond that, the subscription waits.
 const WAITING_MAX: usize = 32;
 
-/// What a packet of [`Kind::Picture`] says of the picture.
+/// The message of a packet of [`Kind::Picture`].
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct PictureHead {
-    /// The form of its samples. 0: there is no picture, and the frame need not be decoded, because a later one has a picture.
+    /// The format of the samples. 0: there is no picture, and the frame need not be decoded, because a later frame has a picture.
     #[prost(uint32, tag = "1")]
     pub(crate) form: u32,
     /// Pixels in a row.
@@ -47,12 +47,12 @@ pub(crate) struct PictureHead {
     /// Rows.
     #[prost(uint32, tag = "3")]
     pub(crate) height: u32,
-    /// Under which number the program says that it is done with it, if it lies in a memory.
+    /// The number with which the program marks the picture as finished, if the picture is in a memory.
     #[prost(uint32, tag = "4")]
     pub(crate) lease: u32,
 }
 
-/// What a subscriber has said about shared memory: written by who reads from it.
+/// What a subscriber has reported about shared memory. Written by the task that reads from the subscriber.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) frames: MappedByClient,
@@ -60,12 +60,12 @@ pub(super) struct Said {
     takes_pictures: AtomicBool,
 }
 
-/// Which memories of pictures the client has mapped: a bit for each number.
+/// The memories of pictures that the client has mapped: a bit for each number.
 #[derive(Debug, Default)]
 struct MappedForPictures([AtomicU64; 2]);
 
 impl MappedForPictures {
-    /// The bit of a number above those of payloads of frames.
+    /// The bit of a number. Numbers of pictures are above those of payloads of frames.
     fn bit(&self, number: u8) -> (&AtomicU64, u64) {
         let place = number - LEASES_NUMBER;
         (&self.0[usize::from(place / 64)], 1 << (place % 64))
@@ -91,7 +91,7 @@ impl Said {
         if is_for_pictures(number) { self.pictures.set(number, true) } else { self.frames.set(number) }
     }
 
-    /// The client takes pictures.
+    /// The client accepts pictures.
     pub(super) fn takes_pictures(&self) {
         self.takes_pictures.store(true, Ordering::Relaxed);
     }
@@ -101,9 +101,9 @@ impl Said {
 pub(super) struct Pictures<'a> {
     said: &'a Said,
     lent: Lent<'a>,
-    /// What pictures count against. `None`: none are sent.
+    /// The budget of the pictures. `None`: none are sent.
     meter: Option<Meter>,
-    /// Room for one picture on its way through the socket: its size.
+    /// The size of the room for one picture that goes through the socket, and its shares.
     room: Option<(usize, Vec<Share>)>,
     waiting: Waiting<Told, Answer>,
 }
@@ -118,17 +118,17 @@ impl<'a> Pictures<'a> {
         Self { said, lent, meter, room: None, waiting: Waiting::default() }
     }
 
-    /// Whether nothing waits for a picture.
+    /// Whether no event waits for a picture.
     pub(super) fn are_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether so much waits for pictures that no more may be taken.
+    /// Whether too many events wait for pictures to take more.
     pub(super) fn are_full(&self) -> bool {
         self.waiting.is_full()
     }
 
-    /// Takes an event. Returns it with what comes beside it, unless it has to wait.
+    /// Takes an event. Returns it with its picture, unless it must wait.
     pub(super) fn take(&mut self, mut told: Told, feed: &mut Feed) -> Option<(Told, Beside)> {
         let choice = match &told.event {
             Event::Frame(frame) => self.choose(frame, feed),
@@ -159,7 +159,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// Whether a picture of `bytes` can be handed over, if need be through the socket.
+    /// Whether a picture of `bytes` can be handed over, through the socket if necessary.
     fn has_room(&mut self, bytes: usize) -> bool {
         let Some(meter) = &self.meter else { return false };
         if self.room.as_ref().is_none_or(|(room, _)| *room < bytes) {
@@ -169,13 +169,13 @@ impl<'a> Pictures<'a> {
         self.room.is_some()
     }
 
-    /// The next event that has waited long enough, with what comes beside it. Cancelling this loses nothing.
+    /// The next event that need not wait any longer, with its picture. Cancel safe.
     pub(super) async fn ready(&mut self) -> Came {
         let (told, answer) = poll_fn(|context| self.waiting.poll(context)).await;
         Came { told, answer }
     }
 
-    /// Queues what comes beside a frame, which is written next.
+    /// Queues the picture of a frame. The frame must be written next.
     pub(super) async fn queue(
         &mut self,
         beside: &Beside,
@@ -185,7 +185,7 @@ impl<'a> Pictures<'a> {
     ) -> Result<(), PacketError> {
         match (beside, event) {
             (Beside::Passed, _) => writer.queue(Kind::Picture, &PictureHead::default(), None)?,
-            // It may be larger than its frame says.
+            // The picture may be larger than its frame says.
             (Beside::Picture(picture), Event::Frame(frame)) if self.has_room(picture.data.len()) => {
                 self.queue_picture((&frame.camera, picture), memory, payload, writer).await?;
             }
@@ -217,21 +217,21 @@ impl<'a> Pictures<'a> {
     }
 }
 
-/// What a program has been lent, and the memories in which that lies.
+/// The pictures that are lent to a program, and their memories.
 struct Lent<'a> {
     mapped: &'a MappedForPictures,
-    /// What it may hold counts against its user. `None`: it is lent nothing.
+    /// The budget of the pictures that the program may hold, which is its user's. `None`: nothing is lent to it.
     meter: Option<Meter>,
     leases: Option<Leases>,
-    /// The room for all that it may hold: the largest size of a picture.
+    /// The largest picture size for which all leases have room, and their shares.
     room: Option<(u64, Vec<Share>)>,
-    /// The number of the memory that was offered last.
+    /// The number of the last offered memory.
     last: u8,
-    /// Of each camera, the memory that was offered last.
+    /// The last offered memory of each camera.
     cameras: HashMap<String, Given>,
 }
 
-/// A memory that was offered to a program.
+/// A memory that was offered to the program.
 struct Given {
     number: u8,
     memory: u64,
@@ -243,7 +243,7 @@ impl<'a> Lent<'a> {
         Self { mapped, meter, leases: None, room: None, last: LEASES_NUMBER, cameras: HashMap::new() }
     }
 
-    /// Lends a picture of a camera. Returns where it lies, and the number of the lease. `None` if it must go through the socket.
+    /// Lends a picture of a camera. Returns its address and the number of the lease. `None`: it must go through the socket.
     fn lend(&mut self, camera: &str, picture: &Picture) -> Option<(Place, u32)> {
         let place = picture.place?;
         let given = self.cameras.get(camera).filter(|given| given.memory == place.memory)?;
@@ -255,7 +255,7 @@ impl<'a> Lent<'a> {
         Some((Place { memory: given.number, slot: place.slot, bytes }, lease.into()))
     }
 
-    /// After a picture went through the socket: offers the program the memory of its camera, unless it has been offered.
+    /// After a picture went through the socket: offers the memory of its camera to the program, if this was not done yet.
     async fn offer(
         &mut self,
         camera: &str,
@@ -280,7 +280,7 @@ impl<'a> Lent<'a> {
         Ok(writer.write_memory(memory.layout(number), memory.as_fd()).await?)
     }
 
-    /// Makes the memory in which the program says what it is done with, if there is none.
+    /// Makes the memory in which the program marks finished pictures, if there is none.
     fn begin(&mut self) -> Option<OwnedFd> {
         if self.leases.is_some() {
             return None;
@@ -300,7 +300,7 @@ impl<'a> Lent<'a> {
         found
     }
 
-    /// Whether the program may hold as many pictures of this size as there are leases.
+    /// Whether there is room for as many pictures of this size as there are leases.
     fn has_room(&mut self, memory: &PictureMemory) -> bool {
         let (Some(meter), bytes) = (&self.meter, memory.slot_bytes()) else { return false };
         if self.room.as_ref().is_none_or(|(room, _)| *room < bytes) {
@@ -311,14 +311,14 @@ impl<'a> Lent<'a> {
     }
 }
 
-/// An event that has waited, and what came of the question for its picture.
+/// An event that has waited, and the answer to the request for its picture.
 pub(super) struct Came {
     told: Told,
     answer: Result<Beside, Option<PictureAnswer>>,
 }
 
 impl Came {
-    /// The event with what comes beside it. The application may have lost its right meanwhile.
+    /// Returns the event with its picture. Fails if the application has lost its right meanwhile.
     pub(super) fn checked(self, feed: &mut Feed) -> Result<(Told, Beside), ApiError> {
         if let Some(lost) = feed.lost() {
             return Err(lost);
@@ -332,13 +332,13 @@ impl Came {
     }
 }
 
-/// What comes beside an event, as far as it is known.
+/// What comes beside an event, or the request for it.
 enum Answer {
     Known(Beside),
     Asked(crate::pictures::Asked),
 }
 
-/// What can be waited for.
+/// A value that can be waited for.
 trait Awaited {
     type Found;
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Self::Found>;
@@ -358,10 +358,10 @@ impl Awaited for Answer {
     }
 }
 
-/// Events that wait: those of each camera in their order, and the last of all.
+/// Waiting events: those of each camera in order, and the last event of all.
 struct Waiting<T, A> {
     cameras: HashMap<String, VecDeque<(T, A)>>,
-    /// It belongs to no camera, and goes after all others.
+    /// The last event belongs to no camera, and follows all others.
     last: Option<(T, A)>,
 }
 
@@ -380,7 +380,7 @@ impl<T, A: Awaited> Waiting<T, A> {
         self.last.is_some() || self.cameras.values().any(|waiting| waiting.len() >= WAITING_MAX)
     }
 
-    /// Whether an event of a camera has to wait behind others; or one of no camera, if it is the last.
+    /// Whether an event must wait behind others of its camera. An event without a camera waits only if it is the last.
     fn holds_back(&self, camera: Option<&str>, is_last: bool) -> bool {
         match camera {
             Some(camera) => self.cameras.contains_key(camera),
@@ -395,7 +395,7 @@ impl<T, A: Awaited> Waiting<T, A> {
         }
     }
 
-    /// The next event whose answer is there.
+    /// The next event whose answer is ready.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<(T, A::Found)> {
         let first = self.cameras.iter_mut().find_map(|(camera, waiting)| {
             let (_, answer) = waiting.front_mut()?;
@@ -425,7 +425,7 @@ impl<T, A: Awaited> Waiting<T, A> {
     }
 }
 
-/// The camera that an event is of.
+/// The camera of an event.
 fn camera_of(event: &Event) -> Option<&str> {
     match event {
         Event::Frame(frame) => Some(&frame.camera),
@@ -440,7 +440,7 @@ fn camera_of(event: &Event) -> Option<&str> {
     }
 }
 
-/// The most bytes that the picture of a frame has. `None` for stills.
+/// The largest possible size of the picture of a frame. `None` for stills.
 fn bytes_of(frame: &pb::Frame) -> Option<usize> {
     let encoding = u8::try_from(frame.encoding).ok().and_then(Encoding::from_code)?;
     picture_bytes_max(encoding, (frame.width, frame.height))
@@ -454,7 +454,7 @@ mod tests {
 
     use super::*;
 
-    /// It is there, or not yet, or it never comes.
+    /// The answer is ready, or not yet, or never comes.
     #[derive(Clone, Copy)]
     enum Of {
         There,
@@ -482,7 +482,7 @@ mod tests {
         }
     }
 
-    /// Eight cameras, and the decoder of one hangs: only its own events wait, and the end of all.
+    /// Of eight cameras, the decoder of one hangs: only its own events and the end of the stream wait.
     #[test]
     fn a_decoder_that_hangs_holds_up_its_own_camera() {
         let mut waiting = Waiting::default();
@@ -513,7 +513,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes when, each camera's events come in their order, all of them, and the last one last.
+        /// In every order of arrival, each camera's events come completely and in order, and the last event comes last.
         #[test]
         fn events_of_a_camera_keep_their_order(events in proptest::collection::vec((0u8..3, 0u32..6), 0..60)) {
             let mut waiting = Waiting::default();

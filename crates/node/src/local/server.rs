@@ -28,23 +28,23 @@ use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
 
-/// How long a refused client may take to send the first bytes of its protocol. Without them it cannot be told why it is refused.
+/// How long a refused client may take to send the first bytes of its protocol. Without them, it cannot get the reason.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Reader = PacketReader<OwnedReadHalf>;
 type Writer = PacketWriter<OwnedWriteHalf>;
 
-/// Offers of shared memory that may wait to be sent to a publisher. Without the offer it sends payloads inline.
+/// Offers of shared memory that may wait to be sent to a publisher. A publisher without an offer sends payloads inline.
 const OFFERS_MAX: usize = 1;
 
-/// Serves one connection from its first bytes to its end. An error ends the connection; the client is told if it still listens.
+/// Serves one connection from its first bytes to its end. An error ends the connection. The client gets the error if it still listens.
 pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Principal) {
     let (read, write) = stream.into_split();
     let mut writer = PacketWriter::new(write);
     if let Err(error) = converse(read, &mut writer, &broker, &principal).await {
         debug!(%principal, %error, "a local connection failed");
         let told = match error {
-            // Nobody listens any more.
+            // The client is gone.
             PacketError::Io(_) | PacketError::Cut => return,
             PacketError::Refused(error) => error,
             PacketError::Malformed { .. } => {
@@ -58,13 +58,13 @@ pub(crate) async fn serve(stream: UnixStream, broker: Broker, principal: Princip
     }
 }
 
-/// Tells a client of the local protocol why it is refused. A gRPC client is only disconnected.
+/// Sends the reason of a refusal to a client of the local protocol. A gRPC client is only disconnected.
 pub(crate) async fn refuse(stream: UnixStream, refused: ApiError) {
     let (mut read, write) = stream.into_split();
     let mut magic = [0; MAGIC.len()];
     let came = tokio::time::timeout(REFUSED_TIMEOUT, read.read_exact(&mut magic)).await;
     if magic == *MAGIC && matches!(came, Ok(Ok(_))) {
-        // It has room: nothing was written before.
+        // The socket has room: nothing was written before.
         let _ = PacketWriter::new(write).write_error(refused).await;
     }
 }
@@ -96,7 +96,7 @@ async fn converse(
     }
 }
 
-/// The calls: one packet, one answer.
+/// Handles a call: one packet, one answer.
 async fn call(
     writer: &mut Writer,
     broker: &Broker,
@@ -174,7 +174,7 @@ async fn call(
     }
 }
 
-/// The calls that are about groups.
+/// Handles the calls about groups.
 async fn call_groups(
     writer: &mut Writer,
     api: &EdgeApi,
@@ -190,7 +190,7 @@ async fn call_groups(
     }
 }
 
-/// Why a camera broker does not answer a call that an edge broker does.
+/// Why a camera broker does not support a call of an edge broker.
 fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::UpdateContract | Kind::ReportAccuracy | Kind::ReportTaken => {
@@ -214,7 +214,7 @@ fn not_of_a_client() -> PacketError {
     PacketError::Malformed { what: "a client does not send this" }
 }
 
-/// Serves the subscription that the rest of the connection is for.
+/// Serves a subscription, which uses the rest of the connection.
 async fn subscribe(
     reader: Reader,
     writer: &mut Writer,
@@ -288,12 +288,12 @@ async fn send_events(
     };
     tokio::select! {
         sent = send => sent,
-        // Without this, a client that leaves while no frame comes would stay subscribed.
+        // Otherwise, a client that leaves while no frame comes would stay subscribed.
         left = listen => left,
     }
 }
 
-/// Sends an event. The payload of a frame goes through shared memory where it can.
+/// Sends an event. The payload of a frame goes through shared memory if possible.
 async fn send_event(
     event: SubscribeEvent,
     payload: Option<Payload>,
@@ -342,7 +342,7 @@ async fn publish(
                 answer = answers.next() => answer,
             };
             let Some(answer) = answer else { break };
-            // Whoever sends the frame on goes first; the publisher does not wait for this.
+            // Lets the task that forwards the frame run first. The publisher does not wait for this answer.
             tokio::task::yield_now().await;
             let mut event = answer?;
             let payload = match &mut event {
@@ -371,9 +371,9 @@ struct LocalRequests {
     reader: Reader,
     first: Option<Packet>,
     memory: Incoming,
-    /// Memory for the client to be told of.
+    /// Memory to offer to the client.
     offer: mpsc::Sender<(Layout, OwnedFd)>,
-    /// The publisher has said that nothing follows.
+    /// Whether the publisher has said that nothing follows.
     has_ended: bool,
 }
 
@@ -384,7 +384,7 @@ impl LocalRequests {
             Some(place) => self.memory.copy(place).await?,
             None => {
                 if let Some(offer) = self.memory.offer(packet.payload.len()) {
-                    // Where the last one is still waiting, nobody reads our answers, and the client goes without.
+                    // If the last offer still waits, nobody reads the answers, and the client gets no memory.
                     let _ = self.offer.try_send(offer);
                 }
                 packet.payload
@@ -410,7 +410,7 @@ impl PublishRequests for LocalRequests {
                 self.has_ended = request.last;
                 Some(Ok(request))
             }
-            // The publisher is gone; what it had sent whole is in the log.
+            // The publisher is gone. Its complete frames are in the log.
             Err(PacketError::Io(_) | PacketError::Cut) => None,
             Err(PacketError::Refused(error)) => Some(Err(error)),
             Err(PacketError::TooLarge { bytes, bytes_max, .. }) => {

@@ -14,11 +14,11 @@ use crate::lock::FileLock;
 
 /// The file in the folder of keys.
 pub const REVOKED: &str = "revoked.list";
-/// Held while the file is changed. It stays for good, and holds the newest version that the file has had.
+/// Held while the file is changed. The lock file is never removed, and contains the newest version that the file has had.
 const LOCK: &str = "revoked.lock";
-/// The most bytes that are read: the largest list in base64, and the words around it.
+/// The most bytes that are read: the largest list in base64, and the text around it.
 const BYTES_MAX: u64 = 128 << 10;
-/// How long a change waits for another one.
+/// How long a change waits for another change.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the deny list is not known, or was not changed.
@@ -27,7 +27,7 @@ pub enum RevokedError {
     /// The file could not be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is not a list of this site.
+    /// The file is not a list of this site.
     #[error(
         "{}: {error}; copy {REVOKED} anew from another edge of the site, or from where the site was made", path.display()
     )]
@@ -37,7 +37,7 @@ pub enum RevokedError {
         /// What is wrong.
         error: ListError,
     },
-    /// It has been there before.
+    /// The file existed before.
     #[error(
         "{} is gone, so nobody knows who was revoked; copy it anew from another edge of the site, or remove {} as well to go on \
          without it until a camera brings it",
@@ -47,10 +47,10 @@ pub enum RevokedError {
     Gone {
         /// The file.
         path: PathBuf,
-        /// The file that shows that it has been there.
+        /// The file that shows that the list existed.
         lock: PathBuf,
     },
-    /// An older list has come in its place.
+    /// An older list has replaced the file.
     #[error(
         "{} has version {version}, and version {mark} was here before: an old copy took its place; copy the newest anew from another \
          edge of the site, or remove {} as well to go on with this one until a camera brings the newest",
@@ -60,26 +60,26 @@ pub enum RevokedError {
     RolledBack {
         /// The file.
         path: PathBuf,
-        /// The file that shows which versions have been here.
+        /// The file that shows which versions existed here.
         lock: PathBuf,
-        /// The version that it has.
+        /// The version in the file.
         version: u64,
-        /// The version that it had.
+        /// The newest version that the file had.
         mark: u64,
     },
-    /// Somebody else changes it.
+    /// Another program is changing the file.
     #[error("another program has been changing {} for 5 s; try again", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
-    /// There is no room.
+    /// The list is full.
     #[error(transparent)]
     Full(#[from] ListFull),
-    /// Nothing of the kind is revoked.
+    /// The subject is not on the list.
     #[error("{subject} is not on the deny list; `mez keys revoked` shows what is")]
     NotRevoked {
-        /// What was to be taken off.
+        /// The subject that was to be removed.
         subject: String,
     },
     /// The list could not be signed.
@@ -87,12 +87,12 @@ pub enum RevokedError {
     Sign(#[from] rcgen::Error),
 }
 
-/// Whose signature counts.
+/// Whose signature is valid.
 #[derive(Clone, Debug)]
 pub enum Trusted {
-    /// That of these authorities.
+    /// The signature of one of these authorities.
     These(Trust),
-    /// Those that a member trusts at the time, which change when the authority is replaced.
+    /// The signature of an authority that a member trusts at the time of reading. They change when the authority is replaced.
     By(Credentials),
 }
 
@@ -126,17 +126,17 @@ pub struct RevokedFile {
 }
 
 impl RevokedFile {
-    /// That in a folder, whether it is there or not. Only lists that a trusted authority has signed for its site count.
+    /// The file in `folder`, which need not exist. Only lists that a trusted authority has signed for its site count.
     pub fn of(folder: &Path, trusted: impl Into<Trusted>) -> Self {
         Self { path: folder.join(REVOKED), lock: folder.join(LOCK), trusted: trusted.into() }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says; the empty list if it has never been there.
+    /// Reads the list. Returns the empty list if the file never existed.
     pub fn read(&self) -> Result<SignedList, RevokedError> {
         let (path, lock) = (|| self.path.clone(), || self.lock.clone());
         let mark = std::fs::read_to_string(&self.lock).ok().and_then(|text| text.trim().parse().ok());
@@ -152,7 +152,7 @@ impl RevokedFile {
         }
     }
 
-    /// What it says. `None` if it is not there.
+    /// Reads the list. `None` if the file does not exist.
     pub(super) fn present(&self) -> Result<Option<SignedList>, RevokedError> {
         let content = match files::read_at_most(&self.path, BYTES_MAX, "deny list") {
             Ok(content) => content,
@@ -163,8 +163,7 @@ impl RevokedFile {
         read.map(Some).map_err(|error| RevokedError::List { path: self.path.clone(), error })
     }
 
-    /// Changes the list and signs it. Nobody else changes it meanwhile, and readers see the old list or the new one
-    /// whole.
+    /// Changes the list and signs it, under a lock. Readers see either the old list or the new list, each complete.
     pub fn edit(
         &self,
         authority: &SiteAuthority,
@@ -181,19 +180,20 @@ impl RevokedFile {
         Ok(signed)
     }
 
-    /// What `act` makes of the list, which nobody changes meanwhile. So whoever issues a certificate here does it before a change, or knows of it.
+    /// Runs `act` on the list under the lock, so that nobody changes the list meanwhile. A program that
+    /// issues a certificate here does it before a change of the list, or with knowledge of the change.
     pub(crate) fn while_it_stays<T>(&self, act: impl FnOnce(&Revocations) -> T) -> Result<T, RevokedError> {
         let _lock = match self.lock() {
             Ok(lock) => Some(lock),
-            // In a folder that cannot be written the list is not changed either.
+            // In a folder that cannot be written, the list is not changed either.
             Err(RevokedError::File(_)) => None,
             Err(error) => return Err(error),
         };
         Ok(act(&self.read()?.list))
     }
 
-    /// Has the list signed by an authority that has replaced the one before, one version up, so that everybody fetches it. Does nothing if that
-    /// authority has signed it already, or there is none.
+    /// Signs the list with an authority that has replaced the previous one. The version increases by one, so that
+    /// everybody fetches the list. Does nothing if this authority has signed the list already, or if there is no list.
     pub(crate) fn sign_anew(&self, authority: &SiteAuthority) -> Result<(), RevokedError> {
         let is_signed = |held: &SignedList| {
             let alone = Trust::of(vec![authority.certificate().clone()]);
@@ -210,11 +210,11 @@ impl RevokedFile {
         Ok(())
     }
 
-    /// Puts a list into the file, unless a newer one is there already. Returns what was there of an older or another
-    /// list of the same version, and is lost.
+    /// Writes a list into the file, unless the file has the same or a newer list. Returns the list
+    /// that was overwritten, which is lost: an older list, or a different list with the same version.
     pub(super) fn store(&self, signed: &SignedList) -> Result<Option<SignedList>, RevokedError> {
         let _lock = self.lock()?;
-        // What cannot be read is no list, so a list takes its place.
+        // A file that cannot be read counts as no list, and is overwritten.
         let there = self.present().ok().flatten();
         match there.as_ref().map(|there| signed.list.judge(&there.list)) {
             Some(Offer::Newer | Offer::Same) => Ok(None),

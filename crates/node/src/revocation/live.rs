@@ -19,10 +19,10 @@ use crate::clock::{monotonic_now, wall_now};
 use crate::identity::Credentials;
 use crate::identity::refusals::Refusals;
 
-/// How often the file is looked at. A change takes effect within this time.
+/// How often the file is checked. A change takes effect within this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The deny list in force. Cheap to clone; each clone notices changes for itself.
+/// The deny list in force. Cheap to clone; each clone notices changes separately.
 #[derive(Clone)]
 pub struct LiveRevocations {
     shared: Arc<Shared>,
@@ -31,34 +31,34 @@ pub struct LiveRevocations {
 
 struct Shared {
     sender: watch::Sender<Arc<SignedList>>,
-    /// What this host itself shows, and whom it trusts to sign lists.
+    /// This host's own certificate, and the authorities whose lists it trusts.
     credentials: Credentials,
-    /// Where a list that comes from elsewhere is kept.
+    /// Where a received list is stored.
     file: Option<RevokedFile>,
-    /// Tells operators who was refused, each now and then.
+    /// Logs the refusals, with a limit per member.
     refusals: Refusals,
-    /// Where it is recorded who was refused, at an edge.
+    /// The edge's audit log, which records the refusals.
     audit: OnceLock<Audit>,
 }
 
-/// What became of a list that came.
+/// The result of [`LiveRevocations::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in force.
+    /// The list is now in force.
     News,
-    /// It was in force already.
+    /// The list was in force already.
     Known,
-    /// It is from before, or of the same version with another content. The one in force stays.
+    /// The list is older, or has the same version with different content. The list in force stays.
     Refused(Offer),
 }
 
 impl LiveRevocations {
-    /// Nothing is revoked yet at the site of `credentials`. A list that comes is kept in memory only.
+    /// Begins with nothing revoked at the site of `credentials`. A received list is kept in memory only.
     pub fn in_memory(credentials: &Credentials) -> Self {
         Self::with(credentials, SignedList::none(&credentials.identity().site), None)
     }
 
-    /// What `file` holds. A list that comes is kept there. One that cannot be read counts as none.
+    /// Begins with the list in `file`, and stores received lists there. A file that cannot be read counts as an empty list.
     pub fn kept(credentials: &Credentials, file: RevokedFile) -> Self {
         let held = file.read().unwrap_or_else(|failure| {
             warn!("the deny list is not known until an edge brings it: {failure}");
@@ -76,40 +76,40 @@ impl LiveRevocations {
         Self { shared: Arc::new(shared), held: receiver }
     }
 
-    /// The list of this moment.
+    /// The current list.
     pub fn now(&self) -> Arc<SignedList> {
         Arc::clone(&self.held.borrow())
     }
 
-    /// What this host itself shows now. `None`: it cannot be read.
+    /// This host's own current certificate. `None`: it cannot be read.
     pub fn own(&self) -> Option<Certificate> {
         let credentials = &self.shared.credentials;
         of_facts(&credentials.facts(), credentials.identity()).ok()
     }
 
-    /// The list of this moment, which counts as noticed.
+    /// The current list, and marks it as noticed.
     pub fn notice(&mut self) -> Arc<SignedList> {
         Arc::clone(&self.held.borrow_and_update())
     }
 
-    /// Whether it has changed since it was noticed.
+    /// Whether the list has changed since it was noticed.
     pub fn has_changed(&self) -> bool {
         self.held.has_changed().unwrap_or(false)
     }
 
-    /// Waits until it has changed since it was noticed. Cancelling this loses nothing.
+    /// Waits until the list has changed since it was noticed. Cancel safe.
     pub async fn changed(&mut self) {
         if self.held.changed().await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// Why a certificate is not accepted, if it is not.
+    /// Why a certificate is not accepted. `None`: it is accepted.
     pub fn denies(&self, certificate: &Certificate) -> Option<Denial> {
         self.held.borrow().list.denies(certificate)
     }
 
-    /// The same where somebody is refused for it: operators hear of it, each one now and then.
+    /// Like [`Self::denies`], for a member that is now refused: logs the refusal, with a limit per member, and records it in the audit log.
     pub fn refuses(&self, certificate: &Certificate) -> Option<Denial> {
         let denial = self.denies(certificate)?;
         let (member, why) = (certificate.member.as_str(), denial.to_string());
@@ -120,13 +120,13 @@ impl LiveRevocations {
         Some(denial)
     }
 
-    /// Records in the edge's audit log who is refused from now on.
+    /// Records refusals in the edge's audit log from now on.
     pub(crate) fn record(&self, audit: Audit) {
-        // An edge has one log, so the first is this one.
+        // An edge has one audit log, so a second call sets nothing new.
         let _ = self.shared.audit.set(audit);
     }
 
-    /// Waits until a certificate is not accepted any more. Cancelling this loses nothing.
+    /// Waits until a certificate is no longer accepted. Cancel safe.
     pub async fn denied(&mut self, certificate: &Certificate) -> Denial {
         loop {
             if let Some(denial) = self.notice().list.denies(certificate) {
@@ -136,8 +136,8 @@ impl LiveRevocations {
         }
     }
 
-    /// Takes in a list that came from `from`. It is in force from now on if the site's authority has signed it and it is
-    /// newer than the one in force. On a tokio runtime.
+    /// Takes in a list that came from `from`. The list is in force from now on if the site's
+    /// authority has signed it and it is newer than the list in force. Must run on a tokio runtime.
     pub fn take(&self, bytes: Bytes, from: &str) -> Result<Taken, ListError> {
         let signed = SignedList::read(bytes, &self.shared.credentials.trust())?;
         let taken = self.shared.offer(signed.clone(), from);
@@ -192,7 +192,7 @@ impl Shared {
     }
 }
 
-/// Tells operators what is revoked from now on, and what is not any more.
+/// Logs what is now revoked, and what is no longer revoked.
 fn tell(before: &Revocations, after: &Revocations, from: &str) {
     let version = after.version();
     for (subject, entry) in after.entries().filter(|(subject, entry)| before.get(subject) != Some(*entry)) {
@@ -204,18 +204,18 @@ fn tell(before: &Revocations, after: &Revocations, from: &str) {
     info!(version, from, entries = after.len(), "another deny list is in force");
 }
 
-/// What is on the one list and not on the other.
+/// The subjects that are on `on` but not on `not_on`.
 fn missing(on: &Revocations, not_on: &Revocations) -> Vec<Subject> {
     on.entries().map(|(subject, _)| subject).filter(|subject| not_on.get(subject).is_none()).collect()
 }
 
-/// Reads the file of an edge that starts, and follows it as long as anybody asks for the list. On a tokio runtime.
+/// Reads the file of an edge that starts, and follows it as long as a clone of the list exists. Must run on a tokio runtime.
 ///
-/// A file that becomes unreadable, is cut or is not signed by the authority changes nothing. One that is older than the
-/// list in force, or gone, is put back.
+/// A file that becomes unreadable, is cut or is not signed by the authority changes nothing. If
+/// the file is older than the list in force, or was removed, the list in force is written to it.
 ///
 /// # Errors
-/// There is a file, and it is no list of this site; or there was one before, and it is gone.
+/// The file exists but is not a list of this site, or it existed before and is gone.
 pub fn follow(file: RevokedFile, credentials: &Credentials) -> Result<LiveRevocations, RevokedError> {
     follow_every(LOOK_INTERVAL, file, credentials)
 }
@@ -257,7 +257,7 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
                     }
                 }
             }
-            // What a camera has just brought may not have been written yet.
+            // A list that a camera has just brought may not be written yet.
             Ok(None) => (seen.list.version() > 0).then(|| {
                 let held = Arc::clone(&live.sender.borrow());
                 (format!("{} is gone, and is put back", file.path().display()), Some(held))
@@ -265,7 +265,7 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
             Err(failure) => Some((format!("the deny list stays as it was: {failure}"), None)),
         };
         let (text, put_back) = problem.unzip();
-        // Said once, not every second.
+        // Logged once, not every second.
         if let Some(text) = text.as_ref().filter(|text| complaint.as_ref() != Some(*text)) {
             error!("{text}");
         }
@@ -280,7 +280,7 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
     }
 }
 
-/// What is to be told of a file that is older than the list in force.
+/// The message about a file that is older than the list in force.
 fn old_copy(path: &str, there: &Revocations, held: &Revocations) -> String {
     let mut text = format!(
         "{path} has version {}, made from an old copy, and version {} is in force; that one is put back",
@@ -355,7 +355,7 @@ mod tests {
             tokio::time::sleep(5 * PAUSE).await;
             assert_eq!(live.now().list.version(), 2, "{broken:?}");
         }
-        // An old copy, or none, would open what is closed: the list in force is put back.
+        // An old copy, or a missing file, would accept revoked members again: the list in force is written back.
         let is_back = async || {
             let back = async {
                 while fs::read(file.path()).ok().as_deref() != Some(&good[..]) {
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(follow(there, &credentials).unwrap().now().list.len(), 2);
     }
 
-    /// A list that comes over a link is kept; one that is older, changed or of somebody else is not.
+    /// A list from a link is kept. An older, changed or foreign list is not.
     #[tokio::test]
     async fn what_comes_is_taken_only_if_it_is_genuine_and_newer() {
         let (site, credentials) = site();

@@ -1,12 +1,11 @@
-//! Keeps the site's deny list: signed by its authority, in a file, and in force at whoever asks for it.
+//! The site's deny list: its signature, its file, and the list in force at an edge or camera.
 //!
-//! [`mez_core::revocation`] decides whom a list denies and which of two lists counts. Here are the signature
-//! ([`SignedList`]), the file `revoked.list` beside the identities ([`RevokedFile`]), and the list in force
-//! ([`LiveRevocations`]), which follows the file, and takes in what comes over links.
+//! [`mez_core::revocation`] decides whom a list denies and which of two lists counts. This module has the
+//! signature ([`SignedList`]), the file `revoked.list` beside the identities ([`RevokedFile`]), and the
+//! list in force ([`LiveRevocations`]), which follows the file and takes in lists that arrive over links.
 //!
-//! An edge asks it inside each TLS handshake (`identity/tls`), for each link when it begins and when the list has
-//! changed (`edge/revoked.rs`), and for each request and event of an application (`api/access.rs`). A camera asks it for
-//! each edge that it dials.
+//! An edge checks the list in each TLS handshake (`identity/tls`), for each link when the link begins and when the list changes
+//! (`edge/revoked.rs`), and for each request and event of an application (`api/access.rs`). A camera checks the list for each edge that it dials.
 
 mod file;
 mod live;
@@ -24,14 +23,14 @@ pub use self::signed::{ListError, SignedList};
 use crate::identity::Identity;
 use crate::identity::certificate::{BACKDATED, CertificateFacts, UnreadableCertificate};
 
-/// What to say of a list that contradicts the one in force.
+/// The message for a list that contradicts the list in force.
 pub(crate) const CONFLICT: &str = "a deny list with the version in force and another content: two hosts have signed lists; run `mez keys revoke` \
                                    for everything once more, on one of them";
 
-/// What a member showed, in the terms of the deny list.
+/// A member's certificate in the terms of the deny list.
 ///
 /// # Errors
-/// Not a certificate, or one without a serial number.
+/// `certificate` is not a certificate, or has no serial number.
 pub fn shown(
     certificate: &CertificateDer<'_>,
     identity: &Identity,
@@ -39,7 +38,7 @@ pub fn shown(
     of_facts(&CertificateFacts::read(certificate)?, identity)
 }
 
-/// The same of a certificate that was read.
+/// Facts of a certificate in the terms of the deny list.
 pub(crate) fn of_facts(
     facts: &CertificateFacts,
     identity: &Identity,
@@ -50,25 +49,25 @@ pub(crate) fn of_facts(
     Ok(Certificate { member, serial, issued: seconds(facts.validity.not_before + BACKDATED) })
 }
 
-/// What a member counts as that signs in without a certificate, while `list` is in force: one that got a certificate just after it was revoked
-/// last. So whatever revokes the member later revokes that too, also where the clock of the host that signs lists is behind this one's.
-/// `None`: the member cannot be named.
+/// The certificate that stands for a member that signs in without one, while `list` is in force. It counts as
+/// issued just after the member's last revocation. So every later revocation of the member denies it, even if
+/// the clock of the host that signs lists is behind this host's clock. `None`: the member cannot be named.
 pub(crate) fn signed_in(identity: &Identity, list: &Revocations) -> Option<Certificate> {
     let member = identity.short().parse::<MemberName>().ok()?;
-    // No authority gives this number, so that no entry for a certificate is about it.
+    // No authority gives this number, so no entry for a serial number matches it.
     let serial = Serial::new(&[1])?;
     let before = list.get(&Subject::Member(member.clone())).map(|entry| entry.since.as_nanos());
     let issued = Timestamp::from_nanos(before.map_or(0, |since| since.saturating_add(1)));
     Some(Certificate { member, serial, issued })
 }
 
-/// What a person counts as whom a proxy has signed in. Nobody knows when, so whatever revokes the person counts, until it is undone. `None`: the
-/// person cannot be named.
+/// The certificate that stands for a person whom a proxy has signed in. The time of the sign-in is unknown, so
+/// every revocation of the person denies it until the revocation is undone. `None`: the person cannot be named.
 pub(crate) fn of_person(identity: &Identity) -> Option<Certificate> {
     signed_in(identity, &Revocations::none(identity.site.as_str()))
 }
 
-/// A moment in whole seconds, as certificates have them.
+/// A moment in whole seconds, the resolution of certificates.
 pub fn seconds(moment: SystemTime) -> Timestamp {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Timestamp::from_nanos(since.saturating_mul(1_000_000_000))
@@ -97,7 +96,7 @@ mod tests {
         }
     }
 
-    /// The clock of the host that signs may be years behind this one's.
+    /// The clock of the host that signs lists may be years behind this host's clock.
     #[test]
     fn whoever_signs_in_is_revoked_by_what_comes_later_by_any_clock() {
         let site = "harbour".parse().unwrap();

@@ -13,31 +13,31 @@ use crate::identity::SiteName;
 use crate::identity::authority::{SiteAuthority, pem};
 use crate::identity::trust::Trust;
 
-/// What is signed begins with this, so that a signature of the authority never means something else.
+/// The prefix of every signed message, so that a signature of the authority for another purpose is not valid for a deny list.
 const PURPOSE: &[u8] = b"mez deny list 1\0";
 /// The most bytes of a signature: ECDSA P-256 in ASN.1.
 const SIGNATURE_BYTES_MAX: usize = 80;
-/// The most bytes of the certificate that the authority before gave to the one that signs.
+/// The most bytes of the certificate that the previous authority gave to the authority that signs.
 const LINK_BYTES_MAX: usize = 2 << 10;
-/// What the file says around the list.
+/// The PEM label in the file.
 const LABEL: &str = "MEZ DENY LIST";
 
-/// A deny list that the site's authority has signed, or the empty one before there is any.
+/// A deny list that the site's authority has signed, or the empty list before the first revocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedList {
-    /// What it says.
+    /// The list.
     pub list: Revocations,
-    /// How it is handed on. Empty before there is a list.
+    /// The encoded list with its signature, as it is sent and stored. Empty before there is a list.
     pub bytes: Bytes,
 }
 
 impl SignedList {
-    /// Before anything was revoked at a site.
+    /// The list of a site before the first revocation.
     pub fn none(site: &SiteName) -> Self {
         Self { list: Revocations::none(site.as_str()), bytes: Bytes::new() }
     }
 
-    /// Signs a list. While the authority is new, members that know the one before alone can verify it as well.
+    /// Signs a list. While the authority is new, members that know only the previous authority can verify the signature too.
     pub fn sign(authority: &SiteAuthority, list: Revocations) -> Result<Self, rcgen::Error> {
         let content = list.encode();
         let signature = authority.sign(&[PURPOSE, &content].concat())?;
@@ -52,7 +52,7 @@ impl SignedList {
         Ok(Self { list, bytes: bytes.into() })
     }
 
-    /// Reads a list, and trusts it only if an authority that is trusted now has signed it for this site, or one that replaces such an authority.
+    /// Reads a list. Its signature must be valid for this site, by an authority that is trusted now or by the successor of such an authority.
     pub fn read(bytes: Bytes, trust: &Trust) -> Result<Self, ListError> {
         if bytes.len() > REVOCATION_LIST_BYTES_MAX {
             return Err(ListError::Cut);
@@ -60,7 +60,7 @@ impl SignedList {
         let (signature, rest) = part(&bytes, SIGNATURE_BYTES_MAX)?;
         let (link, content) = part(rest, LINK_BYTES_MAX)?;
         let list = Revocations::decode(content)?;
-        // Before the signature, which would be bad as well: the reason helps more.
+        // Checked before the signature, which would be invalid as well: this error is more helpful.
         if list.site() != trust.site().as_str() {
             return Err(ListError::OtherSite { theirs: list.site().into(), ours: trust.site().to_string() });
         }
@@ -72,13 +72,13 @@ impl SignedList {
         Ok(Self { list, bytes: bytes.clone() })
     }
 
-    /// As a file holds it.
+    /// The text of the file.
     pub fn to_text(&self) -> String {
         let text = "The site's deny list, signed by its authority; `mez keys revoked` shows it. It may be copied to other edges of the site.\n";
         text.to_owned() + &pem(LABEL, &self.bytes)
     }
 
-    /// Reads what a file holds.
+    /// Reads the text of the file.
     pub fn from_text(text: &str, trust: &Trust) -> Result<Self, ListError> {
         let (begin, end) = (format!("-----BEGIN {LABEL}-----"), format!("-----END {LABEL}-----"));
         let body = text.split_once(&begin).ok_or(ListError::NotOne)?.1;
@@ -92,7 +92,7 @@ impl SignedList {
     }
 }
 
-/// Takes a part off that begins with its length.
+/// Splits off a part that begins with its length.
 fn part(bytes: &[u8], bytes_max: usize) -> Result<(&[u8], &[u8]), ListError> {
     let (length, rest) = bytes.split_first_chunk::<2>().ok_or(ListError::Cut)?;
     let length = usize::from(u16::from_le_bytes(*length));
@@ -105,24 +105,24 @@ fn part(bytes: &[u8], bytes_max: usize) -> Result<(&[u8], &[u8]), ListError> {
 /// Why bytes are not a deny list of this site.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// Something else.
+    /// The text contains something else.
     #[error("this is not a deny list of Mez")]
     NotOne,
-    /// Not all of it.
+    /// The list is incomplete.
     #[error("the deny list is cut or damaged")]
     Cut,
-    /// It makes no sense.
+    /// The content of the list is invalid.
     #[error("the deny list is cut or damaged: {0}")]
     Content(#[from] WireError),
-    /// Another site's.
+    /// The list belongs to another site.
     #[error("the deny list is of the site {theirs}, and this is the site {ours}")]
     OtherSite {
         /// The site that it names.
         theirs: String,
-        /// Ours.
+        /// Our site.
         ours: String,
     },
-    /// Nobody or somebody else has signed it.
+    /// The list has no valid signature of the site's authority.
     #[error(
         "the deny list with version {version} was not signed by the authority of this site, or was changed since"
     )]
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(SignedList::from_text(&list.to_text(), trust), Ok(list));
     }
 
-    /// Whatever becomes of a list on its way, it is refused with a sentence, and never taken for another list.
+    /// A list that was changed on its way is refused with a sentence, and never taken for another list.
     #[test]
     fn a_list_that_is_cut_changed_or_of_somebody_else_is_refused() {
         let harbour = authority("harbour");
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(nothing, Err(ListError::NotOne));
     }
 
-    /// While one authority replaces another, a list counts whichever of the two has signed it, for members that know either of them alone. Once
-    /// that time is over, the old one's lists count no more.
+    /// While one authority replaces another, lists of both count, also for members that know
+    /// only one of the two. After the replacement, the old authority's lists no longer count.
     #[test]
     fn a_list_counts_for_everybody_while_the_authority_is_replaced() {
         let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
@@ -212,7 +212,7 @@ mod tests {
         assert!(SignedList::read(after.bytes.clone(), &over).is_ok());
         assert_eq!(SignedList::read(before.bytes, &over), Err(ListError::Signature { version: 1 }));
 
-        // A link helps nobody but the authority that it was given to, and there it must be genuine.
+        // A link certificate is valid only for the authority that got it, and must be genuine.
         let link = new.trust().successor_at(now).unwrap();
         let thief = authority("harbour");
         let stolen = with_link(&signed(&thief), link);
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(SignedList::read(unlinked, old.trust()), Err(ListError::Signature { version: 1 }));
     }
 
-    /// The same list with another certificate beside it.
+    /// The same signed list with another link certificate.
     fn with_link(signed: &SignedList, link: &CertificateDer<'_>) -> Bytes {
         let (signature, rest) = part(&signed.bytes, SIGNATURE_BYTES_MAX).unwrap();
         let (_, content) = part(rest, LINK_BYTES_MAX).unwrap();

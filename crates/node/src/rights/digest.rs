@@ -1,9 +1,9 @@
-//! A short text that tells whether two rights are the same.
+//! A digest of rights, to compare them.
 
 use mez_core::rights::{Rights, Stance};
 use ring::digest::{Context, SHA256};
 
-/// SHA-256 of the rights as lines: what happens without a grant, then all grants in order.
+/// SHA-256 of the rights as lines: the stance first, then all grants in order.
 pub fn digest(rights: &Rights) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     let stance = if rights.stance() == Stance::Open { "open" } else { "deny" };

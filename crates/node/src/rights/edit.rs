@@ -1,8 +1,8 @@
-//! Changes the text of a file of rights, and leaves everything else in it as people wrote it.
+//! Changes the text of a rights file, and keeps everything else in it as people wrote it.
 //!
-//! A change is made in the text itself, at the places that the parser names, so comments, order and blank lines
-//! stay. The result is read again. If it does not say exactly what was wanted, nothing is changed and the user
-//! is asked to edit the file by hand: TOML can be written in ways that these functions do not know.
+//! A change is made in the text at the places that the parser names, so comments, order and blank lines
+//! stay. The result is parsed again. If the result differs from the intended rights, the text is not changed
+//! and the user is asked to edit the file by hand: TOML allows forms that these functions cannot edit.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use super::text::{RightsText, RightsTextError};
 /// Why a text was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// What is there makes no sense.
+    /// The text is invalid.
     #[error(transparent)]
     Text(#[from] RightsTextError),
-    /// It is written in a way that cannot be changed without losing something.
+    /// The text is written in a form that cannot be changed without loss.
     #[error("it is written in a way that this command cannot change; write it by hand: {wanted}")]
     ByHand {
         /// What to write.
@@ -32,7 +32,7 @@ pub enum EditError {
     },
 }
 
-/// A text with a grant more. The same text if it has it already.
+/// Returns the text with one more grant, or the same text if the grant is already there.
 pub fn with_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
     let mut wanted = RightsText::parse(text)?;
     if !wanted.grants.insert(grant.clone()) {
@@ -62,7 +62,7 @@ pub fn with_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
     })
 }
 
-/// A text without a grant.
+/// Returns the text without a grant.
 pub fn without_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
     let mut wanted = RightsText::parse(text)?;
     if !wanted.grants.remove(grant) {
@@ -78,7 +78,7 @@ pub fn without_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
         } else {
             changed.replace_range(whole_lines(text, key.start..list.end), "");
             if only {
-                // The table's line stands before, so the places in it have not moved.
+                // The header is before the removed line, so its position is still valid.
                 changed.replace_range(whole_lines(text, header), "");
             }
         }
@@ -86,7 +86,7 @@ pub fn without_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
     checked(changed, &wanted, || format!("take out {grant}"))
 }
 
-/// A text with another stance.
+/// Returns the text with another stance.
 pub fn with_stance(text: &str, stance: Stance) -> Result<String, EditError> {
     let wanted = RightsText { stance, ..RightsText::parse(text)? };
     let table = DeTable::parse(text).expect("it was parsed just now");
@@ -102,10 +102,10 @@ pub fn with_stance(text: &str, stance: Stance) -> Result<String, EditError> {
     checked(changed, &wanted, || format!("default = {value}"))
 }
 
-/// Where something is to be changed.
+/// Where to change the text.
 enum Found<'a> {
-    /// The cameras of the verb: the line of the table, the verb, its list, what is in the list, and whether the
-    /// table has only this verb.
+    /// The verb exists: the span of the table's header, of the verb, and of its
+    /// list, the cameras in the list, and whether the table has only this verb.
     Cameras {
         header: Range<usize>,
         key: Range<usize>,
@@ -113,9 +113,9 @@ enum Found<'a> {
         cameras: &'a DeArray<'a>,
         only: bool,
     },
-    /// There is a table, but not the verb. The place after which a line can come.
+    /// The table exists, but not the verb. A line can be inserted after this position.
     Verbs(usize),
-    /// There is no table.
+    /// The table does not exist.
     Nothing,
 }
 
@@ -142,7 +142,7 @@ fn find<'a>(table: &'a DeTable<'a>, grant: &Grant) -> Found<'a> {
     Found::Verbs(verbs.iter().map(|(_, list)| list.span().end).max().unwrap_or(header.end))
 }
 
-/// Takes a line in, after the line in which `after` lies.
+/// Inserts a line after the line that contains `after`.
 fn insert_line(text: &mut String, after: usize, line: &str) {
     match text[after..].find('\n') {
         Some(length) => text.insert_str(after + length + 1, &format!("{line}\n")),
@@ -150,14 +150,14 @@ fn insert_line(text: &mut String, after: usize, line: &str) {
     }
 }
 
-/// The lines in which a place lies, with their ends.
+/// The lines that contain a range, with their line ends.
 fn whole_lines(text: &str, place: Range<usize>) -> Range<usize> {
     let start = text[..place.start].rfind('\n').map_or(0, |before| before + 1);
     let end = text[place.end..].find('\n').map_or(text.len(), |length| place.end + length + 1);
     start..end
 }
 
-/// What of a list goes with one of its elements: its line, if it has one to itself, else a comma beside it.
+/// The range to remove for one element of a list: its whole line if the line has only this element, else the element with the comma beside it.
 fn element(text: &str, cameras: &DeArray<'_>, place: usize) -> Range<usize> {
     let own = cameras.get(place).map(Spanned::span).unwrap_or_default();
     let line = whole_lines(text, own.clone());
@@ -167,13 +167,13 @@ fn element(text: &str, cameras: &DeArray<'_>, place: usize) -> Range<usize> {
         return line;
     }
     let left = place.checked_sub(1).and_then(|left| cameras.get(left)).map(|left| left.span().end..own.end);
-    // What was said of the one before stays.
+    // A comment on the previous element stays.
     let left = left.filter(|gap| !text[gap.start..own.start].contains('#'));
     let right = cameras.get(place + 1).map(|right| own.start..right.span().start);
     left.or(right).unwrap_or(own)
 }
 
-/// A text in TOML's quotes. No name of ours holds what would have to be escaped.
+/// A text in TOML's quotes. No name in Mez contains a character that needs escaping.
 fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
@@ -301,7 +301,7 @@ operate = [\"**\"]
     }
 
     proptest! {
-        /// Grants that come and go one by one leave what was wanted, and what a person wrote stays.
+        /// Adding and removing grants one by one gives the intended rights, and keeps people's comments.
         #[test]
         fn grants_come_and_go(given in some_grants(), taken in some_grants()) {
             let mut wanted: BTreeSet<Grant> = RightsText::parse(WRITTEN).unwrap().grants;
@@ -323,7 +323,7 @@ operate = [\"**\"]
                 }
             }
             prop_assert_eq!(RightsText::parse(&text).unwrap().grants, wanted);
-            // The others go with what they were said of.
+            // The other comments go with the grants that they describe.
             for comment in ["# Our site.", "# Counts people.", "# Anna."] {
                 prop_assert!(text.contains(comment), "{} is gone from {}", comment, text);
             }

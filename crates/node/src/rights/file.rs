@@ -1,4 +1,4 @@
-//! The file of rights in an edge's folder of keys.
+//! The rights file in an edge's folder of keys.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,13 +17,13 @@ use crate::lock::FileLock;
 
 /// The file in the folder of keys.
 pub const RIGHTS: &str = "rights.toml";
-/// What the file said before all grants were taken at once, so that they can be given back. Nothing reads it.
+/// The text of the file before a change removed all grants at once, so that a person can restore it. No program reads it.
 pub const BEFORE: &str = "rights.toml.before";
-/// Held while the file is changed. It stays for good, and shows that there has been a file.
+/// Held while the file is changed. The lock file is never removed, and shows that a rights file existed.
 const LOCK: &str = "rights.lock";
 /// The largest file that is read. A grant takes about 30 bytes.
 const BYTES_MAX: u64 = 4 << 20;
-/// How long a change waits for another one.
+/// How long a change waits for another change.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const STRICT: &str = r#"# Who may do what at this edge. What no grant allows is refused. The edge takes changes in within seconds, also
@@ -53,7 +53,7 @@ pub enum RightsError {
     /// The file could not be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It makes no sense.
+    /// The text is invalid.
     #[error("{}: {error}", path.display())]
     Text {
         /// The file.
@@ -61,7 +61,7 @@ pub enum RightsError {
         /// What is wrong.
         error: RightsTextError,
     },
-    /// It cannot be changed in this way.
+    /// The text cannot be changed in this way.
     #[error("{}: {error}", path.display())]
     Edit {
         /// The file.
@@ -69,7 +69,7 @@ pub enum RightsError {
         /// Why.
         error: EditError,
     },
-    /// Others could write it.
+    /// Others may write the file.
     #[error("others may write {} (mode {mode:04o}), and give themselves rights; run `chmod 600 {}`", path.display(), path.display())]
     Exposed {
         /// The file.
@@ -77,7 +77,7 @@ pub enum RightsError {
         /// Its mode.
         mode: u32,
     },
-    /// It has been there before.
+    /// The file existed before.
     #[error(
         "{} is gone, so nobody knows who may do what; put it back from a copy, or write a new one that allows nothing with \
          `mez keys rights --strict`",
@@ -87,7 +87,7 @@ pub enum RightsError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else changes it.
+    /// Another command is changing the file.
     #[error("another command has been changing {} for 5 s; try again", path.display())]
     Busy {
         /// The file.
@@ -102,7 +102,7 @@ impl RightsError {
     }
 }
 
-/// The file of rights in a folder of keys.
+/// The rights file in a folder of keys.
 #[derive(Clone, Debug)]
 pub struct RightsFile {
     path: PathBuf,
@@ -110,22 +110,22 @@ pub struct RightsFile {
 }
 
 impl RightsFile {
-    /// That of a folder of keys, whether it is there or not.
+    /// The rights file in `keys`, which need not exist.
     pub fn of(keys: &Path) -> Self {
         Self { path: keys.join(RIGHTS), lock: keys.join(LOCK) }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says. No folder but its owner's is trusted, and no file that others may write.
+    /// Reads the rights. Refuses a file that others may write.
     pub fn read(&self) -> Result<RightsText, RightsError> {
         self.parse(&self.text()?)
     }
 
-    /// What it says, and its text, for an edge that runs: there has been a file.
+    /// Reads the rights and the text, at an edge that runs. A missing file is [`RightsError::Gone`].
     pub(super) fn read_again(&self) -> Result<(RightsText, String), RightsError> {
         match self.text() {
             Err(error) if error.is_absent() => Err(RightsError::Gone { path: self.path.clone() }),
@@ -136,15 +136,15 @@ impl RightsFile {
         }
     }
 
-    /// Keeps a text of before. Returns where.
+    /// Writes `text` to [`BEFORE`]. Returns the path.
     pub(super) fn keep(&self, text: &str) -> Result<PathBuf, RightsError> {
         let path = self.path.with_file_name(BEFORE);
         files::write(&path, text.as_bytes(), Readers::Owner, Present::Replace)?;
         Ok(path)
     }
 
-    /// What it says; an edge that starts and has never had one writes one that allows what was allowed before. The
-    /// second value tells whether that happened.
+    /// Reads the rights. If there has never been a file, writes one with [`Stance::Open`], which allows
+    /// everything that was allowed before grants existed. The second value tells whether the file was written.
     pub fn read_or_open(&self) -> Result<(RightsText, bool), RightsError> {
         match self.read() {
             Err(error) if error.is_absent() && self.lock.exists() => {
@@ -158,7 +158,7 @@ impl RightsFile {
         }
     }
 
-    /// Writes a file without grants. False if there is one already, which stays as it is.
+    /// Writes a file without grants. Returns false, and changes nothing, if there is a file already.
     pub fn create(&self, stance: Stance) -> Result<bool, RightsError> {
         let _lock = self.lock()?;
         let text = match stance {
@@ -172,7 +172,7 @@ impl RightsFile {
         }
     }
 
-    /// Changes its text. Nobody else changes it meanwhile, and readers see the old text or the new one whole.
+    /// Changes the text, under a lock. Readers see either the old text or the new text, each complete.
     pub fn edit(
         &self,
         change: impl FnOnce(String) -> Result<String, EditError>,
@@ -187,7 +187,7 @@ impl RightsFile {
         self.parse(&changed)
     }
 
-    /// The text, if nobody else could have written it.
+    /// The text, if nobody but the owner can have written it.
     pub(super) fn text(&self) -> Result<String, RightsError> {
         let attempt = || {
             let file = File::open(&self.path)?;
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(RightsText::parse(OPEN).unwrap().stance, Stance::Open);
     }
 
-    /// Whoever removes the file by mistake must not open the site.
+    /// Removing the file by mistake must not allow everything.
     #[test]
     fn a_file_that_is_gone_opens_nothing() {
         let keys = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ mod tests {
         assert!(error.contains("mode 0620") && error.contains("chmod 600"), "{error}");
     }
 
-    /// A photo that was copied over it, or a text in another encoding.
+    /// A photo was copied over the file, or the text has another encoding.
     #[test]
     fn a_file_that_is_no_text_is_named_by_line_with_a_remedy() {
         let keys = tempfile::tempdir().unwrap();

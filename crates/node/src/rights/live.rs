@@ -11,10 +11,10 @@ use tracing::{error, info, warn};
 use super::file::{RightsError, RightsFile};
 use super::text::RightsText;
 
-/// How often the file is looked at. A change takes effect within this time.
+/// How often the file is checked. A change takes effect within this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The rights in force. Cheap to clone; each clone notices changes for itself.
+/// The rights in force. Cheap to clone; each clone notices changes separately.
 #[derive(Clone, Debug)]
 pub struct LiveRights(watch::Receiver<Arc<Rights>>);
 
@@ -24,29 +24,29 @@ impl LiveRights {
         Self(watch::channel(Arc::new(rights)).1)
     }
 
-    /// Rights that whoever holds the sender changes.
+    /// Rights that the holder of the sender changes.
     pub fn changing(rights: Rights) -> (watch::Sender<Arc<Rights>>, Self) {
         let (sender, receiver) = watch::channel(Arc::new(rights));
         (sender, Self(receiver))
     }
 
-    /// The rights of this moment.
+    /// The current rights.
     pub fn now(&self) -> Arc<Rights> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// The rights of this moment, which count as noticed.
+    /// The current rights, and marks them as noticed.
     pub fn notice(&mut self) -> Arc<Rights> {
         Arc::clone(&self.0.borrow_and_update())
     }
 
-    /// Whether they have changed since they were noticed.
+    /// Whether the rights have changed since they were noticed.
     pub fn has_changed(&self) -> bool {
-        // Without a sender they stay what they are.
+        // Without a sender, the rights never change.
         self.0.has_changed().unwrap_or(false)
     }
 
-    /// Waits until they have changed since they were noticed. Cancelling this loses nothing.
+    /// Waits until the rights have changed since they were noticed. Cancel safe.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -54,13 +54,12 @@ impl LiveRights {
     }
 }
 
-/// Reads the file of an edge that starts, and follows it as long as anybody asks for its rights. On a tokio runtime.
+/// Reads the file of an edge that starts, and follows it as long as a clone of the rights exists. Must run on a tokio runtime.
 ///
-/// A file that becomes unreadable, makes no sense or vanishes changes nothing: the rights that were in force stay,
-/// and the log says why.
+/// A file that becomes unreadable, becomes invalid or vanishes changes nothing: the rights in force stay, and the log says why.
 ///
 /// # Errors
-/// There are no rights to begin with.
+/// The rights at the start cannot be read.
 pub fn follow(file: RightsFile) -> Result<LiveRights, RightsError> {
     follow_every(LOOK_INTERVAL, file)
 }
@@ -111,12 +110,12 @@ async fn look(
                     }
                     rights.send_replace(Arc::new(read.0.rights()));
                 }
-                // Also if only comments changed, which the copy is to have.
+                // Also if only comments changed: the copy of the text must contain them.
                 known = read;
             }
             Err(failure) => {
                 let failure = failure.to_string();
-                // Said once, not every second.
+                // Logged once, not every second.
                 if complaint.as_ref() != Some(&failure) {
                     error!("the rights stay as they were: {failure}");
                 }
@@ -126,7 +125,7 @@ async fn look(
     }
 }
 
-/// What to say if a change takes all grants at once, as of a file that was cut. Keeps what the file said before.
+/// The warning about a change that removes all grants at once, as when the file was cut. Keeps the previous text in [`super::BEFORE`].
 fn all_taken(file: &RightsFile, before: &(RightsText, String), now: &RightsText) -> Option<String> {
     let path = file.path().display();
     let taken = match (before.0.stance, before.0.grants.len()) {
@@ -179,7 +178,7 @@ mod tests {
         rights.now().allows(&who, Verb::Watch, &"dock/cam1".parse().unwrap())
     }
 
-    /// Writes the file as a whole: whoever looks between the truncation and the writing sees an empty one, which takes all grants.
+    /// Replaces the file as a whole. Otherwise a read between truncation and write sees an empty file, which removes all grants.
     fn put(file: &RightsFile, text: &str) {
         let beside = file.path().with_extension("new");
         fs::write(&beside, text).unwrap();
@@ -214,7 +213,7 @@ mod tests {
         file.edit(|text| with_grant(&text, &grant)).unwrap();
         until(&mut rights, true).await;
 
-        // Each of these would take the right away, or open everything, if it counted.
+        // Each of these texts would remove the right, or allow everything, if it counted.
         let good = fs::read_to_string(file.path()).unwrap();
         for broken in ["default = \"deny\"\ngrants = 1\n", "default = \"open", "\u{0}"] {
             put(&file, broken);
@@ -230,8 +229,7 @@ mod tests {
         until(&mut rights, false).await;
     }
 
-    /// A file of rights that somebody empties by mistake takes all grants. What it said is kept, and the warning says how to
-    /// get it back.
+    /// A rights file that is emptied by mistake removes all grants. Its previous text is kept, and the warning says how to restore it.
     #[tokio::test]
     async fn whoever_empties_the_file_by_mistake_gets_the_grants_back() {
         let keys = tempfile::tempdir().unwrap();

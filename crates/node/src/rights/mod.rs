@@ -1,8 +1,8 @@
-//! Keeps an edge's rights: the file that people write, and what is in force.
+//! An edge's rights: the file that people write, and the rights in force.
 //!
-//! [`mez_core::rights`] decides. Here are the file `rights.toml` in the folder of keys ([`RightsFile`]), its text
-//! ([`text`]), changes to it that keep comments ([`edit`]), and the rights in force ([`LiveRights`]), which follow
-//! the file while the edge runs. [`digest()`] tells whether two are the same.
+//! [`mez_core::rights`] decides. This module has the file `rights.toml` in the folder of keys ([`RightsFile`]),
+//! its text ([`text`]), changes of the text that keep comments ([`edit`]), and the rights in force
+//! ([`LiveRights`]), which follow the file while the edge runs. [`digest()`] tells whether two are the same.
 
 mod digest;
 pub mod edit;

@@ -1,4 +1,4 @@
-//! The text of a file of rights, read once.
+//! The text of a rights file, parsed.
 //!
 //! ```toml
 //! default = "deny"
@@ -15,16 +15,16 @@ use mez_core::rights::{Grant, Grantee, Rights, Stance, Verb};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What a file of rights says.
+/// The content of a rights file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RightsText {
-    /// What happens to whoever has no grant. Default: it is refused.
+    /// What happens to a request without a grant. Default: it is refused.
     pub stance: Stance,
     /// All grants.
     pub grants: BTreeSet<Grant>,
 }
 
-/// Why a text says nothing about rights. Nothing of it counts then.
+/// Why a text is not valid. Nothing in it counts then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {field}: {what}")]
 pub struct RightsTextError {
@@ -37,7 +37,7 @@ pub struct RightsTextError {
 }
 
 impl RightsTextError {
-    /// The byte at `place` belongs to no text.
+    /// The bytes are not UTF-8 at `place`.
     pub(super) fn not_text(bytes: &[u8], place: usize) -> Self {
         let line = bytes[..place].iter().filter(|byte| **byte == b'\n').count() + 1;
         let what = "it is not text in UTF-8: save it as UTF-8, or put it back from a copy";
@@ -46,7 +46,7 @@ impl RightsTextError {
 }
 
 impl RightsText {
-    /// Reads a text. An error names the first thing that is wrong.
+    /// Parses a text. The error names the first fault.
     pub fn parse(text: &str) -> Result<Self, RightsTextError> {
         let table = DeTable::parse(text).map_err(|error| RightsTextError {
             line: line_of(text, error.span().unwrap_or_default().start),
@@ -74,13 +74,13 @@ impl RightsText {
         Ok(read)
     }
 
-    /// The rights that it gives.
+    /// The rights that the text gives.
     pub fn rights(&self) -> Rights {
         Rights::new(self.stance, self.grants.iter().cloned())
     }
 }
 
-/// Where something stands in a text.
+/// A field of the text, for error messages.
 struct At<'a> {
     text: &'a str,
     field: String,
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A write that is cut short may lose grants. It must not give any.
+    /// A write that is cut short may lose grants. It must never add any.
     #[test]
     fn a_file_that_is_cut_opens_nothing() {
         let whole = "default = \"deny\"\n[grants.\"app/a\"]\nwatch = [\"dock/cam1\", \"yard/**\"]\nread = [\"dock/*\"]\n[grants.\"app/b\"]\nwatch = [\"x\"]\n";

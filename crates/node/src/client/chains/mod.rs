@@ -1,9 +1,9 @@
-//! Decodes every frame of a chain, and gives the program pictures, of which the newest wins. They stay as the codec gives
-//! them until the program looks at them.
+//! Decodes all frames of chains, and gives the program their pictures. The newest
+//! picture wins. A picture stays in the codec's format until the program reads it.
 //!
-//! Each camera has a decoder on threads of its own, as those that make stills (`transcode.rs`). A decoder that
-//! panics or hangs costs its frame. Stills follow until the camera begins another chain. An edge on the same host may decode for several
-//! programs; pictures then come beside the frames, and nothing is decoded here.
+//! Each camera has a decoder with its own threads, like the decoders for stills (`transcode.rs`). If a decoder
+//! panics or hangs, its frame is lost, and stills follow until the camera begins another chain. An edge on the same
+//! host may decode for several programs. The pictures then come beside the frames, and nothing is decoded here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,42 +26,42 @@ use super::streams::Shared;
 use crate::decoders::Decoders;
 use crate::memory::pooled;
 
-/// How long decoding a frame may take. It takes about 10 ms at 1080p.
+/// How long decoding one frame may take. At 1080p, it takes about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
-/// The same of a frame that is decoded by a process, which may have to be started.
+/// The limit for a frame that is decoded by a process, which may have to be started.
 const FOREIGN_TIME_MAX: Duration = Duration::from_secs(3);
-/// The most frames of one camera that may wait for its decoder. If one more comes, the connection waits.
+/// The most frames of one camera that may wait for its decoder. Beyond that, the connection waits.
 const WAITING_MAX: usize = 8;
-/// After the first, only one in this many equal failures of a camera is logged.
+/// After the first failure of a camera, one in this many is logged.
 const LOGGED_ONCE_IN: u64 = 100;
 
-/// Takes in what decoders make.
+/// Receives the results of decoders.
 pub(super) trait Sink: Send + Sync + 'static {
-    /// A frame that the program can look at: one that decodes by itself, or one with its picture.
+    /// Receives a frame that the program can show: one that decodes by itself, or one with its picture.
     fn put(&self, frame: Box<ReceivedFrame>);
-    /// A camera's chain cannot be decoded any further.
+    /// The chain of a camera cannot be decoded any further.
     fn restart(&self, camera: &CameraName);
 }
 
-/// The decoders of a subscription's cameras. They stop when this is dropped.
+/// The decoders of a subscription's cameras. Dropping this stops them.
 pub(super) struct ChainDecoders<S> {
-    /// As many as the edge has cameras.
+    /// At most one for each camera of the edge.
     cameras: HashMap<CameraName, Decoder>,
-    /// The account of frames that could not be decoded, and of those skipped before them.
+    /// The counts of frames that could not be decoded, and of frames that were skipped before them.
     owed: HashMap<CameraName, Missing>,
-    /// Every picture is wanted, and not only the newest.
+    /// Whether every picture is delivered, not only the newest.
     every: bool,
     sink: Arc<S>,
 }
 
 impl<S: Sink> ChainDecoders<S> {
-    /// No decoders yet.
+    /// Starts without decoders.
     pub(super) fn new(every: bool, sink: Arc<S>) -> Self {
         Self { cameras: HashMap::new(), owed: HashMap::new(), every, sink }
     }
 
-    /// Takes a frame. Waits while its camera's decoder is overloaded. If every picture is wanted, waits until
-    /// this one has been passed on. `beside`: what came with it.
+    /// Takes a frame. Waits while the decoder of its camera is overloaded. If every picture is
+    /// delivered, waits until this frame has been passed on. `beside`: what came with the frame.
     pub(super) async fn take(&mut self, mut frame: Box<ReceivedFrame>, beside: Shared) {
         let camera = frame.camera.clone();
         let is_decoded_here = frame.meta.encoding.is_chained() && matches!(beside, Shared::Nothing);
@@ -80,7 +80,7 @@ impl<S: Sink> ChainDecoders<S> {
                 Err(error) => warn!(%camera, "frames of this camera cannot be decoded: {error}"),
             }
         }
-        // Stills go through the decoder's queue too, so that frames keep their order.
+        // Stills go through the decoder's queue too, to keep the order of frames.
         let refused = match self.cameras.get(&camera) {
             Some(decoder) => decoder.give(frame, beside, self.every).await.err(),
             None => Some(frame),
@@ -92,8 +92,8 @@ impl<S: Sink> ChainDecoders<S> {
         }
     }
 
-    /// Waits until every frame that was taken has been passed on or has failed. Returns the rest of each
-    /// camera's account. The next frames belong to other chains.
+    /// Waits until every frame that was taken has been passed on or has failed. Returns
+    /// the remaining counts of each camera. The next frames belong to other chains.
     pub(super) async fn finish(&mut self) -> HashMap<CameraName, Missing> {
         let mut owed = std::mem::take(&mut self.owed);
         for (camera, decoder) in self.cameras.drain() {
@@ -108,7 +108,7 @@ impl<S: Sink> ChainDecoders<S> {
     }
 }
 
-/// Gives a frame the picture that came beside it. False if it is one that is not shown. A still needs none.
+/// Adds the picture that came beside the frame. Returns false if the frame is not shown. A still needs no picture.
 fn shown(frame: &mut ReceivedFrame, beside: Shared) -> bool {
     match beside {
         Shared::Passed => return false,
@@ -126,22 +126,22 @@ fn put_into(frame: &mut ReceivedFrame, picture: OwnedPicture) {
     frame.picture = Some(Arc::new(picture));
 }
 
-/// Counts a frame that is not passed on, with what was skipped before it.
+/// Counts a frame that is not passed on, and the frames skipped before it.
 fn owe(owed: &mut Missing, frame: &ReceivedFrame, reason: SkipReason) {
     owed.merge(&frame.skipped, frame.not_held);
     owed.add(reason);
 }
 
 enum Job {
-    /// A frame with what came beside it, and the sender that tells when it is done.
+    /// A frame, what came beside it, and a sender that signals when it is done.
     Frame(Box<ReceivedFrame>, Shared, Option<oneshot::Sender<()>>),
-    /// A request for the rest of the account.
+    /// A request for the remaining counts.
     Finish(oneshot::Sender<Missing>),
 }
 
 struct Decoder {
     work: mpsc::Sender<Job>,
-    /// Frames that were given to it and that it has not begun with.
+    /// Frames in the queue that the decoder has not begun.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -156,7 +156,7 @@ impl Decoder {
             while let Some(job) = todo.blocking_recv() {
                 match job {
                     Job::Frame(frame, beside, done) => {
-                        // Of frames that wait, only the last is shown. All are decoded.
+                        // All waiting frames are decoded, but only the last one is shown.
                         let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1;
                         serving.frame(frame, beside, every || is_last);
                         let _ = done.map(|done| done.send(()));
@@ -169,7 +169,7 @@ impl Decoder {
         Ok(Self { work, waiting })
     }
 
-    /// Gives the decoder a frame. The frame comes back if the thread is gone.
+    /// Gives the decoder a frame. Returns the frame if the thread is gone.
     async fn give(
         &self,
         frame: Box<ReceivedFrame>,
@@ -189,16 +189,16 @@ impl Decoder {
     }
 }
 
-/// What a decoder's thread knows.
+/// The state of a decoder's thread.
 struct Serving<S> {
     camera: CameraName,
     worker: Work,
     sink: Arc<S>,
     /// The epoch of the last frame.
     last: Option<Epoch>,
-    /// Frames came that were not decoded here, so that what the decoder holds is worth nothing.
+    /// Frames of a chain came that were not decoded here, so the state of the decoder is obsolete.
     is_outside: bool,
-    /// Frames since the last that was put.
+    /// The counts since the last frame that was passed on.
     owed: Missing,
     failures: u64,
 }
@@ -226,7 +226,7 @@ impl<S: Sink> Serving<S> {
         self.sink.put(frame);
     }
 
-    /// Decodes a frame. Returns whether it has its picture now.
+    /// Decodes a frame. Returns whether the frame now has its picture.
     fn decode(&mut self, frame: &mut ReceivedFrame, wanted: bool) -> Result<bool, ()> {
         let epoch = frame.meta.id.epoch;
         let is_another = self.last.replace(epoch).is_some_and(|last| last != epoch);
@@ -266,15 +266,15 @@ struct Task {
     sequence: Sequence,
     chain: ChainLink,
     payload: Bytes,
-    /// Whether the decoder must forget what it holds.
+    /// Whether the decoder must forget its state first.
     afresh: bool,
-    /// The picture is wanted.
+    /// Whether the picture is needed.
     wanted: bool,
 }
 
 type Work = Worker<Task, Result<Option<OwnedPicture>, StreamDecodeError>>;
 
-/// The state and the work of the thread that decodes.
+/// The function of the decoding thread, with its state.
 fn decoder() -> impl FnMut(Task) -> Result<Option<OwnedPicture>, StreamDecodeError> {
     let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT).with_platform(Decoders::software().platform());
     move |task| {

@@ -1,4 +1,4 @@
-//! The decoders of a subscription, with a real codec before them.
+//! The decoders of a subscription, with a real encoder before them.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use crate::client::frame::BrokerClock;
 
 const SIZE: (u32, u32) = (64, 48);
 
-/// What came out: frames, and how often another chain was asked for.
+/// The output: frames, and how often a new chain was requested.
 #[derive(Default)]
 struct Out {
     frames: Mutex<Vec<ReceivedFrame>>,
@@ -32,7 +32,7 @@ impl Sink for Out {
 }
 
 impl Out {
-    /// Number, encoding and what was skipped of the frames that came out.
+    /// Number, encoding and skip count of each frame in the output.
     fn frames(&self) -> Vec<(u64, Encoding, u64)> {
         let frames = self.frames.lock().unwrap();
         let of =
@@ -96,7 +96,7 @@ impl Camera {
     }
 }
 
-/// A picture is the one that was published under its number, in blue, green and red.
+/// The picture is the one that was published under its number, in blue, green and red.
 fn check(frame: &ReceivedFrame) {
     assert_eq!((frame.meta.width, frame.meta.height), SIZE);
     assert_eq!(frame.meta.encoding, Encoding::H264, "what came stays what it is");
@@ -122,7 +122,7 @@ async fn every_frame_of_a_chain_becomes_a_picture() {
     assert_eq!(*out.restarts.lock().unwrap(), 0);
 }
 
-/// Pictures that nobody waits for are not made, but their frames are decoded and accounted for; stills keep their place among them.
+/// Pictures that nobody waits for are not made, but their frames are decoded and counted. Stills keep their place in the order.
 #[tokio::test]
 async fn the_newest_picture_wins_and_order_is_kept() {
     let (out, mut camera) = (Arc::new(Out::default()), Camera::new());
@@ -149,7 +149,7 @@ async fn the_newest_picture_wins_and_order_is_kept() {
     assert_eq!(*out.restarts.lock().unwrap(), 0);
 }
 
-/// Who looks at every third frame has all of them decoded, and pictures kept of a third.
+/// If every third picture is wanted, all frames are decoded, and a third of the pictures is kept.
 #[test]
 fn pictures_are_kept_of_what_is_wanted() {
     let (mut camera, mut decode) = (Camera::new(), decoder());
@@ -168,8 +168,7 @@ fn pictures_are_kept_of_what_is_wanted() {
     }
 }
 
-/// What cannot be decoded costs itself and those that need it. It is accounted for, another chain is asked for, and with that
-/// pictures come again.
+/// A damaged frame costs itself and the frames that need it. The loss is counted, and a new chain is requested, which gives pictures again.
 #[tokio::test]
 async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     let (out, mut camera) = (Arc::new(Out::default()), Camera::new());
@@ -189,7 +188,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     assert_eq!(shown, [(0, 0), (1, 0), (2, 0), (3, 0), (8, 4), (9, 0), (10, 0), (11, 0)]);
     assert_eq!(out.frames.lock().unwrap()[4].skipped.of(SkipReason::NotDecoded), 4);
     assert_eq!(*out.restarts.lock().unwrap(), 4, "whoever is asked sees to it that it is not too often");
-    // What fails last is left to account for.
+    // The last failure remains in the counts.
     let mut frame = camera.chained();
     frame.payload = Bytes::from_static(b"nothing");
     decoders.take(frame, Shared::Nothing).await;
@@ -197,7 +196,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     assert_eq!(owed[&"dock/cam1".parse().unwrap()].skipped.of(SkipReason::NotDecoded), 1);
 }
 
-/// A decoder that panics takes nobody along, and begins anew.
+/// A decoder that panics does not affect others, and is started again.
 #[tokio::test]
 async fn a_decoder_that_panics_costs_its_frame() {
     let (out, mut camera) = (Arc::new(Out::default()), Camera::new());
@@ -219,7 +218,7 @@ async fn a_decoder_that_panics_costs_its_frame() {
     assert_eq!(shown, [(0, 0), (1, 0), (4, 2), (5, 0)]);
 }
 
-/// Another start of the camera counts from zero again, and its chains have nothing to do with those before.
+/// After a restart of the camera, sequences start at zero, and new chains do not depend on old ones.
 #[tokio::test]
 async fn another_epoch_begins_anew() {
     let out = Arc::new(Out::default());

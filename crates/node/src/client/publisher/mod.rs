@@ -32,25 +32,25 @@ use crate::reply::ReplyContent;
 /// The most events that wait for the program. Beyond that, the oldest is dropped.
 const EVENTS_MAX: usize = 1024;
 
-/// Publishes the frames of one camera through a camera broker in another process. It reconnects by itself.
-/// Dropping it ends the publishing; unsent frames are lost.
+/// Publishes the frames of one camera through a camera broker in another process.
+/// Reconnects by itself. Dropping it ends the publishing, and unsent frames are lost.
 pub struct PublisherClient {
     shared: Arc<Shared>,
     camera: CameraName,
-    /// What the broker takes, as it said when it was first reached.
+    /// The largest payload that the broker takes, as it reported on the first connection.
     frame_bytes_max: u32,
     _task: OwnedTask,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// The way for frames, while there is a connection. The sender holds the lock.
+    /// The stream for frames, while there is a connection. The task that sends holds the lock.
     sink: tokio::sync::Mutex<Option<FrameSink>>,
     /// Signals that there is a frame to send.
     frame: Notify,
     /// Signals that there is an event to take.
     event: Notify,
-    /// A frame was answered for.
+    /// Signals that a frame was answered, dropped or lost.
     settled: Notify,
 }
 
@@ -63,17 +63,17 @@ struct State {
     connected: bool,
     events: VecDeque<PublisherEvent>,
     over: Option<ClientError>,
-    /// The program has said that nothing follows: the end of the connection is no loss.
+    /// The program has said that nothing follows: the end of the connection is not an error.
     finished: bool,
-    /// Why the source gives no frames, since the last frame that was handed in.
+    /// Why the source gives no frames, since the last frame that the program sent.
     lost: Option<String>,
-    /// Whether the broker is still to be told of that.
+    /// Whether the broker has not been told that yet.
     lost_untold: bool,
 }
 
 impl PublisherClient {
-    /// Connects to the camera broker at `address`, to publish as `camera` or as the broker's only camera.
-    /// `credentials` are needed for everything but a Unix socket.
+    /// Connects to the camera broker at `address`, to publish as `camera` or as the
+    /// broker's only camera. `credentials` are needed except for a Unix socket.
     pub async fn connect(
         address: Address,
         credentials: Option<&Credentials>,
@@ -86,9 +86,9 @@ impl PublisherClient {
         Self::open(Brokers { diallers, at: 0 }, first, u32::MAX, options).await
     }
 
-    /// Publishes a derived stream at the first edge broker of `addresses` that takes it. There is at least one, in order of preference. If that
-    /// edge is gone, the stream goes on at the next one, where its records are numbered anew. `credentials` are needed for everything but a
-    /// Unix socket.
+    /// Publishes a derived stream at the first edge broker of `addresses` that takes it. The addresses are in
+    /// order of preference. At least one is needed. If that edge is gone, the stream continues at the next
+    /// one, which numbers its records from the start. `credentials` are needed except for a Unix socket.
     pub async fn connect_to_edge(
         addresses: Vec<Address>,
         credentials: Option<&Credentials>,
@@ -152,14 +152,13 @@ impl PublisherClient {
         &self.camera
     }
 
-    /// Sends a frame, and returns the number that events use for it. Works on any thread and does not wait. A
-    /// frame that the broker does not accept in time makes room for newer ones.
+    /// Sends a frame, and returns its number for events. Works on any thread and does not
+    /// wait. A frame that the broker does not accept in time makes room for newer ones.
     pub fn send(&self, frame: Published) -> Result<u64, SendError> {
         self.send_at(monotonic_now(), frame)
     }
 
-    /// Like [`PublisherClient::send`], for a frame that the program had at `had`, by this machine's monotonic
-    /// clock.
+    /// Like [`PublisherClient::send`], for a frame that the program got at `had`, by this machine's monotonic clock.
     pub fn send_at(&self, had: Instant, frame: Published) -> Result<u64, SendError> {
         let Published { payload, encoding, width, height, captured } = frame;
         let bytes = payload.len();
@@ -171,7 +170,7 @@ impl PublisherClient {
         self.pass_on(had, captured, picture)
     }
 
-    /// Sends a data record, as [`PublisherClient::send`] sends a frame. `captured`: its time, if not now.
+    /// Sends a data record, like [`PublisherClient::send`] a frame. `captured`: its time, if not now.
     pub fn send_data(&self, record: DataRecord, captured: Option<Timestamp>) -> Result<u64, SendError> {
         let DataRecord { content_type, of, body } = record;
         if body.is_empty() {
@@ -187,9 +186,9 @@ impl PublisherClient {
         self.pass_on(monotonic_now(), captured, data)
     }
 
-    /// Asks an edge when a record of the derived stream, and every one before it, is on disk as far as the store there promises. Returns the
-    /// number of the [`PublisherEvent::OnDisk`] that answers, within a little more than 5 s while there is a connection; at once, with the
-    /// reason `TOO_MANY_AWAITED`, if frames that wait for the edge leave no room for the question. Does not wait.
+    /// Asks an edge when a record of the derived stream, and all records before it, are durable in the edge's store. Returns the
+    /// number of the [`PublisherEvent::OnDisk`] that answers, within a little more than 5 s while there is a connection. If
+    /// waiting frames leave no room for the question, the answer comes at once, with the reason `TOO_MANY_AWAITED`. Does not wait.
     pub fn await_on_disk(&self, frame: FrameId) -> Result<u64, SendError> {
         let mut state = self.shared.lock();
         if let Some(reason) = &state.over {
@@ -205,7 +204,7 @@ impl PublisherClient {
         Ok(number)
     }
 
-    /// Numbers a frame or record that its publisher had at `had`, and sends it.
+    /// Numbers a frame or record that the program got at `had`, and sends it.
     fn pass_on(
         &self,
         had: Instant,
@@ -238,9 +237,8 @@ impl PublisherClient {
         Ok(number)
     }
 
-    /// The next event, and `None` after [`PublisherEvent::Failed`] or once the broker has taken note of
-    /// [`PublisherClient::finish`]. If events are not taken, the oldest
-    /// beyond 1024 are dropped. Cancelling this loses nothing.
+    /// The next event. `None` after [`PublisherEvent::Failed`], or once the broker has processed
+    /// [`PublisherClient::finish`]. If events are not taken, the oldest beyond 1024 are dropped. Cancel safe.
     pub async fn next_event(&self) -> Option<PublisherEvent> {
         loop {
             {
@@ -255,7 +253,7 @@ impl PublisherClient {
         }
     }
 
-    /// What became of the frames so far.
+    /// The counts of frames so far.
     pub fn counts(&self) -> PublisherCounts {
         self.shared.lock().queue.counts()
     }
@@ -265,8 +263,8 @@ impl PublisherClient {
         self.shared.lock().connected
     }
 
-    /// Says that nothing follows, after the frames on their way. A publisher that goes without it counts as lost.
-    /// Nothing is to be sent after this.
+    /// Tells the broker, after all sent frames, that nothing follows. A publisher
+    /// that disconnects without this counts as lost. Send nothing after this call.
     pub async fn finish(&self) {
         self.flush().await;
         let lost = {
@@ -275,14 +273,14 @@ impl PublisherClient {
             state.lost.clone().unwrap_or_default()
         };
         if let Some(sink) = &mut *self.shared.sink.lock().await {
-            // If the broker is gone, nobody needs to know.
+            // If the broker is gone, the message is not needed.
             let last = pb::PublishRequest { last: true, source_lost: lost, ..Default::default() };
             let _ = sink.send(last).await;
         }
     }
 
-    /// Says that the source of the frames gives none for now, and why, behind the frames on their way. The next frame takes it back. Does not
-    /// wait; a broker that is away is told when it is back.
+    /// Tells the broker, after all sent frames, that the source gives no frames for now, and why.
+    /// The next frame cancels this. Does not wait. A broker that is away is told when it is back.
     pub fn tell_lost(&self, reason: &str) {
         let mut state = self.shared.lock();
         (state.lost, state.lost_untold) = (Some(reason.to_owned()), true);
@@ -290,7 +288,7 @@ impl PublisherClient {
         self.shared.frame.notify_one();
     }
 
-    /// Waits until every frame so far has been answered for, dropped or lost.
+    /// Waits until every frame so far was answered, dropped or lost.
     pub async fn flush(&self) {
         loop {
             let settled = self.shared.settled.notified();
@@ -307,12 +305,11 @@ impl PublisherClient {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every statement leaves it whole.
+        // Each statement leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request on the calling thread if that needs no waiting, which saves waking another one.
-    /// Otherwise leaves it to the task.
+    /// Sends a request on the calling thread if this needs no waiting, which saves waking another thread. Otherwise leaves the request to the task.
     fn pass_on<'a>(&'a self, mut state: MutexGuard<'a, State>, mut request: pb::PublishRequest) {
         let idle = !state.sending && !state.queue.waits();
         let mut unasked = None;
@@ -321,9 +318,9 @@ impl Shared {
             && let Some(sink) = &mut *sink
             && sink.is_at_once(request.payload.len())
         {
-            // Until this is over nobody else sends, so the order stays.
+            // While `sending` is set, nobody else sends, so the order is kept.
             state.sending = true;
-            // Before the answer can come.
+            // Counted before the answer can come.
             state.queue.note_sending(&request);
             drop(state);
             let sent = sink.send_at_once(&mut request);
@@ -346,7 +343,7 @@ impl Shared {
         }
     }
 
-    /// The next request to send, or why there is no frame.
+    /// Waits for the next request to send: a frame, a question, or the message that the source gives no frames.
     async fn next_request(&self) -> pb::PublishRequest {
         loop {
             {
@@ -360,7 +357,7 @@ impl Shared {
                 if !state.sending
                     && let Some(reason) = state.lost.clone().filter(|_| state.lost_untold)
                 {
-                    // Nobody answers it.
+                    // The broker does not answer this request.
                     (state.sending, state.lost_untold) = (true, false);
                     return pb::PublishRequest { source_lost: reason, ..Default::default() };
                 }
@@ -372,7 +369,7 @@ impl Shared {
     fn tell(&self, event: PublisherEvent) {
         let mut state = self.lock();
         state.queue.handle(&event);
-        // With the event, so that nobody who knows of it sends, and nobody learns of the end before it.
+        // Set under the same lock as the event: a program that knows the event cannot send, and `over` is not visible before the event.
         if let PublisherEvent::Failed { reason } = &event {
             state.over = Some(reason.clone());
         }
@@ -399,7 +396,7 @@ impl Shared {
 }
 
 impl State {
-    /// Leaves an event for the program.
+    /// Queues an event for the program.
     fn add_event(&mut self, event: PublisherEvent) {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
@@ -408,7 +405,7 @@ impl State {
     }
 }
 
-/// The brokers that take the stream, in order of preference, and the one in use.
+/// The brokers that take the stream, in order of preference, and the index of the one in use.
 struct Brokers {
     diallers: Vec<Dialler>,
     at: usize,
@@ -431,7 +428,7 @@ async fn run(
         *shared.sink.lock().await = None;
         shared.disconnected();
         if shared.lock().finished {
-            // To dial again would begin another publishing, and its end would be a loss.
+            // Another connection would begin another publishing, and its end would count as a loss.
             return shared.event.notify_one();
         }
         if !reason.is_passing() {
@@ -447,7 +444,7 @@ async fn run(
             let dialler = brokers.current();
             let opened = async {
                 if dialler.is_remote() {
-                    // Another start of the broker, perhaps on another host, has another clock.
+                    // A restarted broker, perhaps on another host, has another clock.
                     dialler.forget_clock();
                     dialler.connect().await?;
                 }
@@ -465,7 +462,7 @@ async fn run(
     }
 }
 
-/// Sends frames and takes answers until the connection is lost. Returns why.
+/// Sends frames and receives answers until the connection is lost. Returns the reason.
 async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) -> ClientError {
     let send = async {
         loop {
@@ -474,7 +471,7 @@ async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) 
                 request.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
             let sent = match &mut *shared.sink.lock().await {
                 Some(sink) => sink.send(request).await,
-                // It is taken away only after this has ended.
+                // The stream is removed only after this future has ended.
                 None => std::future::pending().await,
             };
             shared.lock().sending = false;
@@ -502,7 +499,7 @@ async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) 
         }
     };
     tokio::select! {
-        // If both are ready, the broker's own reason says more.
+        // If both are ready, the broker's own reason is more helpful.
         biased;
         reason = listen => reason,
         reason = send => reason,

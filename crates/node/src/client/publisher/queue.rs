@@ -1,7 +1,7 @@
-//! Frames and questions that wait for the broker, and how many were sent and have no answer yet.
+//! Frames and questions that wait for the broker, and the number of those that were sent and not answered yet.
 //!
-//! A question ([`PublisherClient::await_on_disk`](super::PublisherClient::await_on_disk)) takes only a place that no frame wants: it can be asked
-//! again, and a frame that is dropped is gone. Counters count frames alone. A data record is a frame here.
+//! A question ([`PublisherClient::await_on_disk`](super::PublisherClient::await_on_disk)) takes only a place that no frame needs:
+//! a question can be repeated, but a dropped frame is lost. The counters count only frames. A data record counts as a frame here.
 
 use std::collections::VecDeque;
 
@@ -9,47 +9,47 @@ use super::types::{PublisherCounts, PublisherEvent};
 use crate::api::pb::PublishRequest;
 use crate::api::{ApiError, Limit};
 
-/// What is to be sent, and what was.
+/// Requests to send, and the number of unanswered ones.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// In the order in which it is sent.
+    /// In the order of sending.
     waiting: VecDeque<PublishRequest>,
     waiting_max: usize,
-    /// Sent and not answered for.
+    /// Sent and not answered.
     frames_in_flight: u64,
     questions_in_flight: u64,
     counts: PublisherCounts,
 }
 
 impl Queue {
-    /// One for so many frames and questions, and at least for one.
+    /// Makes a queue for `waiting_max` frames and questions, at least one.
     pub(super) fn new(waiting_max: usize) -> Self {
         Self { waiting_max: waiting_max.max(1), ..Self::default() }
     }
 
-    /// What became of the frames so far.
+    /// The counts of frames so far.
     pub(super) fn counts(&self) -> PublisherCounts {
         self.counts
     }
 
-    /// Whether something is to be sent.
+    /// Whether a request waits to be sent.
     pub(super) fn waits(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether everything was answered for, dropped or lost.
+    /// Whether every request was answered, dropped or lost.
     pub(super) fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.frames_in_flight == 0 && self.questions_in_flight == 0
     }
 
-    /// The program has handed in a frame. `connected`: there is a broker to send it to.
+    /// Counts a frame that the program has sent. `connected`: there is a connection to the broker.
     pub(super) fn note_frame(&mut self, connected: bool) {
         self.counts.sent += 1;
-        // It would be old by the time the broker is back.
+        // The frame would be old when the broker is back.
         self.counts.dropped += u64::from(!connected);
     }
 
-    /// Adds a request behind the others. Returns the question that finds no place, or has to give way.
+    /// Adds a request at the end. Returns the question that finds no place or is displaced.
     #[must_use = "whoever asked waits for an answer"]
     pub(super) fn push(&mut self, request: PublishRequest) -> Option<Unasked> {
         let given_way = self.make_room(&request);
@@ -60,19 +60,19 @@ impl Queue {
         if is_question(&request) {
             return Some(self.unasked(&request));
         }
-        // All that wait are frames.
+        // All waiting requests are frames.
         self.waiting.pop_front();
         self.counts.dropped += 1;
         self.waiting.push_back(request);
         None
     }
 
-    /// A request is being sent.
+    /// Notes that a request is being sent.
     pub(super) fn note_sending(&mut self, request: &PublishRequest) {
         *self.in_flight(is_question(request)) += 1;
     }
 
-    /// A request could not be sent at once. What came in meanwhile is newer. Returns the question that finds no place, or has to give way.
+    /// Puts back a request that could not be sent at once, before newer requests. Returns the question that finds no place or is displaced.
     #[must_use = "whoever asked waits for an answer"]
     pub(super) fn take_back(&mut self, request: PublishRequest) -> Option<Unasked> {
         let is_question = is_question(&request);
@@ -89,14 +89,14 @@ impl Queue {
         None
     }
 
-    /// The next request, which is being sent from now on.
+    /// Takes the next request, which counts as being sent from now on.
     pub(super) fn pop(&mut self) -> Option<PublishRequest> {
         let request = self.waiting.pop_front()?;
         self.note_sending(&request);
         Some(request)
     }
 
-    /// What the broker said of a frame or a question.
+    /// Counts the broker's answer to a frame or a question.
     pub(super) fn handle(&mut self, event: &PublisherEvent) {
         match event {
             PublisherEvent::Accepted { .. } => self.counts.accepted += 1,
@@ -107,7 +107,7 @@ impl Queue {
         self.note_answered(false);
     }
 
-    /// The connection is lost. Unanswered frames are lost with it; waiting ones would be old when it is back.
+    /// The connection is lost. Unanswered frames are lost with it. Waiting frames are dropped, because they would be old when the broker is back.
     pub(super) fn handle_disconnected(&mut self) {
         self.counts.dropped += self.waiting.iter().filter(|request| !is_question(request)).count() as u64;
         self.counts.lost += std::mem::take(&mut self.frames_in_flight);
@@ -119,7 +119,7 @@ impl Queue {
         self.waiting.len() < self.waiting_max
     }
 
-    /// Takes the oldest question away where a frame finds no place.
+    /// Removes the oldest question if a frame finds no place.
     fn make_room(&mut self, request: &PublishRequest) -> Option<Unasked> {
         if self.has_room() || is_question(request) {
             return None;
@@ -147,7 +147,7 @@ fn is_question(request: &PublishRequest) -> bool {
     request.await_on_disk.is_some()
 }
 
-/// A question that is not asked, because frames need its place.
+/// A question that is not sent, because frames need its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unasked {
     number: u64,
@@ -155,7 +155,7 @@ pub(super) struct Unasked {
 }
 
 impl Unasked {
-    /// What whoever asked is told.
+    /// The event for the program that asked.
     pub(super) fn into_event(self) -> PublisherEvent {
         let Self { number, waiting_max } = self;
         let (name, value, subject) =
@@ -182,7 +182,7 @@ mod tests {
         PublishRequest { number, await_on_disk: Some(AwaitOnDisk::default()), ..Default::default() }
     }
 
-    /// Hands in a request, and returns the number of the question that is told to ask again.
+    /// Pushes a request, and returns the number of the question that must be repeated.
     fn hand_in(queue: &mut Queue, request: PublishRequest) -> Option<u64> {
         if !is_question(&request) {
             queue.note_frame(true);

@@ -1,4 +1,4 @@
-//! Defines the settings, events and errors of publishers.
+//! Options, events and errors of publishers.
 
 use std::time::Duration;
 
@@ -9,22 +9,21 @@ use crate::api::ApiError;
 use crate::client::ClientError;
 use crate::reply::ReplyContent;
 
-/// How a publisher behaves.
+/// Options of a publisher.
 #[derive(Clone, Debug)]
 pub struct PublisherOptions {
-    /// How long to go on dialling before the first connection is given up. Default 5 s.
+    /// How long to retry the first connection. Default 5 s.
     pub patience: Duration,
-    /// The most frames that may wait for the broker. Beyond that, the oldest is dropped and counted. Default
-    /// 4.
+    /// The most frames that may wait for the broker. Beyond that, the oldest is dropped and counted. Default 4.
     pub waiting_frames_max: usize,
 }
 
-/// What a derived stream is, and what it is made of.
+/// The name and the sources of a derived stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivedStream {
-    /// Its name.
+    /// The stream's name.
     pub name: CameraName,
-    /// The streams that it is made of. Empty: the one below which its name lies.
+    /// The streams that it is made of. Empty: the stream whose name is the parent of this name.
     pub of: Vec<CameraName>,
 }
 
@@ -37,7 +36,7 @@ impl Default for PublisherOptions {
 /// Why a frame was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// No pixels, or no bytes.
+    /// The frame has no pixels or no bytes.
     #[error(
         "the frame is empty ({width}x{height} pixels, {bytes} bytes); publish frames of at least one pixel"
     )]
@@ -49,10 +48,10 @@ pub enum SendError {
         /// The payload's size.
         bytes: usize,
     },
-    /// A data record without bytes.
+    /// The data record has no bytes.
     #[error("the record is empty; publish at least one byte")]
     EmptyData,
-    /// Larger than the broker takes.
+    /// The payload is larger than the broker's limit.
     #[error(
         "the frame has {bytes} bytes, more than the broker's limit of {bytes_max}; encode it smaller, or start the \
          broker with a higher --frame-bytes-max"
@@ -63,7 +62,7 @@ pub enum SendError {
         /// The broker's limit.
         bytes_max: u32,
     },
-    /// The broker reported a lasting failure, and nothing is sent any more.
+    /// The broker reported a permanent failure, and nothing more is sent.
     #[error("the broker does not take frames any more: {0}")]
     Over(ClientError),
 }
@@ -73,23 +72,23 @@ pub enum SendError {
 pub enum PublisherEvent {
     /// A frame is in the camera's log.
     Accepted {
-        /// What [`PublisherClient::send`] returned.
+        /// The number that [`PublisherClient::send`](super::PublisherClient::send) returned.
         number: u64,
-        /// The identity that it was given, which replies name.
+        /// The identity of the frame, which replies name.
         frame: FrameId,
     },
     /// A frame was not taken.
     Refused {
-        /// What [`PublisherClient::send`] returned.
+        /// The number that [`PublisherClient::send`](super::PublisherClient::send) returned.
         number: u64,
-        /// Why.
+        /// The reason.
         error: ApiError,
     },
     /// The answer to [`PublisherClient::await_on_disk`](super::PublisherClient::await_on_disk).
     OnDisk {
-        /// What that returned.
+        /// The number that `await_on_disk` returned.
         number: u64,
-        /// Why the record is not known to be on disk; `None` if it is. With the reason `LOG_DEGRADED` it is in the stream: ask again.
+        /// Why the record is not known to be on disk. `None`: it is on disk. With the reason `LOG_DEGRADED` the record is in the stream: ask again.
         error: Option<ApiError>,
     },
     /// An application's result for a frame.
@@ -98,34 +97,34 @@ pub enum PublisherEvent {
         frame: FrameId,
         /// The application.
         application: String,
-        /// The result. Detections are in the pixels of the frame as it was published.
+        /// The result. Detections are in published pixels.
         content: ReplyContent,
     },
-    /// The broker was lost, and is being dialled. Frames sent meanwhile are dropped and counted.
+    /// The broker was lost. The client tries to reconnect. Frames sent meanwhile are dropped and counted.
     Disconnected {
-        /// Why.
+        /// The reason.
         reason: ClientError,
     },
     /// The broker is back.
     Reconnected,
-    /// The broker said something that will not pass by itself. The last event.
+    /// The broker reported a permanent failure. This is the last event.
     Failed {
-        /// Why.
+        /// The reason.
         reason: ClientError,
     },
 }
 
-/// What became of frames.
+/// What happened to frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublisherCounts {
-    /// Handed in.
+    /// Passed to [`PublisherClient::send`](super::PublisherClient::send).
     pub sent: u64,
-    /// Taken by the broker.
+    /// Accepted by the broker.
     pub accepted: u64,
-    /// Not taken by the broker.
+    /// Refused by the broker.
     pub refused: u64,
-    /// Dropped here: newer ones were waiting, or there was no connection.
+    /// Dropped here: newer frames were waiting, or there was no connection.
     pub dropped: u64,
-    /// Lost with the connection: sent, and never answered for.
+    /// Lost with the connection: sent, and never answered.
     pub lost: u64,
 }

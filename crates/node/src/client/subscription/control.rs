@@ -1,4 +1,4 @@
-//! Changes what a running subscription asks for, and informs it.
+//! Changes a running subscription, and reports to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::api::contract::Profile;
 use crate::api::{contract, pb};
 use crate::client::ClientError;
 
-/// Changes and informs a subscription. Does not keep it open.
+/// A handle that changes a subscription and reports to it. It does not keep the subscription open.
 #[derive(Clone, Debug)]
 pub struct SubscriptionControl {
     pub(super) shared: Arc<Shared>,
 }
 
 impl SubscriptionControl {
-    /// Replaces the contract. Cameras, span and encodings stay. The change survives a lost connection.
+    /// Replaces the contract. Cameras, time span and encodings stay. The change survives a lost connection.
     pub async fn update(&self, contract: &Contract, profile: Option<&Profile>) -> Result<(), ClientError> {
         let contract = Some(contract::message(contract, profile));
         let (edge, subscription_id) = {
@@ -30,14 +30,14 @@ impl SubscriptionControl {
         edge.update_contract(pb::UpdateContractRequest { subscription_id, contract }).await.map(|_| ())
     }
 
-    /// Says what came of a record of the program's group: its work is done, or why it is not. Does not wait: the edge is told in turn, also
-    /// after a lost connection. False if the program does not have the record, because it has said so before.
+    /// Reports that the work on a record of the program's group is done, or why it failed. Does not wait: the edge is told later, even
+    /// after a lost connection. Returns false if the program does not hold the record, for example because it has reported it before.
     pub fn settle(&self, camera: &CameraName, frame: FrameId, failed: Option<String>) -> bool {
         self.shared.member.as_ref().is_some_and(|member| member.settle(camera, frame, failed))
     }
 
-    /// Leaves the group, after the edge was told what the program has said of its records, which may take so long. What the program has and
-    /// has not spoken of is given to others at once.
+    /// Leaves the group. First tells the edge what the program has reported about its records, for at
+    /// most `patience`. Records that the program holds and has not reported are given to others at once.
     pub async fn leave(&self, patience: Duration) -> Result<(), ClientError> {
         let Some(member) = &self.shared.member else { return Ok(()) };
         member.flush(patience).await;
@@ -48,7 +48,7 @@ impl SubscriptionControl {
         edge.unsubscribe(pb::UnsubscribeRequest { subscription_id }).await.map(|_| ())
     }
 
-    /// Says how accurate the application's own result on a frame of `camera` was, from 0 to 1.
+    /// Reports how accurate the application's own result on a frame of `camera` was, from 0 to 1.
     pub async fn report_accuracy(&self, camera: &CameraName, accuracy: f64) -> Result<(), ClientError> {
         let (edge, subscription_id) = {
             let opened = self.shared.opened();

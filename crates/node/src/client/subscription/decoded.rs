@@ -1,4 +1,4 @@
-//! Receives what decoders make of chains: pictures, and requests for a new chain.
+//! Receives the results of decoders: pictures, and requests for a new chain.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,10 @@ use crate::client::chains::Sink;
 use crate::client::frame::ReceivedFrame;
 use crate::clock::monotonic_now;
 
-/// The shortest time between two requests to restart a camera's chain. The edge asks the camera no more
-/// often.
+/// The shortest time between two requests to restart a camera's chain. The edge does not ask the camera more often.
 const RESTART_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Receives the pictures of decoders, and asks the edge for a new chain if they cannot decode one.
+/// Receives pictures from decoders, and asks the edge for a new chain if they cannot decode one.
 pub(super) struct DecodedFrames {
     shared: Arc<Shared>,
     runtime: tokio::runtime::Handle,
@@ -39,7 +38,7 @@ impl Sink for DecodedFrames {
 
     fn restart(&self, camera: &CameraName) {
         let now = monotonic_now();
-        // Every statement leaves it whole.
+        // Each statement leaves the map consistent, so a poisoned lock is safe to use.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.get(camera).is_some_and(|last| now.saturating_since(*last) < RESTART_INTERVAL) {
             return;

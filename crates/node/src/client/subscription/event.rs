@@ -1,4 +1,4 @@
-//! Defines the events of a subscription.
+//! The events of a subscription.
 
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipCounts;
@@ -15,68 +15,66 @@ use crate::client::frame::ReceivedFrame;
 pub enum Event {
     /// A frame.
     Frame(Box<ReceivedFrame>),
-    /// A camera that matches came or went.
+    /// A matching camera connected or disconnected.
     Camera {
         /// The camera.
         camera: CameraName,
         /// Whether it is connected.
         up: bool,
-        /// Why it went, for people.
+        /// Why it disconnected, for people.
         reason: Option<String>,
     },
-    /// The state of a camera's source has changed, or its reason. If the source gives no frames, this is also told
-    /// when the subscription begins and when the camera connects. That of a camera that connects is live until
-    /// something else is told.
+    /// The state of a camera's source, or its reason, has changed. If the source gives no frames, this event also comes when the
+    /// subscription begins and when the camera connects. The source of a camera that connects counts as live until an event says otherwise.
     Source {
         /// The camera.
         camera: CameraName,
-        /// How its source is, by this machine's monotonic clock.
+        /// The state of the source, by this machine's monotonic clock.
         source: SourceStanding,
     },
-    /// The state of the contract changed on a camera. It is also reported while no frames come.
+    /// The state of the contract on a camera has changed. Also reported while no frames come.
     Contract {
         /// The camera.
         camera: CameraName,
         /// The state.
         state: ContractState,
-        /// A sentence that says why.
+        /// A sentence that explains the state.
         reason: String,
     },
     /// No matching camera is connected. Frames come as soon as one is.
     Waiting {
-        /// How many cameras match that the edge knows.
+        /// How many of the cameras that the edge knows match.
         matching: usize,
     },
-    /// The program is a member of its group: at the start, and when the broker is back.
+    /// The program is a member of its group: at the start, and after a reconnection.
     Joined {
-        /// What has become of the group's place since the program was in it last.
+        /// What happened to the group's place since the program was last in it.
         place: PlaceTold,
-        /// Whether the place outlives a restart of the edge.
+        /// Whether the place survives a restart of the edge.
         survives: bool,
     },
-    /// The group gives nothing new because so many records are not settled; or, with `None`, it goes on.
+    /// The group gives no new records because too many are not settled, or it gives new records again.
     Held {
-        /// How many.
+        /// How many records are not settled. `None`: the group gives records again.
         open: Option<usize>,
     },
-    /// The broker was lost, and is being dialled; or what the program may have has changed
-    /// ([`ClientError::is_change_of_rights`]), and it subscribes again. A camera that it had frames of and may have no more
-    /// is then told as gone.
+    /// The broker was lost, and the client reconnects. Or the program's rights have changed ([`ClientError::is_change_of_rights`]),
+    /// and it subscribes again. A camera whose frames it may no longer get is then reported as gone.
     Disconnected {
-        /// Why.
+        /// The reason.
         reason: ClientError,
     },
-    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`](super::Resume::Fill), or are
-    /// counted as `link_down` with the next of each camera.
+    /// The broker is back. Frames missed meanwhile are delivered with [`Resume::Fill`](super::Resume::Fill),
+    /// otherwise counted as `link_down` with the next frame of each camera.
     Reconnected,
-    /// The end that was asked for has passed. The last event.
+    /// The requested end has passed. This is the last event.
     Ended {
-        /// What is left to account for of each camera.
+        /// The remaining counts of each camera.
         rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,
     },
-    /// The subscription cannot go on. The last event.
+    /// The subscription cannot continue. This is the last event.
     Failed {
-        /// Why.
+        /// The reason.
         reason: ClientError,
     },
 }

@@ -1,4 +1,4 @@
-//! Runs the task behind a subscription: it reads events, and subscribes again when the broker is lost.
+//! The task behind a subscription: it reads events, and subscribes again when the broker is lost.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ use crate::client::frame::{ReceivedFrame, contract_state};
 use crate::client::streams::EventStream;
 use crate::clock::monotonic_now;
 
-/// The reason of a refusal for want of a grant.
+/// The reason of a refusal for lack of a grant.
 const NO_GRANT: &str = "PERMISSION_DENIED";
 
-/// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often
-/// to look. It is for programs that know several edges.
+/// How long to wait for a frame before checking whether the cameras have moved to
+/// another edge, and how often to check. Only for programs with several edges.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a subscription must be opened again, and at which edge first. `None`: at the same one.
+/// Why a subscription must be opened again. `preferred`: the edge to ask first, or `None` for the same one.
 struct Lost {
     reason: ClientError,
     preferred: Option<usize>,
@@ -48,7 +48,7 @@ impl From<ClientError> for Lost {
 /// The task behind a subscription.
 pub(super) struct EventReader {
     pub(super) edges: Edges,
-    /// The edge that the stream is of.
+    /// The edge of the current stream.
     pub(super) dialler: Dialler,
     pub(super) deliver: Deliver,
     pub(super) reconnect: bool,
@@ -57,12 +57,11 @@ pub(super) struct EventReader {
     pub(super) compare: Arc<Notify>,
     /// The last received frame of each camera.
     pub(super) last: Vec<(CameraName, LastFrame)>,
-    /// Cameras that were told as lost with a right, and are not back.
+    /// Cameras that were reported as gone after a change of rights, and are not back.
     pub(super) lost: BTreeSet<CameraName>,
     /// When the program subscribed, by its own clock.
     pub(super) opened: Timestamp,
-    /// Stretches of time that are not held. They came with frames that could not be decoded, and are reported
-    /// with the next frame of their camera.
+    /// Time spans with missing frames. They came with frames that could not be decoded, and are reported with the next frame of their camera.
     pub(super) untold: HashMap<CameraName, NotHeld>,
 }
 
@@ -78,8 +77,7 @@ impl EventReader {
                     }
                     return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
                 }
-                // The rest of the account then counts with what is missed meanwhile. Stretches are told with
-                // the next frame.
+                // The remaining counts are then part of the frames missed meanwhile. Missing time spans are reported with the next frame.
                 Err(Lost { reason, preferred }) => {
                     let untold = owed.into_iter().filter_map(|(camera, owed)| Some((camera, owed.not_held?)));
                     self.untold.extend(untold);
@@ -107,7 +105,7 @@ impl EventReader {
         }
     }
 
-    /// Tells, once, which cameras of before are not among those that the program has now.
+    /// Reports, once, the cameras that the program can no longer read.
     fn tell_lost(&mut self, has: &[String], why: &str) {
         let has = |camera: &CameraName| has.iter().any(|name| name == camera.as_str());
         self.lost.retain(|camera| !has(camera));
@@ -126,7 +124,7 @@ impl EventReader {
         stream: &mut EventStream,
     ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, Lost> {
         let mut look = tokio::time::Instant::now() + LOOK_INTERVAL;
-        // Whether the last frame waited for the program, and what comes next waited behind it.
+        // Whether the last frame had to wait for the program, so that the next one waited behind it.
         let mut held_back = false;
         loop {
             let lost = || ClientError::Unreachable {
@@ -146,7 +144,7 @@ impl EventReader {
                     let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
                     let mut frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
                     if self.shared.member.is_some() {
-                        // A record that is given again may be older than the one before.
+                        // A record that is given again may be older than the previous one.
                         frame.held_back = held_back;
                         held_back = self.shared.has_room().await;
                         self.shared.put_given(frame);
@@ -174,7 +172,7 @@ impl EventReader {
                     let camera = self.camera(&change.camera)?;
                     let source =
                         change.source.and_then(|source| convert::source_back(source, monotonic_now()));
-                    // A state that this version does not know cannot be told.
+                    // A state that this version does not know is not reported.
                     if let Some(source) = source {
                         self.shared.put(|mailbox| mailbox.put_notice(Event::Source { camera, source }));
                     }
@@ -194,7 +192,7 @@ impl EventReader {
         }
     }
 
-    /// The edge has let the program into its group.
+    /// Handles the message that the program is in its group.
     fn has_joined(&self, joined: pb::GroupJoined) {
         let place = match joined.place() {
             pb::GroupPlace::Restored => PlaceTold::Restored,
@@ -208,7 +206,7 @@ impl EventReader {
         self.shared.put(|mailbox| mailbox.put_notice(Event::Joined { place, survives }));
     }
 
-    /// What comes next. While no frame does, it looks whether a camera has moved to another edge.
+    /// Waits for the next message. While no frame comes, checks whether a camera has moved to another edge.
     async fn next(
         &self,
         stream: &mut EventStream,
@@ -246,17 +244,17 @@ impl EventReader {
         }
     }
 
-    /// Dials until the broker is back or another one answers, or until one refuses for good. Also returns which cameras match.
+    /// Dials until this or another edge answers, or until one refuses permanently. Also returns the matching cameras.
     async fn redial(&mut self, preferred: Option<usize>) -> Result<(EventStream, Vec<String>), ClientError> {
         let mut request = self.shared.opened().request.clone();
         // Continue after the last frames.
         request.after = self.last.iter().map(convert::last_frame).collect();
         let asked_begin = request.begin_utc_ns;
         if self.shared.member.is_some() {
-            // The group knows where it is.
+            // The group knows its place.
             request.after.clear();
         } else if request.resume() == pb::Resume::Fill {
-            // Of cameras that have sent nothing so far, from when we began.
+            // For cameras that have sent nothing so far: from the start of this subscription.
             request.begin_utc_ns = request.begin_utc_ns.or(Some(self.opened.as_nanos()));
         } else if self.deliver == Deliver::Every {
             let captured = self.last.iter().filter_map(|(_, last)| Some(last.captured?.as_nanos()));
@@ -277,7 +275,7 @@ impl EventReader {
                     self.dialler = edge;
                     return Ok((stream, started.cameras));
                 }
-                // Whoever may watch and not read goes on with the present. What it missed is counted.
+                // A program with the right to watch but not to read continues with live frames. The missed frames are counted.
                 Err(ClientError::Refused(error))
                     if error.reason == NO_GRANT && request.begin_utc_ns != asked_begin =>
                 {

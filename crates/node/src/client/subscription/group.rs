@@ -1,4 +1,4 @@
-//! A member's side of a group: which records it has, what it still has to say of them, and how many it can take.
+//! A member's side of a group: which records it holds, which reports are not sent yet, and how many records it can take.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,30 +16,30 @@ use super::shared::Shared;
 use crate::api::group::SETTLEMENTS_MAX;
 use crate::api::pb;
 
-/// How long to wait before something is said again that could not be said, if the program does not join again meanwhile.
+/// The pause before a failed report is repeated, unless the program joins again first.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a program asks of a group. All its members ask for the same, but for `at_once` and `settles_itself`.
+/// A program's request to a group. All members must request the same, except for `at_once` and `settles_itself`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
-    /// The group.
+    /// The group's name.
     pub name: GroupName,
-    /// One record of a camera is worked on at a time, in order. Default: no.
+    /// Whether the records of a camera are processed one at a time, in order. Default: no.
     pub ordered: bool,
-    /// How long a member may work on a record before it is given to another. Default: as the edge says, 30 s.
+    /// How long a member may work on a record before it is given to another member. Default: the edge's default, 30 s.
     pub again_after: Option<Duration>,
-    /// How often a record is given before it is a dead letter. Default: as the edge says, 5.
+    /// How often a record is given before it is a dead letter. Default: the edge's default, 5.
     pub tries: Option<u32>,
-    /// The most records that are given and not settled. Default: as the edge says, 1,000.
+    /// The most records that are given and not settled. Default: the edge's default, 1,000.
     pub open_max: Option<u32>,
-    /// How many records this program has at once. Default: 1.
+    /// How many records this program holds at once. Default: 1.
     pub at_once: u32,
-    /// Whoever asks for the next record has done the one before, unless it said otherwise. Only with one at once. Default: yes.
+    /// Whether asking for the next record settles the previous one as done, unless the program has settled it. Only with `at_once` = 1. Default: yes.
     pub settles_itself: bool,
 }
 
 impl Membership {
-    /// One record at a time, done when the next is asked for.
+    /// One record at a time, which is done when the next one is requested.
     pub fn new(name: GroupName) -> Self {
         let (again_after, tries, open_max) = (None, None, None);
         Self { name, ordered: false, again_after, tries, open_max, at_once: 1, settles_itself: true }
@@ -48,39 +48,40 @@ impl Membership {
 
 type Key = (CameraName, FrameId);
 
-/// What the program and its tasks know of the membership.
+/// The state of the membership, shared by the program and its tasks.
 #[derive(Debug)]
 pub(super) struct Member {
     asks: Membership,
     id: [u8; 16],
     state: Mutex<State>,
-    /// There is something to say.
+    /// Signals that there is something to report.
     changed: Notify,
-    /// It has joined.
+    /// Signals that the program has joined.
     joined: Notify,
-    /// Everything was said.
+    /// Signals that everything was reported.
     said: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The life of the group that it knows.
+    /// The life of the group (`GroupJoined.life`) that this member last got.
     life: Bytes,
-    /// How often it has joined.
+    /// How often the member has joined.
     joins: u64,
-    /// Records that came, and that it has not spoken of.
+    /// Records that arrived and were not settled by the program.
     holds: BTreeSet<Key>,
-    /// Of those, the one that is done when the next is asked for.
+    /// Of `holds`, the record that is done when the next one is requested.
     in_hand: Option<Key>,
     unsaid: VecDeque<Said>,
-    /// What is being said.
+    /// The reports that are being sent.
     saying: Vec<Said>,
-    /// How many records it has asked for that have not come, and of how many of them the edge is still to be told.
+    /// Requested records that have not arrived.
     asked: u32,
+    /// Of these, the number that is not reported to the edge yet.
     untold: u32,
 }
 
-/// What a member says of a record.
+/// A member's report on a record.
 #[derive(Clone, Debug)]
 struct Said {
     key: Key,
@@ -90,18 +91,18 @@ struct Said {
 impl Member {
     pub(super) fn new(asks: Membership) -> Self {
         let mut id = [0; 16];
-        // The system always has some randomness. Without it, two programs would take each other's place, and be told so.
+        // The system always has randomness. Without it, two programs would have the same identifier, replace each other, and get an error.
         let _ = SystemRandom::new().fill(&mut id);
         let (changed, joined, said) = (Notify::new(), Notify::new(), Notify::new());
         Self { asks, id, state: Mutex::default(), changed, joined, said }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every statement leaves it whole.
+        // Each statement leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it asks of the group when it joins, now.
+    /// The request to join the group now.
     pub(super) fn request(&self) -> pb::GroupRequest {
         let mut state = self.lock();
         let unsaid = state.unsaid.iter().chain(&state.saying).map(|said| &said.key);
@@ -131,7 +132,7 @@ impl Member {
         }
     }
 
-    /// The edge has let it in.
+    /// The edge has admitted the member.
     pub(super) fn has_joined(&self, life: Bytes) {
         let mut state = self.lock();
         state.life = life;
@@ -140,14 +141,14 @@ impl Member {
         self.joined.notify_one();
     }
 
-    /// A record has come.
+    /// A record has arrived.
     pub(super) fn came(&self, camera: &CameraName, frame: FrameId) {
         let mut state = self.lock();
         state.asked = state.asked.saturating_sub(1);
         state.holds.insert((camera.clone(), frame));
     }
 
-    /// The program asks for the next event. `has_frame`: there is one for it.
+    /// The program asks for the next event. `has_frame`: a frame is waiting.
     pub(super) fn asks_next(&self, has_frame: bool) {
         if !self.asks.settles_itself {
             return;
@@ -173,7 +174,7 @@ impl Member {
         }
     }
 
-    /// The program says what came of a record. Returns whether it had it.
+    /// The program settles a record. Returns whether the member held it.
     pub(super) fn settle(&self, camera: &CameraName, frame: FrameId, failed: Option<String>) -> bool {
         let key = (camera.clone(), frame);
         let mut state = self.lock();
@@ -193,7 +194,7 @@ impl Member {
         true
     }
 
-    /// What there is to say now, and how often it had joined by then.
+    /// The reports to send now, and the number of joins so far.
     fn take(&self) -> Option<(pb::SettleRecordsRequest, u64)> {
         let mut state = self.lock();
         if state.unsaid.is_empty() && state.untold == 0 {
@@ -214,7 +215,7 @@ impl Member {
         Some((pb::SettleRecordsRequest { group, member, settlements, ready }, joins))
     }
 
-    /// It was said.
+    /// The reports were sent.
     fn was_said(&self) {
         let mut state = self.lock();
         state.saying.clear();
@@ -222,7 +223,7 @@ impl Member {
         self.said.notify_waiters();
     }
 
-    /// It could not be said. Returns whether the program has joined again meanwhile.
+    /// The reports could not be sent. Returns whether the program has joined again meanwhile.
     fn was_not_said(&self, ready: u32, joins: u64) -> bool {
         let mut state = self.lock();
         for said in std::mem::take(&mut state.saying).into_iter().rev() {
@@ -240,7 +241,7 @@ impl Member {
         state.unsaid.is_empty() && state.saying.is_empty()
     }
 
-    /// Waits until the edge knows everything that the program has said so far, at most for so long. Returns whether it does.
+    /// Waits until the edge has got all reports so far, for at most `patience`. Returns whether it has.
     pub(super) async fn flush(&self, patience: Duration) -> bool {
         let all_said = async {
             loop {
@@ -257,7 +258,7 @@ impl Member {
     }
 }
 
-/// Says to the edge what the program says of its records, for as long as the subscription lives.
+/// Sends the program's reports on its records to the edge, as long as the subscription lives.
 pub(super) async fn speak(shared: Arc<Shared>) {
     let Some(member) = &shared.member else { return };
     loop {
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!((again.at_once, again.holds.len()), (1, 2), "when it joins again");
     }
 
-    /// The connection is lost while something is being said.
+    /// The connection is lost while a report is being sent.
     #[test]
     fn what_was_not_said_is_held_and_said_after_joining_again() {
         let member = Member::new(Membership::new("detect".parse().unwrap()));

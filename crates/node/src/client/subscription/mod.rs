@@ -1,17 +1,16 @@
-//! Delivers the events of a subscription to a program: a mailbox that the program empties, and a task that
-//! fills it.
+//! Delivers the events of a subscription to a program. A task fills a mailbox, and the program empties it.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | opens a subscription, and hands its events to the program |
-//! | `options` | what a program asks for |
-//! | `event` | what happens on a subscription |
+//! | `options` | the options of a subscription |
+//! | `event` | the events of a subscription |
 //! | `event_reader` | the task that reads events, and subscribes again when the broker is lost |
-//! | `decoded` | takes the pictures of decoders |
-//! | `shared` | what program and task share |
-//! | `taken`, `reporter` | when the program had frames, and the task that tells the edge |
-//! | `group` | which records of a group the program has, and the task that tells the edge what came of them |
-//! | `control` | changes and informs a running subscription |
+//! | `decoded` | receives the pictures of decoders |
+//! | `shared` | the state that program and task share |
+//! | `taken`, `reporter` | when the program took frames, and the task that reports this to the edge |
+//! | `group` | which records of a group the program holds, and the task that reports on them to the edge |
+//! | `control` | changes a running subscription, and reports to it |
 
 mod control;
 mod decoded;
@@ -54,12 +53,11 @@ use crate::clock::wall_now;
 
 /// A subscription of a program. Dropping it unsubscribes.
 ///
-/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest
-/// frame of each camera, so that what [`Subscription::next`] returns is the newest however long the program
-/// took, and counts the ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it
-/// keeps a few, and then lets the broker wait.
+/// A task reads all messages without waiting for the program. With [`Deliver::Newest`] it keeps the newest frame of each camera.
+/// So [`Subscription::next`] always returns the newest frame, however long the program took, and frames in between are counted
+/// as `application_busy`. Cameras take turns. With [`Deliver::Every`] it keeps a few frames, and then lets the broker wait.
 ///
-/// Per camera, frames come at most once and in order, also when the connection was lost in between.
+/// The frames of a camera come at most once and in order, even if the connection was lost in between.
 #[derive(Debug)]
 pub struct Subscription {
     shared: Arc<Shared>,
@@ -88,7 +86,7 @@ impl Subscription {
             mailbox: Mutex::new(Mailbox::new(deliver, options.waiting_frames_max)),
             came: Notify::new(),
             went: Notify::new(),
-            // A repeated request must mean the same even if the beginning has passed meanwhile.
+            // A repeated request must mean the same, even if `begin` has passed meanwhile.
             opened: Mutex::new(Opened {
                 edge: dialler.clone(),
                 id: started.subscription_id,
@@ -129,7 +127,7 @@ impl Subscription {
         self.deliver
     }
 
-    /// A handle that changes and informs it, also while another task waits for the next event.
+    /// A handle that changes the subscription and reports to it, also while another task waits for the next event.
     pub fn control(&self) -> SubscriptionControl {
         SubscriptionControl { shared: Arc::clone(&self.shared) }
     }
@@ -139,7 +137,7 @@ impl Subscription {
         self.control().update(contract, profile).await
     }
 
-    /// The next event, and `None` after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
+    /// The next event. `None` after [`Event::Ended`] or [`Event::Failed`]. Cancel safe.
     pub async fn next(&mut self) -> Option<Event> {
         if let Some(member) = &self.shared.member {
             let has_frame = self.shared.lock().has_frame();
@@ -156,7 +154,7 @@ impl Subscription {
         }
     }
 
-    /// What is there now.
+    /// The next event, if there is one now.
     pub fn try_next(&mut self) -> Option<Event> {
         let mut event = self.shared.lock().take();
         self.shared.went.notify_one();

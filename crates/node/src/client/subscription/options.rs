@@ -1,4 +1,4 @@
-//! Defines the options of a subscription, and the request that they become.
+//! The options of a subscription, and their conversion into a request.
 
 use mez_core::contract::Contract;
 use mez_core::frame::{Encoding, Rung};
@@ -12,7 +12,7 @@ use crate::api::{ApiError, contract, convert, pb};
 use crate::client::error::ClientError;
 use crate::decoders::Decoders;
 
-/// The encodings that this library decodes by itself. H.265 and AV1 may be accepted besides, where ffmpeg decodes them on this host.
+/// The encodings that this library decodes itself. H.265 and AV1 may be accepted in addition, if ffmpeg decodes them on this host.
 pub const DECODED_HERE: [Encoding; 7] = [
     Encoding::Jpeg,
     Encoding::Png,
@@ -23,52 +23,44 @@ pub const DECODED_HERE: [Encoding; 7] = [
     Encoding::Data,
 ];
 
-/// What to subscribe to, and how.
+/// The options of a subscription.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
-    /// Which cameras.
+    /// The cameras.
     pub pattern: CameraPattern,
-    /// The first capture time that is wanted. Default: frames that are published from now on.
+    /// The first wanted capture time. Default: frames that are published from now on.
     pub begin: Option<Timestamp>,
-    /// The last capture time that is wanted. Default: no end.
+    /// The last wanted capture time. Default: no end.
     pub end: Option<Timestamp>,
-    /// The contract. Default: nothing is demanded. Frames then come as soon as possible, at the rung that the
-    /// contracts of others need, and unmodified where there are none. `profile` says which profile it names;
-    /// the hash in the contract is ignored.
+    /// The contract. Default: no bounds. Frames then come as soon as possible, at the rung of the other contracts on
+    /// their camera, or unmodified if there are none. `profile` gives the profile. The hash in the contract is ignored.
     pub contract: Contract,
     /// The profile of the program's detector. Default: none.
     pub profile: Option<Profile>,
-    /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` lies in the
-    /// past, else the newest.
+    /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` is in the past, otherwise the newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that may come. Default: those that are decoded in this process ([`DECODED_HERE`]). H.265 and AV1 are decoded by a process of
-    /// ffmpeg; without a decoder of them on this host, they are refused. Where H.264, tiles or one of these are listed beside a still, whole
-    /// chains come as they crossed the link, and are decoded here: such a frame has its picture beside its payload
-    /// ([`ReceivedFrame::picture`](super::super::ReceivedFrame::picture)). None: every still; the edge makes stills of chains.
+    /// The encodings that are accepted. Default: those that are decoded in this process ([`DECODED_HERE`]). H.265 and AV1 are decoded
+    /// by an ffmpeg process. They are refused if this host has no decoder for them. If H.264, tiles or one of these are listed beside
+    /// a still, whole chains come as they crossed the link, and are decoded here: such a frame has its picture beside its payload
+    /// ([`ReceivedFrame::picture`](super::super::ReceivedFrame::picture)). Empty: every still. The edge then makes stills of chains.
     pub accept_encodings: Vec<Encoding>,
-    /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as
-    /// they were published if it has to ask the camera. For the newest frames of the present: `original`, or
-    /// nothing. Originals come in what contracts on the camera leave of the link; nothing is the rung that the
-    /// contracts have.
+    /// For frames of the past: the wanted rung. Its frames must need no others. Default: as the edge holds them, or
+    /// as originals if it must ask the camera. For live frames: `original`, or none. Originals use the part of the
+    /// link that the contracts on the camera leave. Without this option, frames come at the rung of the contracts.
     pub quality: Option<Rung>,
-    /// Deliver only those frames of the past that the edge holds, without asking cameras. Default false.
+    /// Deliver only frames of the past that the edge holds, without asking cameras. Default false.
     pub held_only: bool,
-    /// The frames are to be written into files. This needs the right `export` as well, and the edge's audit log calls it
-    /// an export. Default false.
+    /// The frames are written into files. This needs the right `export` in addition, and the edge's audit log records an export. Default false.
     pub for_export: bool,
-    /// What to do about frames that the program missed, also because a broker was killed. Default: count
-    /// them.
+    /// What to do about frames that the program missed, also after a broker was killed. Default: count them.
     pub resume: Resume,
-    /// The last frame of each camera that the program has from an earlier subscription. Counting continues
-    /// behind it. Default: none.
+    /// The last frame of each camera that the program got from an earlier subscription. The count continues after it. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
-    /// Whether to dial again when the broker is lost, every 250 ms and without end. Default true. If false,
-    /// the loss is the last event.
+    /// Whether to reconnect when the broker is lost, every 250 ms without end. Default true. If false, the loss is the last event.
     pub reconnect: bool,
-    /// With [`Deliver::Every`]: the most frames that may wait in this program before the broker must wait.
-    /// Default 8.
+    /// With [`Deliver::Every`]: the most frames that may wait in this program before the broker must wait. Default 8.
     pub waiting_frames_max: usize,
-    /// Be a member of a group, which shares its records among its members. Default: none.
+    /// Join a group, whose members share the records. Default: none.
     pub group: Option<Membership>,
 }
 
@@ -114,13 +106,13 @@ impl SubscribeOptions {
                 Resume::Fill => pb::Resume::Fill,
             } as i32,
             after: self.after.iter().map(convert::last_frame).collect(),
-            // The member adds what it asks of its group each time that it joins.
+            // The member adds its group request each time it joins.
             group: None,
         }
     }
 }
 
-/// Refuses encodings that nothing decodes here.
+/// Refuses encodings that this host cannot decode.
 pub(crate) async fn check_decoders(accept: &[Encoding]) -> Result<(), ClientError> {
     for encoding in accept.iter().copied().filter(|encoding| encoding.is_foreign()) {
         let tried = tokio::task::spawn_blocking(move || Decoders::software().try_video(encoding)).await;
@@ -138,10 +130,9 @@ pub(crate) async fn check_decoders(accept: &[Encoding]) -> Result<(), ClientErro
 /// What to do about frames that a program missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resume {
-    /// Count them, or report a stretch of time that is not held.
+    /// Count them, or report a time span with missing frames.
     #[default]
     Newest,
-    /// Fetch them. Then every frame that its camera still has comes, in order and exactly once, also if
-    /// brokers were killed in between.
+    /// Fetch them. Every frame that its camera still has then comes, in order and exactly once, even if brokers were killed in between.
     Fill,
 }

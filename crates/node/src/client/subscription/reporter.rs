@@ -1,4 +1,4 @@
-//! Reports to the edge when the program had frames. Its contract ends in its hands.
+//! Reports to the edge when the program took frames, because the latency of a contract ends there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::api::pb;
 /// How long reports are collected before they are sent together.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Reports as long as the subscription lives, if its contract has a latency bound. A report that fails is not
-/// repeated: its frames then count as they were handed over.
+/// Reports as long as the subscription lives, if its contract has a latency bound. A failed
+/// report is not repeated: the edge then judges its frames by the time when it handed them over.
 pub(super) async fn report(shared: Arc<Shared>) {
     loop {
         shared.taken.noted.notified().await;

@@ -1,4 +1,4 @@
-//! Holds the state that a subscription's program and its task share.
+//! The state that a subscription's program and its tasks share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,18 +14,18 @@ use crate::client::mailbox::Mailbox;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) mailbox: Mutex<Mailbox>,
-    /// Something was put into the mailbox.
+    /// Signals that something was put into the mailbox.
     pub(super) came: Notify,
-    /// Something was taken out of the mailbox.
+    /// Signals that something was taken out of the mailbox.
     pub(super) went: Notify,
     pub(super) opened: Mutex<Opened>,
-    /// Its membership in a group, if it is a member of one.
+    /// The membership in a group, if there is one.
     pub(super) member: Option<Member>,
-    /// What the edge is to be told of frames that the program had.
+    /// Frames that the program took, to be reported to the edge.
     pub(super) taken: TakenFrames,
 }
 
-/// The request and the broker that it goes to. Both may change.
+/// The request, and the broker that got it. Both may change.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) edge: Dialler,
@@ -36,12 +36,12 @@ pub(super) struct Opened {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Mailbox> {
-        // Every call leaves it whole.
+        // Each method leaves the mailbox consistent, so a poisoned lock is safe to use.
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn opened(&self) -> MutexGuard<'_, Opened> {
-        // Every statement leaves it whole.
+        // Each statement leaves the value consistent, so a poisoned lock is safe to use.
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,7 +50,7 @@ impl Shared {
         self.came.notify_one();
     }
 
-    /// Puts a frame in, perhaps in the place of an older one.
+    /// Puts in a frame, which may replace an older one.
     pub(super) fn put_frame(&self, frame: Box<ReceivedFrame>) {
         let superseded = self.lock().put_frame(frame);
         if let Some(superseded) = superseded {

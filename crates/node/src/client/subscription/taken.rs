@@ -1,4 +1,4 @@
-//! Collects when the program had frames, for the edge to be told.
+//! Collects the times when the program took frames, for reports to the edge.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,17 +11,17 @@ use crate::api::pb;
 use crate::api::request::TAKEN_MAX;
 use crate::client::frame::ReceivedFrame;
 
-/// Frames that the program took, or that newer ones took the place of, until the edge is told.
+/// Frames that the program took, or that newer frames replaced, until they are reported.
 #[derive(Debug, Default)]
 pub(super) struct TakenFrames {
     frames: Mutex<VecDeque<pb::TakenFrame>>,
-    /// A frame was noted.
+    /// Signals that a frame was noted.
     pub(super) noted: Notify,
 }
 
 impl TakenFrames {
-    /// Notes that the program took a frame, or that it never will. A frame whose capture time is not known
-    /// cannot be reported. Beyond [`TAKEN_MAX`], the oldest are dropped.
+    /// Notes that the program took a frame, or never will. A frame without a known
+    /// capture time is not reported. Beyond [`TAKEN_MAX`], the oldest are dropped.
     pub(super) fn note(&self, frame: &ReceivedFrame) {
         let (Some(received), Some((_, error))) = (frame.trace.get(Stage::Received), frame.captured_at) else {
             return;
@@ -42,7 +42,7 @@ impl TakenFrames {
         self.noted.notify_one();
     }
 
-    /// All that was noted since the last time.
+    /// All frames noted since the last call.
     pub(super) fn take(&self) -> Vec<pb::TakenFrame> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }

@@ -1,4 +1,4 @@
-//! Defines why an authority is not there, and why it signs nothing.
+//! Errors of an authority: why it could not be loaded, and why it did not sign.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::rights::RightsError;
 /// Why an authority could not be made or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// The folder holds one already.
+    /// The folder already holds an authority.
     #[error(
         "{} holds {} already, and nothing was changed; look at it with `mez keys list`, or choose another folder \
          with --keys",
@@ -58,7 +58,7 @@ pub enum AuthorityError {
         /// What is wrong.
         reason: String,
     },
-    /// The authority before still has members, and a third one would not be known to them.
+    /// The previous authority still has members, and they would not know a third authority.
     #[error(
         "this authority has replaced another one, whose certificates are accepted until {until}; replace it after that, or with \
          --force if members that have not renewed since may enrol anew"
@@ -70,7 +70,7 @@ pub enum AuthorityError {
     /// The overlap is too short or too long.
     #[error("two authorities may overlap for one second to one year, not {asked:?}")]
     Overlap {
-        /// What was asked for.
+        /// The requested overlap.
         asked: Duration,
     },
     /// The folder cannot be used for keys.
@@ -79,10 +79,10 @@ pub enum AuthorityError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file that says who may do what could not be written.
+    /// The rights file could not be written.
     #[error(transparent)]
     Rights(#[from] RightsError),
-    /// The deny list, which a new authority has to sign anew.
+    /// The deny list, which a new authority must sign again, could not be used.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
     /// Making or using a key failed.
@@ -96,7 +96,7 @@ pub enum IssueError {
     /// The identity is of another site.
     #[error(transparent)]
     Site(IdentityError),
-    /// Host names for something that does not serve.
+    /// Host names for an identity that is not an edge.
     #[error("{identity} is not an edge, so its certificate cannot carry host names; leave out --dns")]
     HostsOfNonEdge {
         /// The identity.
@@ -105,7 +105,7 @@ pub enum IssueError {
     /// More host names than allowed.
     #[error("an edge's certificate carries at most {EDGE_HOSTS_MAX} host names, and {count} were asked for")]
     TooManyHosts {
-        /// How many were asked for.
+        /// The requested number.
         count: usize,
     },
     /// Not a host name.
@@ -128,7 +128,7 @@ pub enum RequestError {
         /// What the parser said.
         reason: String,
     },
-    /// Another kind of key.
+    /// The key is of another kind.
     #[error("the signing request is not for a P-256 key, the only kind that Mez uses")]
     Algorithm,
     /// The request was not signed with the private key that belongs to it.

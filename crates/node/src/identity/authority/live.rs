@@ -1,4 +1,4 @@
-//! The authority of a folder, as it is now: another one after `mez keys rotate`.
+//! The current authority of a folder. `mez keys rotate` replaces it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +21,12 @@ impl LiveAuthority {
         Ok(Self { folder: folder.into(), known: Mutex::new(known) })
     }
 
-    /// The folder of keys that it is in.
+    /// The folder of keys with the authority.
     pub(in crate::identity) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The authority now. Reads files: not on a thread that carries frames.
+    /// The current authority. Reads files, so do not call it on a thread that carries frames.
     pub(in crate::identity) fn now(&self) -> Result<Arc<SiteAuthority>, AuthorityError> {
         let found = stamp(&self.folder)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! The authority of a site: holds the private key that signs the certificates of all members.
+//! The authority of a site: it holds the private key that signs the certificates of all members.
 //!
-//! `rotate.rs` replaces it by a new one.
+//! `rotate.rs` replaces the authority by a new one.
 
 mod error;
 mod live;
@@ -33,11 +33,11 @@ use crate::identity::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, prepare};
 use crate::identity::trust::Trust;
 use crate::rights::RightsFile;
 
-/// The server name in every edge's certificate, and in no other. Mez's clients always verify it, so the dialled name or address does not
-/// matter, and only an edge can pass for an edge.
+/// The server name in every edge's certificate, and in no other. Mez's clients always verify this
+/// name, so the dialled name or address does not matter, and only an edge can pass for an edge.
 pub const EDGE_SERVER_NAME: &str = "mez-edge";
 
-/// The name in the certificate that an authority gives to the one that replaces it, and in no other.
+/// The name in the certificate that an authority gives to its successor, and in no other.
 pub(super) const SUCCESSOR: &str = "mez-successor";
 
 /// The most host names that an edge's certificate may carry besides the fixed ones.
@@ -47,27 +47,27 @@ pub const EDGE_HOSTS_MAX: usize = 16;
 pub struct SiteAuthority {
     validity: Validity,
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate, and for a while those that link it to the authority before.
+    /// The authority's own certificate, and during an overlap the certificates that link it to the previous authority.
     trust: Trust,
 }
 
 impl SiteAuthority {
-    /// Makes a new authority and writes it into `folder`, which is created with mode 0700 where it is missing.
+    /// Makes a new authority and writes it into `folder`, which is created with mode 0700 if it does not exist.
     ///
-    /// Beside it stands a file of rights that allows nothing yet.
+    /// Also writes a rights file that allows nothing yet.
     ///
-    /// Never overwrites: a folder that holds an authority, or only the certificate of one, is refused. A creation
-    /// that a crash cut short is completed by calling this again.
+    /// Never overwrites: a folder that holds an authority, or only the certificate of
+    /// one, is refused. If a crash interrupted the creation, another call completes it.
     pub fn create(folder: &Path, site: &SiteName) -> Result<Self, AuthorityError> {
         let (key_path, certificate_path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY_CERTIFICATE));
         if certificate_path.exists() {
             return Err(AuthorityError::Exists { folder: folder.into(), key: key_path.exists() });
         }
         prepare(folder)?;
-        // Before there is a key: a site without a file of rights is taken for one that is older than grants.
+        // Before the key: a site without a rights file counts as older than grants.
         RightsFile::of(folder).create(Stance::Deny)?;
         let made = Self::generate(site, SystemTime::now())?;
-        // The key's file also holds the certificate, so that it is complete by itself the moment it exists.
+        // The key's file also contains the certificate, so that this file alone is complete.
         let authority = match files::write(&key_path, made.pem().as_bytes(), Readers::Owner, Present::Keep) {
             Ok(()) => made,
             Err(error) if error.exists_already() => match Self::load_key_file(folder)? {
@@ -86,7 +86,7 @@ impl SiteAuthority {
         }
     }
 
-    /// Loads the authority that `folder` holds. A rotation that a crash cut short is completed.
+    /// Loads the authority in `folder`. Completes a rotation that a crash interrupted.
     pub fn load(folder: &Path) -> Result<Self, AuthorityError> {
         let authority = Self::load_key_file(folder)?;
         let path = folder.join(AUTHORITY_CERTIFICATE);
@@ -111,7 +111,7 @@ impl SiteAuthority {
         }
     }
 
-    /// The site that this authority speaks for.
+    /// The site of this authority.
     pub fn site(&self) -> &SiteName {
         self.trust.site()
     }
@@ -121,21 +121,21 @@ impl SiteAuthority {
         self.trust.root()
     }
 
-    /// What members are to trust: its certificate, and for a while that of the authority before.
+    /// What members trust: this authority's certificate, and during an overlap also the previous authority's.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// From when to when the authority holds.
+    /// The time during which the authority is valid.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Issues a certificate and returns its chain: the certificate itself, without the authority's, which every
-    /// member has already. While the authority is new, what proves it to members that know the one before alone comes after it.
+    /// Issues a certificate and returns its chain: the certificate itself, without the authority's certificate, which every member has
+    /// already. During an overlap, the successor certificate follows, which proves this authority to members that know only the previous one.
     ///
-    /// It never outlasts the authority. The certificate of an edge is also good for `localhost`, `127.0.0.1`, `::1`
-    /// and `hosts`: host names or addresses by which foreign clients reach it. Others have no hosts.
+    /// The certificate never outlasts the authority. An edge's certificate is also valid for `localhost`, `127.0.0.1`,
+    /// `::1` and `hosts`: host names or addresses by which foreign clients reach the edge. Other roles have no hosts.
     pub fn issue(
         &self,
         identity: &Identity,
@@ -156,7 +156,7 @@ impl SiteAuthority {
         params.use_authority_key_identifier_extension = true;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // An edge dials other edges one day; a camera or an application never serves.
+        // Edges may dial other edges in the future. Cameras and applications never serve.
         params.extended_key_usages = match identity.role {
             Role::Edge => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
             Role::Camera | Role::App => vec![ExtendedKeyUsagePurpose::ClientAuth],
@@ -167,15 +167,15 @@ impl SiteAuthority {
         Ok(std::iter::once(certificate.into()).chain(proof.cloned()).collect())
     }
 
-    /// Signs a message, which says itself what it is: ECDSA P-256 over SHA-256, ASN.1.
+    /// Signs a message, which must begin with its purpose: ECDSA P-256 over SHA-256, ASN.1.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         self.issuer.key().sign(message)
     }
 
     pub(crate) fn generate(site: &SiteName, now: SystemTime) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate()?;
-        // Two authorities of one site name, after a second `init`, have different subjects, so that a certificate
-        // of the first is answered with "unknown authority" and not with a bad signature.
+        // Two authorities of one site name, after a second `init`, have different subjects. So a
+        // certificate of the first is refused with "unknown authority" and not with a bad signature.
         let mark = hex(&random::<4>()?);
         let mut params = blank_params(&format!("Mez authority {mark}"), Some(site.as_str()));
         let validity = Validity::from(now, Validity::AUTHORITY);
@@ -184,7 +184,7 @@ impl SiteAuthority {
         Ok(Self::of(vec![certificate], key).map_err(|_| rcgen::Error::CouldNotParseCertificate)?)
     }
 
-    /// The authority of these certificates, its own first.
+    /// Makes an authority from its certificates, its own first.
     fn of(certificates: Vec<CertificateDer<'static>>, key: KeyPair) -> Result<Self, String> {
         let trust = Trust::of(certificates)?;
         let (_, facts) = read_authority(trust.root())?;
@@ -195,7 +195,7 @@ impl SiteAuthority {
         Ok(Self { validity: facts.validity, issuer, trust })
     }
 
-    /// What the file of the authority's key holds.
+    /// The content of the key's file.
     fn pem(&self) -> String {
         format!("{}{}", self.issuer.key().serialize_pem(), self.trust.pem())
     }
@@ -229,13 +229,13 @@ impl fmt::Debug for SiteAuthority {
     }
 }
 
-/// The public key that a certificate is to be made for: P-256, whose owner has proven to hold the private one.
+/// The public key for a new certificate: P-256. The owner has proven to hold the private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey(SubjectPublicKeyInfo);
 
 impl PublicKey {
-    /// Takes the key out of a signing request (PKCS #10, DER) and checks the proof that its sender holds the
-    /// private key. Everything else that the request asks for is ignored: the authority decides it.
+    /// Takes the key from a signing request (PKCS #10, DER), and verifies the proof that the sender
+    /// holds the private key. All other fields of the request are ignored: the authority decides them.
     pub fn from_request(request: &[u8]) -> Result<Self, RequestError> {
         let (rest, parsed) = X509CertificationRequest::from_der(request)
             .map_err(|e| RequestError::Unreadable { reason: e.to_string() })?;
@@ -271,10 +271,10 @@ pub(super) fn read_authority(
     }
 }
 
-/// PEM, in lines of 64 characters as OpenSSL writes it.
+/// PEM in lines of 64 characters, as OpenSSL writes it.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let body = STANDARD.encode(der);
-    // Base64 is ASCII, so that every cut falls between characters.
+    // Base64 is ASCII, so every cut is between characters.
     let lines = body.as_bytes().chunks(64).map(|line| str::from_utf8(line).expect("base64 is ASCII"));
     let mut text = format!("-----BEGIN {label}-----\n");
     lines.for_each(|line| text.extend([line, "\n"]));
@@ -323,7 +323,7 @@ fn alternative_names(identity: &Identity, hosts: &[String]) -> Result<Vec<SanTyp
     Ok(names)
 }
 
-/// Whether `host` may stand as a name in a certificate.
+/// Whether `host` is a valid DNS name for a certificate.
 pub(super) fn is_host_name(host: &str) -> bool {
     DnsName::try_from(host).is_ok()
 }
@@ -335,7 +335,7 @@ fn uri(text: &str) -> Result<SanType, rcgen::Error> {
 fn blank_params(common_name: &str, organisation: Option<&str>) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    // X.509 bounds a common name at 64 characters. It is for people; the URI is what counts.
+    // X.509 limits a common name to 64 characters. It is only for people. Programs use the URI.
     let common_name: String = common_name.chars().take(64).collect();
     params.distinguished_name.push(DnType::CommonName, common_name);
     if let Some(organisation) = organisation {
@@ -344,7 +344,7 @@ fn blank_params(common_name: &str, organisation: Option<&str>) -> CertificatePar
     params
 }
 
-/// What the certificates of authorities have in common. `below`: how many authorities may stand between it and a member.
+/// Sets the fields that all certificates of authorities have. `below`: how many authorities may be between this one and a member.
 fn authority_params(
     params: &mut CertificateParams,
     validity: Validity,
@@ -360,7 +360,7 @@ fn authority_params(
     Ok(())
 }
 
-/// Whether a certificate is the one that an authority gave to the one that replaced it.
+/// Whether a certificate was given by an authority to its successor.
 pub(super) fn is_successor(certificate: &CertificateDer<'_>) -> bool {
     read_authority(certificate).is_ok_and(|(_, facts)| facts.hosts.iter().any(|name| name == SUCCESSOR))
 }

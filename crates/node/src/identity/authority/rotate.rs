@@ -1,4 +1,4 @@
-//! Replaces a site's authority by a new one, with a time in which both are trusted.
+//! Replaces a site's authority by a new one, with an overlap in which both are trusted.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -12,14 +12,14 @@ use crate::identity::files::{self, Present, Readers};
 use crate::identity::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY};
 use crate::revocation::RevokedFile;
 
-/// The longest overlap: a year. An authority that is replaced because somebody may have its key should not be trusted for longer.
+/// The longest overlap: a year. If an authority is replaced because its key may be stolen, it should not be trusted for longer.
 const OVERLAP_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 impl SiteAuthority {
-    /// Replaces the authority in `folder` by a new one. Certificates of the old one are accepted for the time `overlap` from `now`, and its key is
-    /// gone when this returns: the two certificates that link both are made here.
+    /// Replaces the authority in `folder` by a new one. Certificates of the old authority are accepted for the time `overlap`
+    /// from `now`. The old key no longer exists when this function returns, because both link certificates are made here.
     ///
-    /// `force`: also while the overlap of the last rotation lasts; members that know neither of the two authorities then enrol anew.
+    /// `force`: rotate even during the overlap of the last rotation. Members that know neither of the two authorities must then enrol again.
     pub fn rotate(
         folder: &Path,
         overlap: Duration,
@@ -30,7 +30,7 @@ impl SiteAuthority {
             return Err(AuthorityError::Overlap { asked: overlap });
         }
         let old = Self::load(folder)?;
-        // One that cannot be read now could not be signed anew later.
+        // A deny list that cannot be read now could not be signed again later.
         RevokedFile::of(folder, old.trust()).read()?;
         if let Some(until) = old.overlaps_until(now).filter(|_| !force) {
             return Err(AuthorityError::Overlaps { until: Moment(until) });
@@ -43,13 +43,13 @@ impl SiteAuthority {
         let key = KeyPair::from_pem(&new.issuer.key().serialize_pem())?;
         let new = Self::of(vec![new.certificate().clone(), successor, predecessor], key)
             .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
-        // The key's file alone is complete: `load` finishes what a crash leaves undone here.
+        // The key's file alone is complete: `load` completes a rotation that a crash interrupts here.
         files::write(&folder.join(AUTHORITY_KEY), new.pem().as_bytes(), Readers::Owner, Present::Replace)?;
         new.publish(folder)?;
         Ok(new)
     }
 
-    /// Completes a rotation whose key is in place: the deny list gets the new authority's signature, then `authority.pem` follows.
+    /// Completes a rotation whose key file is written: signs the deny list with the new authority, then writes `authority.pem`.
     pub(super) fn publish(&self, folder: &Path) -> Result<(), AuthorityError> {
         RevokedFile::of(folder, self.trust()).sign_anew(self)?;
         let certificates = self.trust.pem();
@@ -57,13 +57,13 @@ impl SiteAuthority {
         Ok(files::write(&path, certificates.as_bytes(), Readers::Everybody, Present::Replace)?)
     }
 
-    /// Until when certificates of the authority before are accepted; `None` if there is no such authority any more.
+    /// The time until which certificates of the previous authority are accepted. `None` if there is no such authority any more.
     pub fn overlaps_until(&self, now: SystemTime) -> Option<SystemTime> {
         self.trust.overlaps_until(now)
     }
 }
 
-/// A certificate of `subject`, an authority whose public key is that of `key`, signed by another one.
+/// A certificate for the authority `subject`, whose public key is that of `key`, signed by another authority.
 fn link(
     issuer: &Issuer<'static, KeyPair>,
     subject: &CertificateDer<'static>,
@@ -81,7 +81,7 @@ fn link(
     Ok(params.signed_by(key, issuer)?.into())
 }
 
-/// The name of an authority, by which the certificates are found that it has issued.
+/// The common name of an authority. Verifiers use it to find the issuer of a certificate.
 fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned())

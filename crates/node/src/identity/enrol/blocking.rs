@@ -13,13 +13,13 @@ use tokio::sync::oneshot;
 use super::{EnrolError, Enrolled, EnrolmentServer, enrol};
 use crate::identity::token::Token;
 
-/// [`enrol`] on the calling thread. Panics inside a tokio runtime, where [`enrol`] itself is to be used.
+/// [`enrol`] on the calling thread. Panics inside a tokio runtime: call [`enrol`] itself there.
 pub fn enrol_blocking(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled, EnrolError> {
     let runtime = runtime().map_err(|source| EnrolError::Unreachable { edge: edge.into(), source })?;
     runtime.block_on(enrol(token, edge, folder))
 }
 
-/// An [`EnrolmentServer`] on a thread of its own. Dropping it stops it, after what has begun is finished.
+/// An [`EnrolmentServer`] on its own thread. Dropping this value stops the server after running exchanges are finished.
 #[derive(Debug)]
 pub struct RunningEnrolment {
     address: SocketAddr,
@@ -28,7 +28,7 @@ pub struct RunningEnrolment {
 }
 
 impl EnrolmentServer {
-    /// Starts to serve on `listen`. `[::]` stands for every address, also where the host has no IPv6.
+    /// Starts to serve on `listen`. `[::]` means all addresses, also on hosts without IPv6.
     pub fn start(self, listen: SocketAddr) -> Result<RunningEnrolment, ServeError> {
         let cannot = |source| ServeError { listen, source };
         let runtime = runtime().map_err(cannot)?;
@@ -36,7 +36,7 @@ impl EnrolmentServer {
         let address = listener.local_addr().map_err(cannot)?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
-            // A dropped sender stops it as well as a message.
+            // A dropped sender stops the server like a message.
             runtime.block_on(self.serve(listener, async move { drop(stopped.await) }));
         };
         let thread = thread::Builder::new().name("mez-enrol".into()).spawn(serve).map_err(cannot)?;
@@ -45,12 +45,12 @@ impl EnrolmentServer {
 }
 
 impl RunningEnrolment {
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until the process is asked to end (`SIGINT`, which is Ctrl-C, or `SIGTERM`), then stops.
+    /// Waits for `SIGINT` (Ctrl-C) or `SIGTERM`, then stops.
     pub fn run_until_interrupted(self) -> io::Result<()> {
         runtime()?.block_on(async {
             let (mut interrupt, mut terminate) =
@@ -68,7 +68,7 @@ impl Drop for RunningEnrolment {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been reported already, and there is nothing to undo here.
+            // A panic of that thread was reported already, and there is nothing to undo.
             let _ = thread.join();
         }
     }
@@ -82,9 +82,9 @@ impl Drop for RunningEnrolment {
     ""
 })]
 pub struct ServeError {
-    /// The address that was asked for.
+    /// The requested address.
     pub listen: SocketAddr,
-    /// What the system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -102,7 +102,7 @@ fn has_no_ipv6(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(unsupported)
 }
 
-/// One thread for sockets; enrolments are rare and small.
+/// A runtime with one thread for sockets. Enrolments are rare and small.
 fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().max_blocking_threads(4).build()
 }

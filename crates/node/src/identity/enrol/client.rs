@@ -36,31 +36,31 @@ use crate::identity::trust::Trust;
 use crate::ports;
 use crate::rights::{RightsError, RightsFile};
 
-/// How long to wait for one address to answer.
+/// How long to wait for the answer of one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the exchange may take. It is longer than the server's own limit of 10 s, so that the server's answer comes first.
+/// The maximum duration of the exchange. It is longer than the server's own limit of 10 s, so that the server's answer comes first.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Attempts to reach a server that closes connections because it has too many.
+/// Attempts to connect to a server that closes connections because it has too many.
 const ATTEMPTS_MAX: u32 = 5;
 /// The pause after the first attempt. Each later pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What an enrolment brought.
+/// The result of an enrolment.
 #[derive(Clone, Debug)]
 pub struct Enrolled {
-    /// Who this host is now.
+    /// This host's new identity.
     pub identity: Identity,
-    /// The file that holds the key and the certificate.
+    /// The file with the key and the certificate.
     pub file: PathBuf,
-    /// From when to when the certificate holds.
+    /// The time during which the certificate is valid.
     pub validity: Validity,
 }
 
-/// Enrols this host with `token` at `edge` (`HOST` or `HOST:PORT`, default port [`ports::ENROL`]) and writes what
-/// it gets into `folder`, which is created with mode 0700 where it is missing.
+/// Enrols this host with `token` at `edge` (`HOST` or `HOST:PORT`, default port [`ports::ENROL`]),
+/// and writes the result into `folder`, which is created with mode 0700 if it does not exist.
 ///
-/// The key is made here and never leaves. A file of an earlier enrolment as the same identity is replaced as a
-/// whole; nothing is written unless everything has been checked.
+/// The key is made here and never leaves this host. A file of an earlier enrolment with the same
+/// identity is replaced as a whole. Nothing is written before everything has been verified.
 pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled, EnrolError> {
     let (host, port) =
         ports::host_and_port(edge, ports::ENROL).ok_or_else(|| EnrolError::Address { text: edge.into() })?;
@@ -72,13 +72,13 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
     let authority =
         certificates.iter().position(|certificate| Fingerprint::of(certificate) == token.authority());
     let authority = authority.expect("the handshake verified that the authority is in the chain");
-    // Behind it comes what links it to the one before, if it has just replaced one.
+    // The authority is followed by its link certificates if it has replaced another authority recently.
     let trust = certificates[authority..].iter().cloned().map(CertificateDer::into_owned).collect();
     let trust = Trust::of(trust).map_err(|why| EnrolError::Tls {
         edge: edge.into(),
         why: format!("its authority cannot be used: {why}"),
     })?;
-    // Before the token is used up.
+    // Checked before the token is used up.
     place.may_take(&trust, token)?;
     let chain = timeout(EXCHANGE_TIMEOUT, exchange(&mut stream, token, &key, edge))
         .await
@@ -92,7 +92,7 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
         let (got, wanted) = (credentials.identity().clone(), token.identity().clone());
         return Err(EnrolError::WrongIdentity { got: Box::new(got), wanted: Box::new(wanted) });
     }
-    // The authority first: with it alone the folder is one without identities; the other way round it is none.
+    // The authority is written first. A folder with only an authority is a valid key folder without identities; without an authority it is not valid.
     let authority = |present| {
         let path = folder.join(AUTHORITY_CERTIFICATE);
         files::write(&path, credentials.authority_pem().as_bytes(), Readers::Everybody, present)
@@ -115,31 +115,31 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
     Ok(Enrolled { identity: credentials.identity().clone(), file, validity: credentials.validity() })
 }
 
-/// Whether an edge could have run with these keys before, without a file of rights: such a site stays open until told.
+/// Whether an edge may have run with these keys before, without a rights file. Such a site stays open until an operator changes that.
 fn has_been_edge(folder: &Path) -> Result<bool, FileError> {
     let names = files::names(folder)?;
     Ok(names.iter().any(|name| name == AUTHORITY_KEY || name.starts_with("edge+")))
 }
 
-/// What a folder holds, into which a host is to be enrolled.
+/// The state of the folder into which a host is enrolled.
 enum Place {
-    /// Nothing yet.
+    /// The folder has no keys yet.
     Empty,
-    /// The authority of the token.
+    /// The folder has the token's authority.
     Known,
-    /// Another authority of the same site name: one that was replaced since, or one of a site that was made anew.
+    /// The folder has another authority with the same site name: one that has been replaced, or one of a site that was made anew.
     Follows(Box<KeyFolder>),
 }
 
 impl Place {
-    /// Whether the keys that the token brings can stand here, where the authority is trusted that `trust` holds.
+    /// Checks whether the folder can take the keys of this enrolment, whose authorities are `trust`.
     fn may_take(&self, trust: &Trust, token: &Token) -> Result<(), EnrolError> {
         let Self::Follows(keys) = self else { return Ok(()) };
         let now = SystemTime::now();
         if keys.trust().follow(trust.certificates().to_vec(), now).is_ok() {
             return Ok(());
         }
-        // The token vouches for its authority. What still works here must not be lost for it.
+        // The token vouches for its authority. But keys here that still work must not be lost.
         let others = keys.identity_files()?;
         let mut others = others.iter().filter(|file| file.identity.as_ref() != Some(token.identity()));
         if !keys.holds_authority_key() && !others.any(|file| file.is_usable_at(now)) {
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// Makes sure, before the token is used up, that what it brings can be kept.
+/// Checks that the folder can store the result, before the token is used up.
 fn ready(folder: &Path, token: &Token) -> Result<Place, EnrolError> {
     prepare(folder)?;
     let place = match KeyFolder::open(folder) {
@@ -168,7 +168,7 @@ fn ready(folder: &Path, token: &Token) -> Result<Place, EnrolError> {
     Ok(place)
 }
 
-/// [`connect`], again where the server closed the connection before the token was sent: then trying again spends nothing.
+/// Calls [`connect`], and retries if the server closed the connection before the token was sent: a retry then does not use up the token.
 async fn connect_to_busy(
     token: &Token,
     edge: &str,
@@ -222,7 +222,7 @@ async fn connect(
             Some(why) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 EnrolError::Tls { edge: edge.into(), why }
             }
-            // Nothing is wrong with the server, as far as is known.
+            // As far as the client knows, the server is fine but busy.
             _ => EnrolError::Busy { edge: edge.into() },
         }),
         Err(_) => Err(EnrolError::Silent { edge: edge.into() }),
@@ -235,7 +235,7 @@ async fn exchange(
     key: &KeyPair,
     edge: &str,
 ) -> Result<Vec<CertificateDer<'static>>, EnrolError> {
-    // The authority takes nothing but the key from the request, so there is nothing else in it.
+    // The authority takes only the key from the request, so the request contains nothing else.
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     let request = Request {
@@ -254,8 +254,8 @@ async fn exchange(
     chain.iter().map(decode).collect::<Result<_, _>>().map_err(|_| EnrolError::Closed { edge: edge.into() })
 }
 
-/// Accepts a server whose chain holds exactly the authority that the token names, and that this authority made an
-/// edge. Used for enrolment alone: everywhere else the authority is known and rustls' own verifier does it.
+/// Accepts a server if its chain contains the authority that the token names, and this authority made the server
+/// an edge. Used only for enrolment. Everywhere else the authority is known, and rustls' own verifier is used.
 #[derive(Debug)]
 struct PinnedAuthority {
     fingerprint: Fingerprint,
@@ -313,16 +313,16 @@ impl ServerCertVerifier for PinnedAuthority {
     }
 }
 
-/// Why a host was not enrolled. The token is still good unless the text says otherwise.
+/// Why a host was not enrolled. The token is still valid unless the text says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// The edge's address is not one.
+    /// The text is not an address.
     #[error(
         "{text:?} is not an address; write HOST or HOST:PORT, such as edge.local or 10.0.0.7:{}",
         ports::ENROL
     )]
     Address {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// The folder belongs to another site.
@@ -335,12 +335,12 @@ pub enum EnrolError {
     OtherSite {
         /// The folder.
         folder: PathBuf,
-        /// The site that it belongs to.
+        /// The folder's site.
         site: SiteName,
         /// The site of the token.
         token_site: SiteName,
     },
-    /// The file that says who may do what at this edge could not be written.
+    /// The rights file of this edge could not be written.
     #[error(transparent)]
     Rights(#[from] RightsError),
     /// The folder cannot take keys.
@@ -349,74 +349,74 @@ pub enum EnrolError {
     /// The keys in the folder cannot be used.
     #[error(transparent)]
     Folder(#[from] KeyFolderError),
-    /// Nobody answers.
+    /// The edge cannot be reached.
     #[error(
         "cannot reach {edge}: {source}; enrolment is served by `mez edge` on the host where the site was made, or by \
          `mez keys serve` there"
     )]
     Unreachable {
-        /// Where.
+        /// The edge's address.
         edge: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server is not the right one, or TLS failed otherwise.
     #[error("{edge} cannot be trusted with the token, which was not sent: {why}")]
     Tls {
-        /// Where.
+        /// The edge's address.
         edge: String,
         /// What is wrong.
         why: String,
     },
-    /// The connection ended before the token was sent, several times.
+    /// The server closed the connection before the token was sent, several times.
     #[error(
         "{edge} closed the connection {ATTEMPTS_MAX} times before the token was sent; the token is still good. Either the server has too \
          many connections (its log names their addresses), or it does not serve enrolment. Try again in a minute, \
          or from another address"
     )]
     Busy {
-        /// Where.
+        /// The edge's address.
         edge: String,
     },
-    /// It was too slow before the token was sent.
+    /// The server did not complete the handshake in time. The token was not sent.
     #[error(
         "{edge} took the connection and did not answer within {} s; the token was not sent and is still good. Its host may be \
          overloaded, or what listens there is no enrolment: check the address, and try again",
         EXCHANGE_TIMEOUT.as_secs()
     )]
     Silent {
-        /// Where.
+        /// The edge's address.
         edge: String,
     },
-    /// The server did not answer in time.
+    /// The server did not answer the request in time.
     #[error(
         "{edge} did not answer in time; try again, and make another token if this one then counts as used"
     )]
     TimedOut {
-        /// Where.
+        /// The edge's address.
         edge: String,
     },
-    /// The connection ended early.
+    /// The connection ended before the answer.
     #[error(
         "{edge} closed the connection after the token was sent and before it gave a certificate; try again in a few seconds, and \
          make another token if this one then counts as used"
     )]
     Closed {
-        /// Where.
+        /// The edge's address.
         edge: String,
     },
-    /// The authority refused.
+    /// The authority refused the request.
     #[error("not enrolled: {message}")]
     Refused {
-        /// Why, for programs.
+        /// The reason, for programs.
         code: RefusalCode,
-        /// Why, in the authority's words.
+        /// The reason, in the authority's words.
         message: String,
     },
-    /// The certificate that came does not fit.
+    /// The received certificate does not fit.
     #[error("{edge} answered with something that cannot be used: {source}")]
     Answer {
-        /// Where.
+        /// The edge's address.
         edge: String,
         /// What does not fit.
         source: MismatchError,
@@ -424,9 +424,9 @@ pub enum EnrolError {
     /// The certificate has another identity.
     #[error("the certificate that came is for {got} and not for {wanted}; nothing was written")]
     WrongIdentity {
-        /// Whose it is.
+        /// The identity in the certificate.
         got: Box<Identity>,
-        /// Whose it should be.
+        /// The expected identity.
         wanted: Box<Identity>,
     },
     /// A file could not be written.

@@ -1,12 +1,12 @@
-//! Enrols a device: a one-time token gets it a certificate.
+//! Enrolment: a device gets a certificate with a one-time token.
 //!
-//! The device makes its own private key and never sends it. It connects with TLS to a port of its own, where only the server has a
-//! certificate, and sends a signing request and the token's secret. The server looks the token up, signs the request, marks the token as
-//! used, and answers. The token holds the fingerprint of the authority, so the device knows the right server; the secret tells the
-//! server that it is the right device. Therefore nobody between them can take part.
+//! The device makes its own private key and never sends it. It connects with TLS to a separate port, where only the server
+//! has a certificate, and sends a signing request and the token's secret. The server looks up the token, signs the request,
+//! marks the token as used, and answers. The token contains the fingerprint of the authority, which authenticates the
+//! server to the device. The secret authenticates the device to the server. So an attacker between them cannot take part.
 //!
-//! One exchange is one request and one answer. Each is a length of four bytes (big-endian) and that many bytes of JSON. The version is in
-//! the TLS protocol name, `mez-enrol/1`.
+//! An exchange is one request and one answer. Each is a length of four bytes (big-endian),
+//! followed by JSON of that many bytes. The version is in the TLS protocol name, `mez-enrol/1`.
 
 mod blocking;
 mod client;
@@ -21,29 +21,29 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The largest request or answer that is read: 16 KiB. It bounds the memory that a stranger can take.
+/// The largest request or answer that is read: 16 KiB. It limits the memory that a stranger can use.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// What the device asks for.
+/// The request of a device.
 #[derive(Serialize, Deserialize)]
 struct Request {
     /// The secret of its token, base64url.
     secret: String,
-    /// The identity that the device expects. If it differs from the token's, somebody changed the token, and the request is refused.
+    /// The identity that the device expects. If it differs from the token's identity, the token was changed, and the request is refused.
     identity: String,
     /// PKCS #10 in DER, base64url.
     signing_request: String,
-    /// The name of the device's host; counts only for an edge, whose certificate carries it.
+    /// The name of the device's host. Used only for an edge, whose certificate contains it.
     host: String,
 }
 
-/// What it gets.
+/// The server's answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// Its certificate, and what lies between it and the authority: DER, base64url.
+    /// The device's certificate, and the certificates between it and the authority: DER, base64url.
     Issued { chain: Vec<String> },
-    /// Nothing, and why.
+    /// No certificate, with the reason.
     Refused { code: RefusalCode, message: String },
 }
 
@@ -57,9 +57,9 @@ pub enum RefusalCode {
     UsedToken,
     /// The token has expired.
     ExpiredToken,
-    /// The token is for somebody else.
+    /// The token is for another identity.
     WrongIdentity,
-    /// The request cannot be understood, or asks for what cannot be given.
+    /// The request is invalid, or asks for something that is not allowed.
     BadRequest,
     /// The server failed; its log says why.
     Internal,

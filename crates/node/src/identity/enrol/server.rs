@@ -36,22 +36,22 @@ use crate::identity::refusals::Refusals;
 use crate::identity::tls::{ALPN_ENROL, enrolment_server_config};
 use crate::identity::token::{Secret, TokenRefusal, TokenStore};
 
-/// How long a connection may take from its arrival to the end of its request. Until then the client is a stranger.
+/// How long a connection may take from its arrival to the end of its request. Until then the client counts as a stranger.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the client may take to receive the answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Requests that are worked on at the same time. Addresses take turns beyond that.
+/// Requests that are processed at the same time. If there are more, addresses take turns.
 const ANSWERS_AT_ONCE_MAX: usize = 2;
-/// How old the server's certificate may get before a new one is made: 12 h. It is valid for twice as long.
+/// The age at which the server's certificate is replaced: 12 h. It is valid for twice as long.
 const CERTIFICATE_RENEWED_AFTER: Duration = Duration::from_secs(12 * 3600);
 
-/// How many may wait at the port, and for how long.
+/// How many connections may wait at the port, and for how long.
 fn limits() -> Limits {
     let limits = Limits { handshake_time_max: REQUEST_TIME_MAX, ..Limits::default() };
     limits.within(descriptors::max())
 }
 
-/// Enrols devices that come with a token. Runs inside the edge broker, or alone with `mez keys serve`.
+/// Enrols devices with tokens. Runs inside the edge broker, or alone with `mez keys serve`.
 #[derive(Debug)]
 pub struct EnrolmentServer {
     signer: Arc<Signer>,
@@ -71,19 +71,18 @@ impl EnrolmentServer {
         Ok(Self { signer: Arc::new(signer), limits: limits(), audit: Audit::off() })
     }
 
-    /// The same with other limits.
+    /// Returns the server with other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same, with a log of who enrolled and who was refused.
+    /// Returns the server with an audit log of enrolments and refusals.
     #[must_use]
     pub fn recorded(self, audit: Audit) -> Self {
         Self { audit, ..self }
     }
 
-    /// Serves until `shutdown` is ready, then finishes exchanges that have begun, within the time limit of a connection. No client can end
-    /// it.
+    /// Serves until `shutdown` completes, then finishes running exchanges, within the time limit of a connection. No client can stop the server.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let door = Door::with(self.limits, Arc::new(Refusals::recorded("enrolment", self.audit.clone())));
@@ -117,7 +116,7 @@ fn note(ended: Result<(), JoinError>) {
     }
 }
 
-/// Whoever has to make room is closed at any moment before its request is decided about, and never after: its token may be used by then.
+/// Serves one connection. A connection that must make room is closed only before its request is decided. After that its token may be used.
 async fn serve_one(
     signer: Arc<Signer>,
     connection: TcpStream,
@@ -126,14 +125,14 @@ async fn serve_one(
 ) -> io::Result<()> {
     let acceptor = signer.acceptor()?;
     let Some(mut stream) = secure(connection, &acceptor, pass).await else { return Ok(()) };
-    // A client that names no protocol would be let through by TLS.
+    // TLS admits a client that names no protocol.
     if stream.get_ref().1.alpn_protocol() != Some(ALPN_ENROL) {
         return Err(io::Error::other("the client does not speak the enrolment protocol"));
     }
     let Ok(request) = pass.during(read_message::<Request>(&mut stream)).await else { return Ok(()) };
     let (request, address) = (request?, pass.address());
     let Ok(turn) = pass.during(signer.answers.turn(address)).await else { return Ok(()) };
-    // Files and signatures wait for the disk and the processor: not on the threads that carry frames.
+    // Files and signatures block on disk and processor, so they do not run on the threads that carry frames.
     let deciding = Arc::clone(&signer);
     let answer =
         spawn_blocking(move || deciding.answer(&request, peer, &audit)).await.map_err(io::Error::other)?;
@@ -153,18 +152,18 @@ async fn serve_one(
 struct Signer {
     authority: LiveAuthority,
     tokens: TokenStore,
-    /// TLS, when its certificate was made, and by which authority.
+    /// The TLS configuration, the time when its certificate was made, and the authority that issued the certificate.
     tls: Mutex<Option<(SystemTime, CertificateDer<'static>, Arc<ServerConfig>)>>,
     answers: Gate,
 }
 
 impl Signer {
-    /// TLS with a certificate that is renewed twice a day. So a server that runs for years never shows an expired one, and strangers cannot
-    /// cause a new one with each connection.
+    /// TLS with a certificate that is replaced twice a day. So a server that runs for years never shows
+    /// an expired certificate, and strangers cannot cause a new certificate with each connection.
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let mut known = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
-        // The clock may have been set back: then the certificate is not valid yet.
+        // If the clock was set back, the certificate is not valid yet.
         let is_fresh =
             |made: &SystemTime| now.duration_since(*made).is_ok_and(|age| age < CERTIFICATE_RENEWED_AFTER);
         let authority = self.authority.now().map_err(io::Error::other)?;
@@ -225,8 +224,8 @@ impl Signer {
         let identity = grant.identity.clone();
         let validity = Validity::from(SystemTime::now(), grant.lifetime);
         let authority = self.authority.now().map_err(|error| (RefusalCode::Internal, error.to_string()))?;
-        // Signed before the token is used up: a token is not spent on what then fails. Of several bearers at once
-        // all get so far, and only the one whose claim succeeds gets its certificate.
+        // Signed before the token is used up, so that a failure does not cost the token. If several devices
+        // use one token at once, all get here, and only the device whose claim succeeds gets its certificate.
         let chain = authority.issue(&identity, &key, &hosts, validity).map_err(|error| match error {
             IssueError::Crypto(_) => (RefusalCode::Internal, error.to_string()),
             _ => (RefusalCode::BadRequest, error.to_string()),

@@ -1,4 +1,4 @@
-//! Enrolment over real sockets: whole, and in every way in which it has to fail.
+//! Enrolment over real sockets: success, and every expected failure.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +59,7 @@ impl Served {
         enrol(token, &self.address.to_string(), folder).await
     }
 
-    /// A client of the right protocol that sends what it likes.
+    /// A client of the right protocol that sends arbitrary bytes.
     async fn connect_raw(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.site.keys().authority().clone()).unwrap();
@@ -105,7 +105,7 @@ async fn a_device_enrols_with_nothing_but_a_token() {
     assert_eq!(peer_identity(&camera.chain(), keys.site()).unwrap(), enrolled.identity);
     link_client_config(&camera).unwrap();
 
-    // A second identity on the same host, and the first one anew.
+    // A second identity on the same host, and a second enrolment of the first one.
     served.enrol(&served.token("app/counter"), &folder).await.unwrap();
     served.enrol(&served.token("camera/dock/cam1"), &folder).await.unwrap();
     assert_eq!(keys.identity_files().unwrap().len(), 2);
@@ -133,7 +133,7 @@ async fn an_enrolled_edge_is_known_by_its_host_and_the_tokens_names() {
     }
 }
 
-/// A host that was no edge before begins with rights that allow nothing. One that could have been an edge goes on as it was.
+/// A host that was no edge before begins with rights that allow nothing. A host that may have been an edge keeps its behaviour.
 #[tokio::test]
 async fn a_new_edge_is_strict_and_an_earlier_one_is_left_alone() {
     let served = Served::start().await;
@@ -192,7 +192,7 @@ async fn of_many_with_one_token_exactly_one_is_enrolled() {
 async fn an_expired_token_is_refused() {
     let served = Served::start().await;
     let token = served.token("camera/dock/cam1");
-    // The authority's own record decides, so it is that which is put back in time.
+    // The authority's own record decides, so the test backdates the record.
     let tokens = served.site.keys().path().join(TOKENS);
     let path = tokens.join(&files::names(&tokens).unwrap()[0]);
     let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -250,11 +250,11 @@ async fn a_server_with_another_authority_does_not_get_the_token() {
     let refused = impostor.enrol(&token, &folder).await;
     let Err(EnrolError::Tls { why, .. }) = &refused else { panic!("{refused:?}") };
     assert!(why.contains("not run by the authority that made the token"), "{why}");
-    // It was not sent, so it is still good where it belongs.
+    // The token was not sent, so it is still valid at its own site.
     served.enrol(&token, &folder).await.unwrap();
 }
 
-/// Whoever has been enrolled once cannot pose as the authority with the certificate that it got.
+/// A member cannot pose as the authority with its own certificate.
 #[tokio::test]
 async fn a_member_that_is_no_edge_cannot_pose_as_the_authority() {
     use crate::identity::credentials::Credentials;
@@ -319,7 +319,7 @@ async fn nobody_there_is_told_with_the_remedy() {
     assert!(matches!(error, EnrolError::Address { .. }), "{error}");
 }
 
-/// Announces more than is allowed: the server hangs up instead of reading or allocating it.
+/// The request announces more bytes than allowed: the server closes the connection instead of reading or allocating them.
 #[tokio::test]
 async fn an_endless_request_is_cut_off_and_the_server_goes_on() {
     let served = Served::start().await;
@@ -371,7 +371,7 @@ async fn the_oldest_of_the_address_that_holds_the_most_makes_room() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(served.address).await.unwrap();
-    // Neither the newest of the same address nor one of another is closed: the oldest is.
+    // The oldest connection of the busiest address is closed, not its newest and not one of another address.
     let (_top, folder) = new_folder();
     served.enrol(&served.token("camera/dock"), &folder).await.unwrap();
     assert_eq!(held[0].read(&mut [0]).await.unwrap_or(0), 0);
@@ -382,7 +382,7 @@ async fn the_oldest_of_the_address_that_holds_the_most_makes_room() {
     assert!(other.read(&mut [0]).await.unwrap() > 0, "it is told what is wrong, so it was served");
 }
 
-/// What stands between a device and its server closes the first connections, as a server does that has too many.
+/// A middlebox that closes the first connections, like a server that has too many.
 async fn closes_first(times: usize, server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -407,7 +407,7 @@ async fn a_device_tries_again_where_nothing_is_spent_by_it_and_says_so_where_tha
     assert!(matches!(error, EnrolError::Busy { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("the token is still good") && text.contains("Try again in a minute"), "{text}");
-    // So it is.
+    // The token is still valid.
     let busy = closes_first(3, served.address).await;
     enrol(&token, &busy.to_string(), &folder).await.unwrap();
 }

@@ -11,16 +11,16 @@ use crate::identity::name::{Identity, SiteName};
 /// Why no key folder could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFolderError {
-    /// There is none in the place that counts.
+    /// The chosen place has no key folder.
     #[error(
         "no keys were found. Looked at: {looked}. Make a site on this host with `mez keys init`, or join one that \
          exists with `mez keys enrol TOKEN --edge HOST` (a token is made with `mez keys token` where the site was made)"
     )]
     NotFound {
-        /// Every place, and what was there.
+        /// All places, and what was found there.
         looked: String,
     },
-    /// Others may change it.
+    /// Others may change the folder.
     #[error(
         "{} may be changed by others (mode {mode:03o}), who could replace the keys in it; run `chmod 700 {}`",
         folder.display(),
@@ -32,7 +32,7 @@ pub enum KeyFolderError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The authority's certificate is not one.
+    /// The file with the authority's certificate is invalid.
     #[error("{} is damaged: {reason}; enrol anew in another folder, or restore it", path.display())]
     Damaged {
         /// The file.
@@ -45,7 +45,7 @@ pub enum KeyFolderError {
     File(#[from] FileError),
 }
 
-/// Why there are no credentials to act with.
+/// Why there are no credentials for a role.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// No identity fits.
@@ -55,11 +55,11 @@ pub enum CredentialsError {
         folder.display()
     )]
     Missing {
-        /// What was asked for.
+        /// The requested identity.
         wanted: String,
-        /// Where.
+        /// The folder.
         folder: PathBuf,
-        /// What is there instead.
+        /// The identities in the folder.
         held: String,
         /// The identity to make a token for.
         token_for: String,
@@ -72,13 +72,13 @@ pub enum CredentialsError {
         identity.short()
     )]
     NotNow {
-        /// Whose it is.
+        /// The identity.
         identity: Box<Identity>,
         /// Its file.
         path: PathBuf,
-        /// When it holds.
+        /// When the certificate is valid.
         validity: Validity,
-        /// What the clock says.
+        /// The time of this host's clock.
         now: String,
     },
     /// The authority itself has expired, or is not valid yet.
@@ -89,33 +89,33 @@ pub enum CredentialsError {
     Authority {
         /// The site.
         site: SiteName,
-        /// When it holds.
+        /// When the authority is valid.
         validity: Validity,
-        /// What the clock says.
+        /// The time of this host's clock.
         now: String,
     },
-    /// A camera without a name.
+    /// No name was given for a camera.
     #[error("a camera acts under its name; say which one, such as dock/cam1")]
     NoName,
-    /// An edge was to be known by a name that its certificate lacks.
+    /// A host name was requested that the edge's certificate lacks.
     #[error(
         "the certificate of {identity} is not made for {host}; enrol anew with \
          `mez keys token {} --dns {host}`, or leave out that name",
         identity.short()
     )]
     Host {
-        /// Whose certificate.
+        /// The identity of the certificate.
         identity: Box<Identity>,
         /// The host name.
         host: String,
     },
-    /// The file that fits cannot be used.
+    /// The file of the matching identity cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityFileError),
-    /// The authority's key is here and cannot be used.
+    /// The authority's key exists but cannot be used.
     #[error(transparent)]
     Key(#[from] AuthorityError),
-    /// The authority could not issue.
+    /// The authority could not issue a certificate.
     #[error(transparent)]
     Issue(#[from] IssueError),
     /// The folder cannot be read.

@@ -25,27 +25,26 @@ use super::trust::Trust;
 /// The folder of tokens that are not used yet. Only the authority's host has it.
 pub const TOKENS: &str = "tokens";
 
-/// A folder of keys. See [`super`] for what is in it.
+/// A folder of keys. Its content is described in [`super`].
 #[derive(Clone, Debug)]
 pub struct KeyFolder {
     path: PathBuf,
     trust: Trust,
     facts: CertificateFacts,
-    /// Whether this process may use the authority's key, if it is here.
+    /// Whether this process may use the authority's key, if the folder has it.
     signs: bool,
 }
 
 impl KeyFolder {
     /// Finds the folder: `explicit` (the argument `keys=` or `--keys`), else `MEZ_KEYS`, else
-    /// `$XDG_CONFIG_HOME/mez/keys`, which is `~/.config/mez/keys` where that variable is not set.
+    /// `$XDG_CONFIG_HOME/mez/keys`, which is `~/.config/mez/keys` if that variable is not set.
     ///
-    /// The first of them that is given counts, and is an error where there is no key folder: falling through to
-    /// another one would use keys that nobody meant.
+    /// Only the first given place is used. If it has no key folder, this is an error: another place might have keys that the user did not mean.
     pub fn find(explicit: Option<&Path>) -> Result<Self, KeyFolderError> {
         Self::find_among(&Search::of(explicit, Environment::of_this_process()))
     }
 
-    /// Where [`KeyFolder::find`] would look, whether or not there is a folder: the place to make one.
+    /// The path where [`KeyFolder::find`] looks, even if no folder exists there. New keys are made there.
     pub fn location(explicit: Option<&Path>) -> Result<PathBuf, KeyFolderError> {
         let places = Search::of(explicit, Environment::of_this_process());
         places.chosen.clone().ok_or_else(|| places.not_found())
@@ -56,7 +55,7 @@ impl KeyFolder {
         let certificate_path = path.join(AUTHORITY_CERTIFICATE);
         let content = files::read(&certificate_path)?;
         let mode = files::mode(path)?;
-        // Whoever may write here may put another authority in, and with it be anybody.
+        // A user who may write here could replace the authority, and then pose as anybody.
         if mode & 0o022 != 0 {
             return Err(KeyFolderError::Exposed { folder: path.into(), mode });
         }
@@ -69,12 +68,12 @@ impl KeyFolder {
         Ok(Self { path: path.into(), trust, facts, signs: true })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The site whose keys it holds.
+    /// The site of these keys.
     pub fn site(&self) -> &SiteName {
         self.trust.site()
     }
@@ -89,33 +88,33 @@ impl KeyFolder {
         &self.trust
     }
 
-    /// The fingerprint of the authority, by which people compare two hosts.
+    /// The fingerprint of the authority. People compare it between two hosts.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.authority())
     }
 
-    /// From when to when the authority holds.
+    /// The time during which the authority is valid.
     pub fn validity(&self) -> Validity {
         self.facts.validity
     }
 
-    /// Whether the authority's key is here, so that this host can issue certificates.
+    /// Whether the folder has the authority's key, so that this host can issue certificates.
     pub fn holds_authority_key(&self) -> bool {
         self.signs && self.path.join(AUTHORITY_KEY).exists()
     }
 
-    /// The same folder for a process that is never to touch the authority's key, because another one signs.
+    /// The same folder for a process that must never use the authority's key, because another process signs.
     #[must_use]
     pub fn without_authority_key(self) -> Self {
         Self { signs: false, ..self }
     }
 
-    /// The authority, where its key is here.
+    /// Loads the authority. Its key must be in the folder.
     pub fn load_authority(&self) -> Result<SiteAuthority, AuthorityError> {
         SiteAuthority::load(&self.path)
     }
 
-    /// Every file that holds an identity, in the order of their names. An unusable one is listed with the reason.
+    /// All files with an identity, sorted by name. An unusable file is listed with the reason.
     pub fn identity_files(&self) -> Result<Vec<IdentityFile>, FileError> {
         let mut found = Vec::new();
         for name in files::names(&self.path)? {
@@ -126,20 +125,20 @@ impl KeyFolder {
         Ok(found)
     }
 
-    /// The credentials to act in `role` with.
+    /// The credentials for `role`.
     ///
-    /// An enrolled identity that fits is taken first: for a camera one that may publish `name`, the most specific
-    /// of them; for others the one called `name`, or any where no name is given; of several, the one that lasts
-    /// longest. Where none can be used and the authority's key is here, one is issued in memory for 30 days, and
-    /// nothing is written. Without `name` an edge or an application is then called after the host; a camera has to
-    /// have a name.
+    /// An enrolled identity that fits is preferred. For a camera: an identity that may publish `name`, the most specific first.
+    /// For other roles: the identity called `name`, or any identity if no name is given. Of several, the one that expires last.
+    ///
+    /// If no identity can be used and the authority's key is in the folder, a certificate is issued in memory for 30 days,
+    /// and nothing is written. Without `name`, an edge or application is then named after the host. A camera needs a name.
     pub fn credentials(&self, role: Role, name: Option<&Name>) -> Result<Credentials, CredentialsError> {
         self.credentials_at(role, name, &[], SystemTime::now())
     }
 
-    /// [`KeyFolder::credentials`] for an edge that foreign clients reach by further host names or addresses.
+    /// Like [`KeyFolder::credentials`], for an edge that foreign clients reach by additional host names or addresses.
     ///
-    /// An enrolled certificate that lacks one of them is refused, since its hosts were settled by its token.
+    /// An enrolled certificate that lacks one of them is refused, because its token determined its hosts.
     pub fn edge_credentials(
         &self,
         name: Option<&Name>,
@@ -174,7 +173,7 @@ impl KeyFolder {
         let rank = |file: &IdentityFile| {
             let credentials = file.content.as_ref().ok();
             let specific = file.identity.as_ref().map(|identity| identity.name.parts());
-            // Without a name, "most specific" means nothing; the longest lasting one is the freshest.
+            // Without a name, the identity that expires last is the freshest.
             let specific = specific.filter(|_| name.is_some());
             (file.is_usable_at(now), specific, credentials.map(|c| c.validity().not_after))
         };
@@ -237,7 +236,7 @@ impl KeyFolder {
             Role::Camera => "dock/cam1".into(),
             Role::Edge | Role::App => Name::from_host_name(&host_name()).to_string(),
         };
-        // Of a file that nobody can read, its name tells whose it was.
+        // The name of an unreadable file tells whose identity it was.
         let was =
             others.iter().filter(|file| file.identity.is_none()).find_map(|file| named_by(role, &file.path));
         let name = name.map(Name::to_string);
@@ -251,19 +250,19 @@ impl KeyFolder {
     }
 }
 
-/// The name in the name of a role's file, if it can be one.
+/// The member's name that the file name of a role contains, if it is valid.
 fn named_by(role: Role, file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?.strip_suffix(".pem")?;
     let name = name.strip_prefix(&format!("{role}+"))?.replace('+', "/");
     name.parse::<Name>().ok().map(|name| name.to_string())
 }
 
-/// The name of this host, as the kernel has it.
+/// The name of this host, from the kernel.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The usual names of a host: its own, and the one with `.local` if it has no domain.
+/// The usual names of a host: its own name, and with `.local` if it has no domain.
 pub(super) fn own_host_names(host: &str) -> Vec<String> {
     let mut names = vec![host.to_owned()];
     if !host.contains('.') {
@@ -273,12 +272,12 @@ pub(super) fn own_host_names(host: &str) -> Vec<String> {
     names
 }
 
-/// The file in a key folder that an identity is kept in.
+/// The file name of an identity in a key folder.
 ///
-/// Parts are joined by `+`, which no name holds, so that two identities never share a file.
+/// Parts are joined by `+`, which no name contains, so two identities never share a file.
 pub(super) fn identity_file_name(identity: &Identity) -> String {
     let name = identity.short().replace('/', "+");
-    // File systems bound a name at 255 bytes, and an identity may have 526.
+    // File systems limit a name to 255 bytes, and an identity may have 526.
     if name.len() <= 200 {
         return format!("{name}.pem");
     }

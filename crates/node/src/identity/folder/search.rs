@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::KeyFolderError;
 
-/// The environment variables that may name the folder of keys.
+/// The environment variables that determine the folder of keys.
 #[derive(Clone, Default)]
 pub(super) struct Environment {
     pub(super) mez_keys: Option<OsString>,
@@ -16,7 +16,7 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) fn of_this_process() -> Self {
-        // An empty variable counts as one that is not set, as everywhere in the XDG rules.
+        // An empty variable counts as not set, as in the XDG rules.
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
         Self {
             mez_keys: variable("MEZ_KEYS"),
@@ -26,7 +26,7 @@ impl Environment {
     }
 }
 
-/// The folder that was chosen, and the places before it that were not given.
+/// The chosen folder, and the places before it that were not given.
 pub(super) struct Search {
     pub(super) chosen: Option<PathBuf>,
     pub(super) passed_over: Vec<&'static str>,
@@ -43,7 +43,7 @@ impl Search {
             return Self { chosen: Some(path.into()), passed_over };
         }
         passed_over.push("MEZ_KEYS (not set)");
-        // The XDG rules: a relative path is not valid and is ignored.
+        // The XDG rules: a relative path is invalid and is ignored.
         let xdg = around.xdg_config_home.map(PathBuf::from).filter(|path| path.is_absolute());
         if xdg.is_none() {
             passed_over.push("XDG_CONFIG_HOME (not set)");

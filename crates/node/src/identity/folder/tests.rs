@@ -85,7 +85,7 @@ fn where_there_are_no_keys_every_place_and_the_remedy_are_named() {
     for part in ["keys=", "MEZ_KEYS", &default.display().to_string(), "mez keys init", "mez keys enrol"] {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }
-    // A folder that is named and holds nothing is not passed over in favour of another.
+    // A named folder without keys is an error. The next place is not tried.
     let site = TemporarySite::create(&harbour()).unwrap();
     let around = Environment { mez_keys: Some(site.keys().path().into()), ..Default::default() };
     let error = KeyFolder::find_among(&Search::of(Some(home.path()), around.clone())).unwrap_err();
@@ -151,7 +151,7 @@ fn an_exposed_key_is_refused_with_the_command_that_hides_it() {
     assert!(error.contains(&format!("chmod 700 {}", host.folder.path().display())), "{error}");
 }
 
-/// It is not the host's name that is wanted, but the name that the application had.
+/// The message must contain the name that the application had, not the host's name.
 #[test]
 fn the_name_of_a_file_that_nobody_can_read_tells_which_token_is_to_be_made() {
     let host = Host::new();
@@ -182,7 +182,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     };
     refused(&format!("{other_key}{certificate}"), "does not belong to its certificate");
     refused(&certificate, "no private key");
-    // Nobody can tell whose a key without a certificate is, so it fits nothing, and is shown.
+    // The owner of a key without a certificate is unknown, so the file fits no request, and is shown.
     refused(&key, "app+counter.pem (unreadable)");
     refused("", "app+counter.pem (unreadable)");
 

@@ -1,7 +1,7 @@
-//! Gives an edge whose certificate was revoked another one, as soon as it may have one.
+//! Gives an edge whose certificate was revoked another certificate, as soon as this is allowed.
 //!
-//! A revocation denies what a member was given until then. So a later certificate is accepted everywhere, also by cameras that hold the list
-//! on which the edge stands, and that would not come to hear of a newer one.
+//! A revocation denies the certificates that a member got before it. So a later certificate is accepted everywhere.
+//! Cameras that have the list with the edge on it accept it too, although they would not get a newer list.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,17 +18,18 @@ use crate::identity::credentials::{Credentials, Held};
 use crate::identity::folder::KeyFolder;
 use crate::revocation::{LiveRevocations, of_facts};
 
-/// The pause between two attempts at first: certificates have whole seconds, and one of the second of the revocation is denied as well.
+/// The first pause between two attempts. Certificates have a resolution of one
+/// second, and a certificate from the second of the revocation is denied too.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// The longest pause between two attempts. A signer gives one member no two certificates within a minute.
+/// The longest pause between two attempts. A signer does not issue two certificates to one member within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// New certificates that may be denied before that is a fault: those of the second of the revocation.
+/// How many new certificates may be denied before an error is logged. The first ones may be from the second of the revocation.
 const DENIED_AT_FIRST: u32 = 3;
 
 /// Watches whether the certificate in use is on the deny list, until the edge stops.
 ///
-/// Where the authority's key is, a new one is made at once: whoever has that key cannot be locked out. Elsewhere the edge waits until it is off
-/// the list, and then has `signer` renew at once.
+/// If the authority's key is on this host, a new certificate is made at once: the owner of that key cannot be locked
+/// out. Elsewhere the edge waits until it is no longer on the list, and then asks `signer` for a renewal at once.
 pub(crate) async fn stay_accepted(
     keys: KeyFolder,
     credentials: Credentials,
@@ -50,7 +51,7 @@ pub(crate) async fn stay_accepted(
         while revoked.denies(&own).is_some() {
             tokio::select! {
                 () = denials.changed() => drop(denials.notice()),
-                // Somebody enrolled this host anew.
+                // This host was enrolled again.
                 Ok(()) = renewals.changed() => continue 'certificate,
             }
         }
@@ -69,10 +70,10 @@ pub(crate) async fn stay_accepted(
 /// Makes a certificate that the list does not deny, and uses it.
 async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevocations) {
     let (mut pause, mut denied) = (PAUSE_MIN, 0u32);
-    // What was logged last. The same is not logged with each attempt.
+    // The last logged text, so that the same text is not logged at each attempt.
     let mut said = String::new();
     loop {
-        // A renewal that is under way is not written over.
+        // A running renewal must not be overwritten.
         let turn = credentials.turn().await;
         let in_use = of_facts(&credentials.facts(), credentials.identity());
         if in_use.is_ok_and(|own| revoked.denies(&own).is_none()) {
@@ -92,7 +93,7 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
                     );
                 }
                 denied += 1;
-                // The first is of the second of the revocation.
+                // The first certificates may be from the second of the revocation.
                 match denied > DENIED_AT_FIRST {
                     true => "its new certificates are denied as well: the deny list was signed by a clock that is ahead; set the clocks".into(),
                     false => String::new(),
@@ -111,7 +112,7 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
     }
 }
 
-/// Why the edge has no other certificate.
+/// Why the edge got no other certificate.
 #[derive(Debug, thiserror::Error)]
 enum ReplaceError {
     #[error(transparent)]
@@ -120,14 +121,14 @@ enum ReplaceError {
     Issue(#[from] IssueError),
 }
 
-/// A certificate of the same identity, for the same hosts and as long as the one in use, for a new key.
+/// Issues a certificate with a new key, for the same identity and hosts, and for the same lifetime as the certificate in use.
 fn issue(keys: &KeyFolder, own: &Credentials) -> Result<Arc<Held>, ReplaceError> {
     let hosts = own.facts().hosts_asked_for();
     let validity = Validity::from(SystemTime::now(), own.validity().lasts());
     Ok(Credentials::issue(&keys.load_authority()?, own.identity(), &hosts, validity)?.held())
 }
 
-/// Has the signer renew until it has.
+/// Asks the signer until the certificate is renewed.
 async fn renew(credentials: &Credentials, signer: &Signer) {
     let (mut pause, mut renewals) = (PAUSE_MIN, credentials.renewals());
     renewals.borrow_and_update();
@@ -137,7 +138,7 @@ async fn renew(credentials: &Credentials, signer: &Signer) {
         if renewals.has_changed().unwrap_or(false) {
             return;
         }
-        // Whoever renews because it is due does as well.
+        // A renewal by the regular schedule ends this loop too.
         if tokio::time::timeout(pause, renewals.changed()).await.is_ok() {
             return;
         }

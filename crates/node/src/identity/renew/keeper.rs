@@ -22,25 +22,25 @@ use crate::identity::files::{self, FileError, Present, Readers, Stamp};
 use crate::identity::folder::{AUTHORITY_CERTIFICATE, KeyFolder};
 use crate::lock::FileLock;
 
-/// How long an edge may take to answer: a thirtieth of the certificate's life, within these.
+/// The shortest time that an edge gets for an answer. Between minimum and maximum, it is a thirtieth of the certificate's life.
 const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether the file has been replaced: somebody may have enrolled this host anew, or another program has renewed.
+/// How often the file is checked for a newer certificate, from a new enrolment of this host or a renewal by another program.
 const FILE_INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// The same while a new certificate is overdue.
+/// How often the file is checked while a renewal is overdue.
 const FILE_INTERVAL_DUE: Duration = Duration::from_secs(5);
-/// Held while an identity of the folder is renewed, so that programs with the same identity do not all do it.
+/// Held while an identity of the folder is renewed, so that only one of the programs with the same identity renews it.
 const LOCK: &str = "renew.lock";
 
 /// How a member reaches an edge.
 pub(crate) trait Way: Send + 'static {
-    /// Asks, and waits for the answer, a `RenewCertificateResponse`. An error is a sentence without a full stop.
+    /// Sends a request, and waits for the answer, a `RenewCertificateResponse`. An error is a sentence without a full stop.
     fn ask(&self, request: Bytes) -> impl Future<Output = Result<Bytes, String>> + Send;
-    /// Ready when an edge can be reached again, after it could not. False: nobody needs the certificate any more.
+    /// Completes when an edge can be reached again after an interruption. False: the certificate is no longer needed.
     fn reconnected(&mut self) -> impl Future<Output = bool> + Send;
 }
 
-/// Renews the certificate whenever it is due, until the way is over.
+/// Renews the certificate whenever it is due, until `way` ends.
 pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
     let mut keeper = Keeper::new(credentials);
     loop {
@@ -61,7 +61,7 @@ pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
                 true => keeper.renewal.handle_connected(now(), chance()),
                 false => return,
             },
-            // Somebody else with the same credentials. By a wrong clock it would look overdue at once.
+            // Another task with the same credentials has renewed. With a wrong clock, the new certificate would look overdue at once.
             Ok(()) = keeper.changes.changed() => keeper.begin_anew(),
             () = sleep(wait.min(pause)) => {
                 if keeper.is_replaced().await {
@@ -72,28 +72,28 @@ pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
     }
 }
 
-/// Renews one certificate, and remembers what was logged of it.
+/// Renews one certificate, and remembers what was logged about it.
 pub(super) struct Keeper {
     credentials: Credentials,
-    /// Tells of certificates that others have put in.
+    /// Changes when another task has renewed the credentials.
     changes: watch::Receiver<u64>,
     renewal: Renewal,
-    /// The file as it was seen last.
+    /// The stamp of the file when it was last checked.
     seen: Option<Stamp>,
-    /// What was logged last, so that the same is not logged with each attempt.
+    /// The last logged text, so that the same text is not logged at each attempt.
     said: String,
 }
 
 impl Keeper {
     pub(super) fn new(credentials: Credentials) -> Self {
-        // Before the certificate is read: one that comes meanwhile counts as news.
+        // Subscribed before the certificate is read, so that a renewal in between counts as a change.
         let changes = credentials.renewals();
         let seen = credentials.file().and_then(|file| files::stamp(file).ok());
         let renewal = loaded(&credentials);
         Self { credentials, changes, renewal, seen, said: String::new() }
     }
 
-    /// A certificate has just been issued, to this keeper or another one of the same credentials.
+    /// Starts the schedule for a certificate that was just issued, to this keeper or to another one with the same credentials.
     fn begin_anew(&mut self) {
         self.changes.borrow_and_update();
         self.said.clear();
@@ -104,7 +104,7 @@ impl Keeper {
         self.credentials.validity().life()
     }
 
-    /// Renews the certificate, whether it is due or not. What fails is logged.
+    /// Renews the certificate, whether due or not. Failures are logged.
     pub(super) async fn renew(&mut self, way: &impl Way) {
         if self.look().await {
             return;
@@ -118,7 +118,7 @@ impl Keeper {
         }
     }
 
-    /// Asks which authorities the site trusts. A new one is followed by a renewal.
+    /// Asks which authorities the site trusts. If there is a new authority, a renewal follows.
     async fn listen(&mut self, way: &impl Way) {
         let is_new = match self.question(way, Bytes::new()).await {
             Ok(answer) => {
@@ -133,7 +133,7 @@ impl Keeper {
                     Some(Ok(None)) | None => false,
                 }
             }
-            // Nobody waits for it.
+            // Not urgent: the question is repeated later.
             Err(_) => false,
         };
         if is_new {
@@ -142,14 +142,14 @@ impl Keeper {
         self.renewal.handle_heard(is_new, now(), chance());
     }
 
-    /// Whether the file is another one than it was.
+    /// Whether the file was replaced since the last check.
     async fn is_replaced(&mut self) -> bool {
         let Some(file) = self.credentials.file().map(Path::to_path_buf) else { return false };
         let found = spawn_blocking(move || files::stamp(&file).ok()).await.ok().flatten();
         found.is_some() && found != std::mem::replace(&mut self.seen, found)
     }
 
-    /// Takes up a newer certificate that somebody else has put into the file. Whether there was one.
+    /// Takes up a newer certificate from the file. Returns whether there was one.
     async fn look(&mut self) -> bool {
         let credentials = self.credentials.clone();
         let Ok(Some(held)) = spawn_blocking(move || newer_in_file(&credentials)).await else { return false };
@@ -163,7 +163,7 @@ impl Keeper {
     }
 
     async fn ask(&self, way: &impl Way) -> Result<(), RenewError> {
-        // Of clones of the same credentials, and of programs with the same file, one asks.
+        // Of all clones of the credentials, and all programs with the same file, only one asks.
         let turn = self.credentials.turn().await;
         if self.life() != self.renewal.life() {
             return Ok(());
@@ -173,7 +173,7 @@ impl Keeper {
             Some(path) => match spawn_blocking(move || FileLock::take(&path)).await {
                 Ok(Ok(None)) => return Err(RenewError::Busy),
                 Ok(Ok(lock)) => lock,
-                // A folder that cannot be written: the certificate is then renewed in memory.
+                // In a folder that cannot be written, the certificate is renewed only in memory.
                 _ => None,
             },
             None => None,
@@ -199,7 +199,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Asks an edge, and waits for its answer for as long as it may take.
+    /// Asks an edge, and waits for its answer until the time limit.
     async fn question(
         &self,
         way: &impl Way,
@@ -213,7 +213,7 @@ impl Keeper {
             .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))
     }
 
-    /// The old certificate did not hold by this host's clock either.
+    /// Warns if the new certificate is not valid by this host's clock.
     fn warn_of_clock(&self, validity: Validity, theirs: Moment) {
         let ours = SystemTime::now();
         if !validity.holds_at(ours) {
@@ -245,7 +245,7 @@ impl Keeper {
             )
         };
         let news = match error {
-            // Its text holds the time, which is new each time.
+            // The text contains the time, which is always different.
             RenewError::Refused { code, .. } => format!("{ended} {code:?}"),
             RenewError::Clocks { .. } => format!("{ended} clocks"),
             other => format!("{ended} {other}"),
@@ -260,7 +260,7 @@ impl Keeper {
     }
 }
 
-/// Writes a new certificate with its key to where the old one came from, during a [turn](Credentials::turn).
+/// Writes a new certificate with its key into the file of the old one. The caller holds the [turn](Credentials::turn).
 pub(super) async fn keep_in_file(credentials: &Credentials, held: &Arc<Held>) {
     let Some(file) = credentials.file().map(Path::to_path_buf) else { return };
     let held = Arc::clone(held);
@@ -273,8 +273,8 @@ pub(super) async fn keep_in_file(credentials: &Credentials, held: &Arc<Held>) {
     }
 }
 
-/// Writes the authorities first: certificates in the folder are always of an authority that it knows. Another program may have followed a newer
-/// authority already; that one stays.
+/// Writes the authorities first, so that the folder always knows the authority of its
+/// certificates. If another program has followed a newer authority already, that authority stays.
 fn write(file: &Path, held: &Held) -> Result<(), FileError> {
     let folder = file.parent().and_then(|folder| KeyFolder::open(folder).ok());
     let follows = |keys: &KeyFolder| {
@@ -288,7 +288,7 @@ fn write(file: &Path, held: &Held) -> Result<(), FileError> {
     files::write(file, held.pem().as_bytes(), Readers::Owner, Present::Replace)
 }
 
-/// What the file holds, if it lasts longer than what is in use.
+/// The credentials in the file, if they expire later than the credentials in use.
 fn newer_in_file(credentials: &Credentials) -> Option<Arc<Held>> {
     let file = credentials.file()?;
     let keys = KeyFolder::open(file.parent()?).ok()?;
@@ -305,7 +305,7 @@ fn now() -> Now {
     Now { monotonic: monotonic_now(), wall: wall_now() }
 }
 
-/// From 0 to 1.
+/// A random number from 0 to 1.
 fn chance() -> f64 {
     random::<4>().map_or(0.5, |bytes| f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }

@@ -1,15 +1,16 @@
-//! Renews certificates over connections that stand, before they expire.
+//! Renews certificates over existing connections, before they expire.
 //!
-//! When is decided by [`mez_core::renewal`]; [`mod@keeper`] drives it. A member makes a new key, and asks the edge that it is connected to: a camera
-//! on the link, an application with the call `RenewCertificate`, an edge its own signer. The request (`request.rs`) is signed with the old key as
-//! well as with the new one. So it proves by itself whose it is, whoever passes it on: an edge without the authority's key passes it to one that
-//! has it, and an edge that somebody has broken into can ask for nobody else.
+//! [`mez_core::renewal`] decides when, and [`mod@keeper`] drives it. A member makes a new key, and asks the edge that it is connected
+//! to: a camera on the link, an application with the call `RenewCertificate`, an edge its own signer. The request (`request.rs`) is
+//! signed with both the old key and the new key. So the request itself proves who sent it, whoever forwards it. An edge without the
+//! authority's key forwards it to an edge that has the key, and an attacker who controls an edge cannot get certificates for others.
 //!
-//! [`Signer`] has the authority's key, or knows who has it: a process beside the edge (`process.rs`), or another edge. What comes back replaces the key, the certificate and the authorities that are trusted,
-//! in the file and in all clones of the [`super::Credentials`]. Connections that stand are not touched; the next one shows the new certificate.
+//! [`Signer`] has the authority's key, or knows who has it: a process beside the edge (`process.rs`), or another
+//! edge. The answer replaces the key, the certificate and the trusted authorities, in the file and in all clones of
+//! the [`super::Credentials`]. Existing connections are not affected. The next connection shows the new certificate.
 //!
-//! A request without a certificate asks only which authorities the site trusts now. Members ask it about every hour, so that all follow a new
-//! authority soon.
+//! A request without a certificate only asks which authorities the site trusts now.
+//! Members send one about every hour, so that all follow a new authority soon.
 
 mod accepted;
 mod keeper;
@@ -27,10 +28,10 @@ pub use self::signer::Signer;
 pub(crate) use self::signer::{Claim, Signs, claimed};
 use crate::api::pb;
 
-/// What the old key signs before the request itself, so that the signature means nothing else.
+/// The old key signs this prefix before the request, so that the signature is not valid for another purpose.
 const CONTEXT: &[u8] = b"mez-renewal-1:";
 
-/// An answer that refuses.
+/// A refusing answer.
 pub(crate) fn refusal(code: pb::RenewalRefusal, message: impl Into<String>) -> pb::RenewCertificateResponse {
     pb::RenewCertificateResponse {
         refusal: code.into(),
@@ -49,7 +50,7 @@ pub(crate) fn no_signer() -> pb::RenewCertificateResponse {
     )
 }
 
-/// An answer as it crosses the link.
+/// The encoded answer, as sent over the link.
 pub(crate) fn encode(answer: &pb::RenewCertificateResponse) -> Bytes {
     answer.encode_to_vec().into()
 }

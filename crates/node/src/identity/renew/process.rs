@@ -1,7 +1,8 @@
-//! A signer in a process of its own, behind a Unix socket. So the edge, which reads what strangers send, never has the authority's key.
+//! A signer in its own process, behind a Unix socket. So the edge, which reads the input of strangers, never has the authority's key.
 //!
-//! One connection is one request and one answer, each a length of four bytes (big-endian) and that many bytes: a `RenewCertificateRequest` and a
-//! `RenewCertificateResponse` of `mez.proto`. Requests prove themselves, so it does not matter who may open the socket.
+//! Each connection has one request and one answer. Each is a length of four bytes (big-endian)
+//! followed by that many bytes: a `RenewCertificateRequest` and a `RenewCertificateResponse` of
+//! `mez.proto`. Requests contain their own proof, so it does not matter who may open the socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,12 +26,12 @@ use crate::api::socket::{Socket, SocketError};
 use crate::identity::authority::AuthorityError;
 use crate::identity::folder::KeyFolder;
 
-/// How long one exchange may take, on either side.
+/// The maximum duration of one exchange, on either side.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Connections that are served at once; others wait in the kernel.
+/// Connections that are served at once. Others wait in the kernel.
 const CONNECTIONS_MAX: usize = 16;
 
-/// The way to a signer's socket.
+/// A signer behind a socket.
 #[derive(Debug)]
 struct Elsewhere {
     path: PathBuf,
@@ -67,7 +68,7 @@ impl Signs for Elsewhere {
     }
 }
 
-/// A signer that serves on a thread of its own. Dropping it ends it.
+/// A signer that serves on its own thread. Dropping this value stops it.
 #[derive(Debug)]
 pub struct SignerServer {
     stop: Option<oneshot::Sender<()>>,
@@ -88,7 +89,7 @@ impl SignerServer {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve(&socket, signer) => {}
-                    // A dropped sender stops it as well as a message.
+                    // A dropped sender stops the server like a message.
                     _ = stopped => {}
                 }
             });
@@ -102,22 +103,22 @@ impl Drop for SignerServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic over there has been reported already, and there is nothing to undo here.
+            // A panic of that thread was reported already, and there is nothing to undo.
             let _ = thread.join();
         }
     }
 }
 
-/// Why a signer does not serve.
+/// Why a signer does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
-    /// The authority's key.
+    /// The authority's key cannot be used.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The socket.
+    /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The thread.
+    /// The thread or its runtime cannot be started.
     #[error("cannot start the signer's thread: {0}")]
     Thread(#[from] io::Error),
 }
@@ -125,7 +126,7 @@ pub enum SignerError {
 async fn serve(socket: &Socket, signer: Signer) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        // Never closed.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let (mut stream, _) = match socket.listener().accept().await {
             Ok(accepted) => accepted,

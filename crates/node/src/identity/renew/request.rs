@@ -1,4 +1,4 @@
-//! The member's side: makes a request, and checks the answer.
+//! The member's side: makes a request, and verifies the answer.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,10 +14,10 @@ use crate::identity::certificate::{Moment, member_identity, moment};
 use crate::identity::credentials::{Credentials, Held, MismatchError};
 use crate::identity::trust::Trust;
 
-/// A request that was made, until it is answered.
+/// A request that waits for its answer.
 pub(super) struct Asked {
     key: KeyPair,
-    /// What crosses the network.
+    /// The message for the edge.
     pub(super) request: pb::RenewCertificateRequest,
 }
 
@@ -26,7 +26,7 @@ impl Asked {
     pub(super) fn by(credentials: &Credentials) -> Result<Self, RenewError> {
         let held = credentials.held();
         let key = KeyPair::generate()?;
-        // The authority takes nothing but the key from it, so there is nothing else in it.
+        // The authority takes only the key from the request, so the request contains nothing else.
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         let signing_request = params.serialize_request(&key)?.der().to_vec();
@@ -40,8 +40,8 @@ impl Asked {
         Ok(Self { key, request })
     }
 
-    /// What the answer brings, if it fits: the same identity, the key that was made here, an authority that is trusted or that a trusted one
-    /// vouches for.
+    /// Verifies the answer and returns the new credentials. They must have the same identity, the key
+    /// that was made here, and an authority that is trusted or that a trusted authority vouches for.
     pub(super) fn accept(
         self,
         credentials: &Credentials,
@@ -64,7 +64,7 @@ impl Asked {
     }
 }
 
-/// Certificates as they come.
+/// Converts certificates from the wire format.
 pub(super) fn certificates(ders: Vec<Bytes>) -> Vec<CertificateDer<'static>> {
     ders.into_iter().map(|der| CertificateDer::from(der.to_vec())).collect()
 }

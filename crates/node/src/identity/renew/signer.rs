@@ -1,7 +1,7 @@
-//! The authority's side: decides about requests, and signs.
+//! The authority's side: decides requests, and signs.
 //!
-//! It asks the deny list in its own folder of keys before it signs, and nobody changes that list meanwhile. So whoever was revoked gets no
-//! certificate that counts as one of after the revocation.
+//! Before signing, it reads the deny list in its own folder of keys, under the list's lock.
+//! So a revoked member cannot get a certificate that counts as issued after the revocation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,18 +31,18 @@ use crate::identity::name::Identity;
 use crate::identity::trust::Trust;
 use crate::revocation::{RevokedFile, of_facts};
 
-/// Requests that are worked on at the same time: they take turns at the deny list. One takes less than a millisecond.
+/// Requests that are processed at the same time: they share the lock of the deny list. One takes less than a millisecond.
 const AT_ONCE_MAX: usize = 1;
 
-/// An answer that is waited for.
+/// A future answer.
 pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Bytes> + Send + 'a>>;
 
-/// Whoever renews certificates.
+/// Something that renews certificates.
 pub(crate) trait Signs: fmt::Debug + Send + Sync + 'static {
-    /// Decides about a `RenewCertificateRequest`. The answer is a `RenewCertificateResponse`.
+    /// Decides a `RenewCertificateRequest`. The answer is a `RenewCertificateResponse`.
     fn sign(&self, request: Bytes) -> Answer<'_>;
 
-    /// Whether it only passes requests on to another edge.
+    /// Whether this signer only forwards requests to another edge.
     fn passes_on(&self) -> bool {
         false
     }
@@ -50,8 +50,8 @@ pub(crate) trait Signs: fmt::Debug + Send + Sync + 'static {
 
 /// Renews certificates. Cheap to clone.
 ///
-/// It signs for nobody but the member whose certificate and old key the request shows, for the same identity and the same time as before, and
-/// never an authority.
+/// It signs only for the member whose certificate and old key the request shows, for the same
+/// identity and the same lifetime as before. It never signs a certificate of an authority.
 #[derive(Clone, Debug)]
 pub struct Signer(Arc<dyn Signs>);
 
@@ -70,12 +70,12 @@ impl Signer {
         Self(Arc::new(signer))
     }
 
-    /// Whether it only passes requests on to another edge.
+    /// Whether this signer only forwards requests to another edge.
     pub(crate) fn passes_on(&self) -> bool {
         self.0.passes_on()
     }
 
-    /// Decides about a `RenewCertificateRequest`. The answer is a `RenewCertificateResponse`.
+    /// Decides a `RenewCertificateRequest`. The answer is a `RenewCertificateResponse`.
     pub async fn answer(&self, request: Bytes) -> Bytes {
         self.0.sign(request).await
     }
@@ -97,7 +97,7 @@ struct Turns {
 impl Signs for Turns {
     fn sign(&self, request: Bytes) -> Answer<'_> {
         Box::pin(async move {
-            // Never closed.
+            // The semaphore is never closed.
             let _turn = self.turns.acquire().await;
             let here = Arc::clone(&self.here);
             let answered = spawn_blocking(move || here.answer(request)).await;
@@ -151,10 +151,11 @@ fn too_soon(identity: &Identity, wait: Duration) -> String {
     format!("{short} has just been given a certificate; it gets the next one in {seconds:.1} s")
 }
 
-/// How often one member gets a certificate. Who holds its key could have one made at any moment, and fill the audit log with that.
+/// How often one member gets a certificate. Without this limit, the holder of a
+/// member's key could request certificates all the time, and fill the audit log.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The longest pause. It is a twentieth of the certificate's life otherwise.
+    /// The maximum pause. Below this limit, the pause is a twentieth of the certificate's life.
     pause_max: Duration,
     last: Mutex<HashMap<Identity, Instant>>,
 }
@@ -170,25 +171,25 @@ impl Pace {
         Self { pause_max, last: Mutex::default() }
     }
 
-    /// The serial number of a certificate that a member may be given now; or how long it has to wait.
+    /// Returns the serial number if the member may get the certificate now, otherwise how long it must wait.
     fn allows(&self, identity: &Identity, certificate: &CertificateDer<'_>) -> Result<String, Duration> {
         let facts = CertificateFacts::read(certificate).ok();
         let lasts = facts.as_ref().map(|facts| facts.validity.lasts()).unwrap_or_default();
         let (now, pause) = (monotonic_now(), (lasts / 20).min(self.pause_max));
-        // Every statement leaves it whole.
+        // Each statement leaves the map consistent, so a poisoned lock is safe to use.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let until = last.get(identity).map_or(now, |last| *last + pause);
         if until > now {
             return Err(until.saturating_since(now));
         }
-        // Members alone get here, so it holds no more than the site has members that renew within a minute.
+        // Only members get here, so the map has at most one entry for each member that renewed within the longest pause.
         last.retain(|_, last| *last + self.pause_max > now);
         last.insert(identity.clone(), now);
         Ok(facts.map(|facts| facts.serial).unwrap_or_default())
     }
 }
 
-/// What is wrong with the files of the authority's host is for its own log.
+/// Logs an error of the authority's files. The details stay in the log of the authority's host.
 fn failed(error: &str, why: &str) -> pb::RenewCertificateResponse {
     tracing::error!(error, "no certificate can be renewed");
     refusal(
@@ -197,7 +198,7 @@ fn failed(error: &str, why: &str) -> pb::RenewCertificateResponse {
     )
 }
 
-/// The way of an edge with a signer to its own certificate.
+/// An edge with a signer renews its own certificate through the signer.
 impl Way for Signer {
     async fn ask(&self, request: Bytes) -> Result<Bytes, String> {
         Ok(self.answer(request).await)
@@ -208,17 +209,17 @@ impl Way for Signer {
     }
 }
 
-/// Whom a request is for, without any proof.
+/// The member that a request claims to be for, not verified.
 pub(crate) enum Claim {
-    /// For nobody: it asks which authorities the site trusts.
+    /// For nobody: the request asks which authorities the site trusts.
     Nobody,
     /// For this member.
     Member(Identity),
-    /// It cannot be read.
+    /// The request cannot be read.
     Unreadable,
 }
 
-/// Whom a request is for, without any proof.
+/// Reads the member that a request claims to be for. Verifies nothing.
 pub(crate) fn claimed(request: &[u8]) -> Claim {
     let Ok(request) = pb::RenewCertificateRequest::decode(request) else { return Claim::Unreadable };
     if request.certificate.is_empty() {
@@ -231,7 +232,7 @@ pub(crate) fn claimed(request: &[u8]) -> Claim {
     }
 }
 
-/// Checks a request, and signs.
+/// Verifies a request, and signs.
 pub(super) fn decide(
     authority: &SiteAuthority,
     revoked: &Revocations,
@@ -272,17 +273,17 @@ pub(super) fn decide(
     Ok((identity, chain))
 }
 
-/// Whether the authority, or the one before it while both are trusted, has signed a certificate.
+/// Whether the authority, or during an overlap the previous one, has signed a certificate.
 fn is_ours(trust: &Trust, certificate: &CertificateDer<'_>, now: SystemTime) -> bool {
     trust.standing_at(now).any(|authority| is_signed_by(certificate, authority))
 }
 
-/// As long as the one before.
+/// The lifetime of the new certificate: that of the old one.
 fn lifetime(before: Validity) -> Duration {
     before.lasts().clamp(Duration::from_secs(1), Validity::MEMBER_MAX)
 }
 
-/// Refuses a certificate that has expired, and says what both clocks say.
+/// Refuses a certificate that is not valid at `now`. The error states the time of both clocks.
 fn in_time(
     identity: &Identity,
     validity: Validity,

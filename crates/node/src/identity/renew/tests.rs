@@ -48,7 +48,7 @@ async fn ask(signer: &Signer, request: &pb::RenewCertificateRequest) -> pb::Rene
     pb::RenewCertificateResponse::decode(answer).unwrap()
 }
 
-/// The new certificate has the same identity and life, and another key; the old one is as good as before.
+/// The new certificate has the same identity and lifetime, and another key. The old certificate stays valid.
 #[tokio::test]
 async fn a_member_gets_a_certificate_for_a_new_key() {
     let site = site();
@@ -72,7 +72,7 @@ async fn a_member_gets_a_certificate_for_a_new_key() {
     }
 }
 
-/// Only the old key gets a new one: a request that was changed on the way, or made for somebody else, gets nothing.
+/// Only the holder of the old key gets a new certificate. A request that was changed on the way, or made for another member, gets nothing.
 #[tokio::test]
 async fn a_request_without_the_old_key_gets_nothing() {
     let site = site();
@@ -80,12 +80,12 @@ async fn a_request_without_the_old_key_gets_nothing() {
     let (camera, thief) = (member(&authority, "camera/dock", DAY), member(&authority, "app/thief", DAY));
     let (of_camera, of_thief) = (Asked::by(&camera).unwrap().request, Asked::by(&thief).unwrap().request);
 
-    // An edge that passes it on puts its own key in.
+    // A forwarding edge inserts its own key.
     let swapped = pb::RenewCertificateRequest {
         signing_request: of_thief.signing_request.clone(),
         ..of_camera.clone()
     };
-    // It asks for the camera with a key of its own.
+    // A thief asks for the camera's certificate with a key of its own.
     let claimed =
         pb::RenewCertificateRequest { certificate: of_camera.certificate.clone(), ..of_thief.clone() };
     let unsigned = pb::RenewCertificateRequest { signature: Bytes::new(), ..of_camera.clone() };
@@ -103,7 +103,7 @@ async fn a_request_without_the_old_key_gets_nothing() {
     assert_eq!(refused(&pb::RenewCertificateResponse::decode(answer).unwrap()), Refusal::BadRequest);
 }
 
-/// Whoever has stolen a key cannot have certificate after certificate made. Others are not held up by it.
+/// The holder of a stolen key cannot request certificate after certificate. Others are not delayed.
 #[tokio::test]
 async fn a_member_gets_one_certificate_after_the_other_with_a_pause() {
     let site = site();
@@ -117,7 +117,7 @@ async fn a_member_gets_one_certificate_after_the_other_with_a_pause() {
     assert_eq!(refused(&ask_for(&other).await), Refusal::Unspecified);
 }
 
-/// The key of a certificate is used once: the old key, signed by itself, gets nothing.
+/// Each key has one certificate: the old key, signed by itself, gets nothing.
 #[tokio::test]
 async fn the_old_key_gets_no_second_certificate() {
     let site = site();
@@ -137,7 +137,7 @@ async fn the_old_key_gets_no_second_certificate() {
     assert!(answer.message.contains("the old key"), "{}", answer.message);
 }
 
-/// Whoever was revoked gets no certificate, which would count as one of after the revocation. A member that enrolled anew does.
+/// A revoked member gets no certificate that would count as issued after the revocation. A member that enrolled again does.
 #[tokio::test]
 async fn a_revoked_member_gets_no_certificate() {
     let site = site();
@@ -157,7 +157,7 @@ async fn a_revoked_member_gets_no_certificate() {
     assert!(answer.message.contains("was revoked (stolen)") && answer.chain.is_empty(), "{}", answer.message);
     assert_eq!(refused(&ask(&signer, &Asked::by(&other).unwrap().request).await), Refusal::Unspecified);
 
-    // Nobody knows who was revoked: then nobody gets one, and the sentence to the member gives no paths away.
+    // If the deny list is unknown, nobody gets a certificate, and the message to the member contains no paths.
     let list = std::fs::read(file.path()).unwrap();
     for broken in [Some(&list[..list.len() / 2]), None] {
         match broken {
@@ -171,7 +171,7 @@ async fn a_revoked_member_gets_no_certificate() {
     }
 }
 
-/// A revocation and renewals at the same moment: whatever was issued before is denied, and nothing is issued after.
+/// A revocation and renewals at the same moment: certificates issued before it are denied, and none is issued after it.
 #[test]
 fn nobody_renews_past_a_revocation() {
     let site = site();
@@ -205,7 +205,7 @@ fn nobody_renews_past_a_revocation() {
     });
 }
 
-/// Clocks that are wrong by a year: the sentence names what both say.
+/// With clocks that differ by a year, the message names the time of both.
 #[test]
 fn a_clock_that_is_wrong_by_a_year_is_told_of_with_both_times() {
     let site = site();
@@ -219,7 +219,7 @@ fn a_clock_that_is_wrong_by_a_year_is_told_of_with_both_times() {
         let clocks = [there, now].map(|at| crate::identity::Moment(at).to_string());
         assert!(message.contains(words) && clocks.iter().all(|clock| message.contains(clock)), "{message}");
     }
-    // The remedy of one that has expired in earnest.
+    // The remedy for a certificate that has really expired.
     let (_, message) = decide(&authority, &nobody(), &asked, now + 31 * DAY).unwrap_err();
     assert!(
         message.contains("`mez keys token camera/dock/cam1`") && message.contains("`mez keys enrol`"),
@@ -227,7 +227,7 @@ fn a_clock_that_is_wrong_by_a_year_is_told_of_with_both_times() {
     );
 }
 
-/// An answer that is for somebody else, or of an authority that nobody vouches for, changes nothing.
+/// An answer for another member, or from an authority that nobody vouches for, changes nothing.
 #[tokio::test]
 async fn an_answer_that_does_not_fit_is_refused() {
     let site = site();
@@ -246,7 +246,7 @@ async fn an_answer_that_does_not_fit_is_refused() {
     assert!(matches!(answered, Err(RenewError::Authority { .. })), "{:?}", answered.err());
 }
 
-/// The authority is replaced. Members follow when they renew; in the meantime old and new certificates are good on both sides.
+/// The authority is replaced. Members follow when they renew. Until then, old and new certificates are valid on both sides.
 #[tokio::test]
 async fn members_follow_a_new_authority_when_they_renew() {
     let site = site();
@@ -266,23 +266,23 @@ async fn members_follow_a_new_authority_when_they_renew() {
     assert!(camera.trust().has_signed(&sleeper.chain()[0]), "the old one is trusted for a while");
     assert!(camera.trust().standing_at(now + 11 * DAY).count() == 1, "and dropped by itself");
 
-    // An edge names the old one again, which is not followed back.
+    // An edge names the old authority again, which is not followed back.
     let refused = camera.trust().follow(vec![old.certificate().clone()], now).unwrap_err();
     assert!(refused.contains("vouches"), "{refused}");
-    // What the new one has signed for the old key is no proof of the old one.
+    // The new authority's link to the old key does not prove the old authority.
     let back = vec![old.certificate().clone(), new.trust().certificates()[2].clone()];
     assert!(camera.trust().follow(back, now).is_err());
-    // An authority of the edge's own beside the genuine one is not trusted.
+    // An edge's own authority beside the genuine one is not trusted.
     let own = SiteAuthority::generate(&harbour(), now).unwrap();
     let beside = vec![new.certificate().clone(), own.certificate().clone()];
     let refused = camera.trust().follow(beside, now).unwrap_err();
     assert!(refused.contains("nothing links"), "{refused}");
-    // After the overlap the proof is no proof any more.
+    // After the overlap, the successor certificate proves nothing.
     let late = sleeper.trust().follow(new.trust().certificates().to_vec(), now + 11 * DAY);
     assert!(late.is_err());
 }
 
-/// A member that asks without a certificate is told which authorities the site trusts, and gets nothing else.
+/// A member that asks without a certificate gets only the authorities that the site trusts.
 #[tokio::test]
 async fn whoever_listens_hears_of_the_authorities_alone() {
     let site = site();
@@ -302,7 +302,7 @@ async fn whoever_listens_hears_of_the_authorities_alone() {
     assert_eq!(followed.root(), new.certificate());
 }
 
-/// The deny list goes on to count after the authority was replaced and the old one is forgotten, one version up so that everybody fetches it.
+/// The deny list stays valid after the old authority is forgotten. Its version increases by one, so that everybody fetches it.
 #[test]
 fn the_deny_list_is_signed_anew_with_the_authority() {
     let site = site();
@@ -323,12 +323,12 @@ fn the_deny_list_is_signed_anew_with_the_authority() {
     let after = RevokedFile::of(folder, &alone).read().unwrap();
     assert_eq!(after.list.version(), before.list.version() + 1);
     assert!(after.list.entries().eq(before.list.entries()));
-    // Members that know the old one alone take it in as well.
+    // Members that know only the old authority take it too.
     assert_eq!(file.read().unwrap(), after);
 }
 
-/// A year of a member whose certificates last for a day and a half, so that one is renewed each day, by virtual clocks and with real
-/// certificates: at every moment an edge accepts the one in use. In summer the authority is replaced, with an overlap of a week.
+/// A year of a member whose certificates are valid for a day and a half, so that one is renewed each day, with virtual clocks and real
+/// certificates. At every moment an edge accepts the certificate in use. In summer the authority is replaced, with an overlap of a week.
 #[test]
 fn a_year_of_daily_renewals_is_accepted_every_day() {
     let site = site();
@@ -339,7 +339,7 @@ fn a_year_of_daily_renewals_is_accepted_every_day() {
         Credentials::issue(authority, &identity, &[], Validity::from(at, lasts)).unwrap()
     };
     let camera = issued(&authority, "camera/dock", begin, DAY * 3 / 2);
-    // A verifier that never renews anything, as of an edge that follows the authority at once.
+    // A verifier that never renews, as at an edge that follows the authority at once.
     let mut edge = authority.trust().clone();
     let clock = |at: SystemTime| Now {
         monotonic: Instant::ZERO + at.duration_since(begin).unwrap(),
@@ -364,7 +364,7 @@ fn a_year_of_daily_renewals_is_accepted_every_day() {
             Step::Wait(wait) => at += wait,
             Step::Listen => renewal.handle_heard(false, clock(at), 0.5),
             Step::Ask => {
-                // The oldest that it gets.
+                // The oldest certificate that the edge sees.
                 accepted(&edge, at);
                 let asked = Asked::by(&camera).unwrap();
                 let decided = decide(&authority, &nobody(), &asked.request, at);
@@ -388,8 +388,8 @@ fn a_year_of_daily_renewals_is_accepted_every_day() {
     assert!(rotated.is_some());
 }
 
-/// An edge that has not renewed yet shows a certificate of the old authority. Members that follow the new one accept it until the overlap ends,
-/// by its date, without hearing anything.
+/// An edge that has not renewed yet shows a certificate of the old authority. Members that
+/// follow the new one accept it until the date on which the overlap ends, without any message.
 #[test]
 fn the_old_authority_is_dropped_by_date() {
     let site = site();
@@ -405,16 +405,16 @@ fn the_old_authority_is_dropped_by_date() {
     };
     assert!(accepted(new.trust(), &edge, now + 6 * DAY));
     assert!(!accepted(new.trust(), &edge, now + 8 * DAY));
-    // The other way round: a member that knows the old one alone, and an edge that was renewed.
+    // The other direction: a member that knows only the old authority, and an edge that has renewed.
     let renewed = member(&new, "edge/main", 30 * DAY);
     assert!(accepted(old.trust(), &renewed, now + 6 * DAY));
     assert!(!accepted(old.trust(), &renewed, now + 8 * DAY), "it had a week to follow");
-    // Whoever has stolen the old key makes an authority below it, which nobody trusts.
+    // A thief of the old key makes an authority, which nobody trusts.
     let thief = SiteAuthority::generate(&harbour(), now).unwrap();
     assert!(!accepted(new.trust(), &member(&thief, "edge/main", DAY), now));
 }
 
-/// A second rotation within the overlap would leave those behind that know the first authority alone.
+/// A second rotation within the overlap would lose the members that know only the first authority.
 #[test]
 fn authorities_are_replaced_one_after_the_other() {
     let site = site();
@@ -430,7 +430,7 @@ fn authorities_are_replaced_one_after_the_other() {
     SiteAuthority::rotate(folder, DAY, now + 12 * DAY, true).unwrap();
 }
 
-/// A crash between the two files: the key's is complete, and the other one follows.
+/// A crash between the two files: the key's file is complete, and the other file is written later.
 #[test]
 fn a_rotation_that_was_cut_short_is_completed() {
     let site = site();

@@ -1,4 +1,4 @@
-//! Answers what TLS asks during a handshake, out of credentials that may have been renewed since the port was opened.
+//! Callbacks of TLS handshakes. They use the current credentials, which may have been renewed since the port was opened.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::identity::credentials::Credentials;
 use crate::identity::name::Role;
 use crate::revocation::{LiveRevocations, shown};
 
-/// Shows the certificate in use.
+/// Presents the certificate in use.
 #[derive(Debug)]
 pub(super) struct Own(pub(super) Credentials);
 
@@ -36,7 +36,7 @@ impl ResolvesServerCert for Own {
     }
 }
 
-/// Checks the chain of a server by the authorities that are trusted now.
+/// Verifies the chain of a server against the authorities that are trusted now.
 #[derive(Debug)]
 pub(super) struct EdgeVerifier(pub(super) Credentials);
 
@@ -77,15 +77,15 @@ impl ServerCertVerifier for EdgeVerifier {
     }
 }
 
-/// Checks the chain of a client by the authorities that are trusted now, then who the member is: of this site, in a role that may come in
-/// here, and not revoked.
+/// Verifies the chain of a client against the authorities that are trusted now, then
+/// the member: it must be of this site, with an accepted role, and not revoked.
 #[derive(Debug)]
 pub(super) struct MemberVerifier {
     pub(super) own: Credentials,
     pub(super) accepts: Vec<Role>,
     pub(super) revoked: LiveRevocations,
-    /// Clients need not show a certificate. These are the names of the authorities that they are told of: a browser asks its user for a
-    /// certificate only if it has one of these.
+    /// If set, clients need not show a certificate. The names are the authorities that they are told
+    /// of: a browser asks its user for a certificate only if it has one from these authorities.
     pub(super) optional: Option<Vec<DistinguishedName>>,
 }
 
@@ -112,13 +112,13 @@ impl ClientCertVerifier for MemberVerifier {
         }
         let certificate = shown(end_entity, &identity).map_err(|error| refused(error.to_string()))?;
         if self.revoked.refuses(&certificate).is_some() {
-            // Over TCP the alert is all that the other side learns. Operators have been told more.
+            // Over TCP the other side learns only the alert. The log tells operators more.
             return Err(CertificateError::Revoked.into());
         }
         Ok(verified)
     }
 
-    /// None, where a certificate has to be shown: a client has one, and may know of other authorities than are named here.
+    /// No names if a certificate is required: a client has only one certificate, and may know other authorities than these.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.optional.as_deref().unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl ClientCertVerifier for MemberVerifier {
     }
 }
 
-/// The error for a certificate that no known authority signed, if nobody but its owner did.
+/// A clearer error if the unknown issuer of a certificate is the certificate itself.
 fn unless_signed_by_itself(certificate: &CertificateDer<'_>, error: rustls::Error) -> rustls::Error {
     let is_unknown = error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
     if is_unknown && is_signed_by(certificate, certificate) {

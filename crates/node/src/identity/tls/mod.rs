@@ -1,14 +1,12 @@
-//! Configures TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
+//! Configures TLS for every port of Mez: only version 1.3, ring's ciphers, and the site's authority as the only root.
 //!
-//! A configuration holds as long as its port: it asks the credentials in each handshake (`live.rs`), so a renewed certificate is shown by the
-//! next one, and nothing that stands is touched.
+//! A configuration is used as long as its port is open. It reads the credentials in each handshake (`live.rs`),
+//! so the next handshake after a renewal shows the new certificate, and existing connections are not affected.
 //!
-//! Both sides present a certificate. Only two ports are different: enrolment, whose client has none yet (see
-//! [`mod@super::enrol`]), and HTTP, where browsers sign in by a link (`web/`). Clients verify the server name
-//! [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
-//! check the role inside the handshake, so that nothing is read from somebody who has no business there.
-//! Sessions are never resumed: a resumed session skips the check of the certificate, which may have expired meanwhile. Early data is
-//! refused, because it can be replayed.
+//! Both sides present a certificate. Only two ports are different: enrolment, whose client has no certificate yet (see [`mod@super::enrol`]),
+//! and HTTP, where browsers sign in with a link (`web/`). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled.
+//! Servers check the role inside the handshake, so that nothing is read from a client without access. Sessions are never resumed: a resumed
+//! session skips the check of the certificate, which may have expired meanwhile. Early data is refused, because it can be replayed.
 
 mod live;
 
@@ -38,7 +36,7 @@ pub const ALPN_HTTP: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// The protocol name of enrolment. The number is its version.
 pub const ALPN_ENROL: &[u8] = b"mez-enrol/1";
 
-/// TLS for an edge that accepts the link: only cameras of the site get in, and nobody who was revoked.
+/// TLS for an edge that accepts the link: admits only cameras of the site that are not revoked.
 pub fn link_server_config(
     credentials: &Credentials,
     revoked: &LiveRevocations,
@@ -67,10 +65,10 @@ pub fn quic_client_config(
     Ok(link_client_config(credentials)?.try_into()?)
 }
 
-/// TLS for an edge that serves gRPC to members with one of the roles in `accepts` who were not revoked.
+/// TLS for an edge that serves gRPC to members with a role in `accepts` that are not revoked.
 ///
-/// Serve with [`super::accept::TlsIncoming`]: tonic's own `ServerTlsConfig` cannot check roles, resumes sessions,
-/// and bounds neither how many handshakes run at once nor how long they take.
+/// Serve with [`super::accept::TlsIncoming`]: tonic's own `ServerTlsConfig` cannot check roles,
+/// resumes sessions, and limits neither the number of concurrent handshakes nor their duration.
 pub fn grpc_server_config(
     credentials: &Credentials,
     accepts: &[Role],
@@ -79,8 +77,8 @@ pub fn grpc_server_config(
     server_config(credentials, accepts, revoked, None, &[ALPN_GRPC])
 }
 
-/// TLS for an edge that serves HTTP. A client need not show a certificate. If it shows one, it must be that of an application of the site that
-/// was not revoked: whoever shows another one is refused, so that nobody is taken for somebody else by mistake.
+/// TLS for an edge that serves HTTP. A client need not show a certificate. If it shows one, it must belong to an application
+/// of the site that is not revoked. Any other certificate is refused, so that no client is mistaken for another.
 pub fn web_server_config(
     credentials: &Credentials,
     revoked: &LiveRevocations,
@@ -97,16 +95,16 @@ pub fn grpc_client_config(credentials: &Credentials) -> Result<ClientConfig, Tls
 
 /// [`grpc_client_config`] in tonic's terms, with the server name set.
 ///
-/// It is that of this moment: make another one once the certificate has been renewed ([`Credentials::renewals`]), or the authority before is
-/// not trusted any more ([`Trust::overlaps_until`](super::trust::Trust::overlaps_until)).
+/// It is a snapshot of the credentials. Make a new one after a renewal ([`Credentials::renewals`]), or when the
+/// previous authority is no longer trusted ([`Trust::overlaps_until`](super::trust::Trust::overlaps_until)).
 pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::ClientTlsConfig {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-    // tonic offers every version of TLS for which the process's provider has ciphers, and takes no other word for it. Ours has some for 1.3
-    // alone. It fails where one is installed already, which is ours from an earlier call.
+    // tonic offers every TLS version for which the process's default provider has ciphers, and has no other setting for it.
+    // Our provider has ciphers only for 1.3. The call fails if a provider is installed already: ours, from an earlier call.
     let _ = algorithms().install_default();
-    // One state of them, though they may be renewed this moment.
+    // Read once, so that key and certificate match even during a renewal.
     let held = credentials.held();
-    // Without a verifier of its own, tonic takes what links the authority before to the root as a root too.
+    // tonic has no custom verifier here, so the certificates that link the previous authority to the root are passed as roots too.
     let roots: String = held
         .trust
         .standing_at(SystemTime::now())
@@ -118,8 +116,8 @@ pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::Clien
         .identity(Identity::from_pem(held.chain_pem(), held.key_pem()))
 }
 
-/// TLS for enrolment: the server shows who it is, with the authority's certificate in its chain so that the
-/// client can recognise it; the client has nothing to show yet.
+/// TLS for enrolment. The server's chain contains the authority's certificate,
+/// so that the client can recognise it. The client has no certificate yet.
 pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<ServerConfig, TlsConfigError> {
     let mut chain = credentials.chain().to_vec();
     chain.extend_from_slice(credentials.trust().certificates());
@@ -128,8 +126,7 @@ pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<Serve
     Ok(hardened_server(config, &[ALPN_ENROL]))
 }
 
-/// TLS towards services that are none of the site's, such as those of network cameras: verified by the authorities that this host trusts. `None`: it
-/// trusts none.
+/// TLS to services outside of the site, such as network cameras: verified against the authorities that this host trusts. `None`: it trusts none.
 pub(crate) fn public_client_config() -> Option<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -139,10 +136,10 @@ pub(crate) fn public_client_config() -> Option<ClientConfig> {
 
 pub(super) const TLS13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// ring's algorithms, the fastest cipher of this processor first: whoever dials chooses, cameras and applications that is.
+/// ring's algorithms, the fastest cipher of this processor first. The client's order decides, which means cameras and applications.
 ///
-/// AES-128 takes ten rounds where AES-256 takes fourteen, and is no weaker against anything known (it is the order of Go's and Chrome's
-/// TLS as well). Without instructions for AES, as on a Raspberry Pi 4, ChaCha20 takes a fraction of the time of either.
+/// AES-128 takes ten rounds, AES-256 fourteen, and no known attack makes AES-128 weaker (Go's and Chrome's TLS have
+/// the same order). Without AES instructions, as on a Raspberry Pi 4, ChaCha20 takes a fraction of the time of either.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(algorithms())
 }
@@ -154,7 +151,7 @@ fn algorithms() -> CryptoProvider {
     provider
 }
 
-/// The place of a cipher in the order of preference, the best first.
+/// The rank of a cipher. The best is 0.
 fn preference(suite: CipherSuite, has_aes_instructions: bool) -> u8 {
     match suite {
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 if !has_aes_instructions => 0,
@@ -199,7 +196,7 @@ fn client_config(credentials: &Credentials, alpn: &[u8]) -> Result<ClientConfig,
     Ok(hardened_client(config, alpn))
 }
 
-/// `optional`: see [`MemberVerifier`].
+/// `optional`: as in [`MemberVerifier`].
 fn server_config(
     credentials: &Credentials,
     accepts: &[Role],
@@ -224,7 +221,7 @@ fn require(credentials: &Credentials, roles: &[Role], to: &'static str) -> Resul
     }
 }
 
-/// The error for a genuine certificate that is not admitted, with the reason in words.
+/// The error for a genuine certificate that is not admitted, with the reason as text.
 pub(super) fn refused(why: String) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(Refused(why)))).into()
 }
@@ -233,7 +230,7 @@ pub(super) fn refused(why: String) -> rustls::Error {
 #[error("{0}")]
 struct Refused(String);
 
-/// rustls prints such an error with `{:?}`, also in the reason that QUIC sends to the other side.
+/// rustls prints this error with `{:?}`, also in the reason that QUIC sends to the other side.
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -243,18 +240,18 @@ impl fmt::Debug for Refused {
 /// Why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
-    /// The credentials are for something else.
+    /// The credentials have the wrong role.
     #[error("{identity} cannot {to}: its role does not allow it")]
     Role {
-        /// Whose credentials.
+        /// The identity of the credentials.
         identity: Box<Identity>,
-        /// What was to be done.
+        /// The intended action.
         to: &'static str,
     },
-    /// rustls does not take the key or the certificate.
+    /// rustls refuses the key or the certificate.
     #[error("TLS does not take these keys: {0}")]
     Tls(#[from] rustls::Error),
-    /// The cipher that QUIC begins with is missing.
+    /// The initial cipher suite of QUIC is missing.
     #[error("QUIC cannot be used: {0}")]
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
 }

@@ -1,4 +1,4 @@
-//! Real handshakes over loopback, of members, of strangers and of members in the wrong place.
+//! Real handshakes over loopback: of members, of strangers, and of members at the wrong port.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ use super::super::refusals::Refusals;
 use super::*;
 use crate::revocation::{SignedList, Taken, shown};
 
-/// What both sides say about one attempt: the server whom it met, the client what it read.
+/// What both sides report of one attempt: the server the identity that it met, the client the text that it read.
 #[derive(Debug)]
 struct Outcome {
     server: Result<Identity, String>,
@@ -68,7 +68,7 @@ fn words(error: &std::io::Error) -> String {
     explain_io(error).unwrap_or_else(|| error.to_string())
 }
 
-/// One handshake over TCP, and a greeting from the server so that the client notices a late refusal.
+/// One handshake over TCP, and a greeting from the server, so that the client notices a late refusal.
 async fn over_tcp(server: ServerConfig, client: ClientConfig, site: &SiteName) -> Outcome {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ async fn over_tcp(server: ServerConfig, client: ClientConfig, site: &SiteName) -
     Outcome { server, client }
 }
 
-/// The same over QUIC.
+/// One handshake over QUIC, with a greeting.
 async fn over_quic(
     server: quinn::crypto::rustls::QuicServerConfig,
     client: quinn::crypto::rustls::QuicClientConfig,
@@ -164,8 +164,8 @@ async fn an_expired_camera_is_refused_and_told_why() {
     }
 }
 
-/// A certificate that was revoked is refused with a reason of its own, over TCP as well, where an alert is all that the
-/// other side learns. Another certificate of the same camera is accepted.
+/// A revoked certificate is refused with its own reason, also over TCP, where the
+/// other side gets only an alert. Another certificate of the same camera is accepted.
 #[tokio::test]
 async fn a_revoked_camera_is_refused_and_told_why() {
     let harbour = authority("harbour");
@@ -217,10 +217,10 @@ fn the_fastest_cipher_of_the_processor_comes_first() {
 
 #[tokio::test]
 async fn a_camera_of_another_authority_is_refused_even_if_it_trusts_ours() {
-    // Both sites have one name: what counts is the authority's key.
+    // Both sites have the same name: the authority's key decides.
     let (harbour, impostor) = (authority("harbour"), authority("harbour"));
     let own = member(&impostor, "camera/dock/cam1");
-    // The impostor's camera believes in our authority, so that only the edge can refuse.
+    // The impostor's camera trusts our authority, so that only the edge can refuse.
     let mut roots = RootCertStore::empty();
     roots.add(harbour.certificate().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
@@ -276,7 +276,7 @@ async fn an_application_cannot_dial_the_link_and_a_camera_cannot_subscribe() {
     let (edge, app) = (member(&harbour, "edge/main"), member(&harbour, "app/counter"));
     let refused = link_client_config(&app);
     assert!(matches!(refused, Err(TlsConfigError::Role { .. })), "{refused:?}");
-    // Built by hand, as a program that is not ours would.
+    // Built by hand, as a foreign program would.
     let client = client_config(&app, ALPN_LINK).unwrap();
     let tcp = over_tcp(
         link_server_config(&edge, &nobody_revoked(&edge)).unwrap(),
@@ -304,7 +304,7 @@ async fn only_an_edge_can_answer_for_an_edge() {
     let (edge, camera) = (member(&harbour, "edge/main"), member(&harbour, "camera/dock"));
     let refused = link_server_config(&camera, &nobody_revoked(&camera));
     assert!(matches!(refused, Err(TlsConfigError::Role { .. })), "{refused:?}");
-    // A camera whose owner serves with its certificate all the same.
+    // A camera whose owner serves with its certificate nevertheless.
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
     let server =
         builder.with_no_client_auth().with_single_cert(camera.chain().to_vec(), camera.key()).unwrap();
@@ -355,7 +355,7 @@ async fn a_session_is_never_resumed() {
     let edge = member(&harbour, "edge/main");
     let server = Arc::new(link_server_config(&edge, &nobody_revoked(&edge)).unwrap());
     let mut client = link_client_config(&member(&harbour, "camera/dock")).unwrap();
-    // A client that would like to.
+    // A client that tries to resume.
     client.resumption = Resumption::in_memory_sessions(8);
     client.enable_early_data = true;
     let client = Arc::new(client);
@@ -398,7 +398,7 @@ fn a_certificate_of_another_site_is_not_a_peer() {
     assert!(matches!(elsewhere, Err(PeerError::OtherSite { .. })), "{elsewhere:?}");
 }
 
-/// tonic's own client, against the configuration that the gRPC services use: strangers do not disturb it.
+/// tonic's own client against the configuration of the gRPC services: strangers do not disturb it.
 #[tokio::test]
 async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let site = TemporarySite::create(&site("harbour")).unwrap();
@@ -429,13 +429,13 @@ async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let certificates = stream.get_ref().1.peer_certificates().unwrap();
     assert_eq!(peer_identity(certificates, site.keys().site()).unwrap(), *app.identity());
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(ALPN_GRPC));
-    // Who was refused is told once: it is remembered.
+    // The refusal is logged once and remembered.
     let told = async {
         while !format!("{refusals:?}").contains("compare the authorities") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
-    // tonic counts a channel as connected once HTTP/2 has been greeted; that is not what this is about.
+    // tonic counts a channel as connected only after the HTTP/2 greeting, which this test does not need.
     dial.abort();
 }

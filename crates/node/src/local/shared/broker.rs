@@ -15,10 +15,10 @@ use super::pictures::is_for_pictures;
 use super::place::Place;
 use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
 
-/// The number that stands for no memory. Memories are numbered from 1.
+/// The number that means no memory. Memories are numbered from 1.
 const NONE: u8 = 0;
 
-/// Which memory of a subscriber's connection its client has mapped: written by who reads from the client.
+/// The memory of a subscriber's connection that its client has mapped. Written by the task that reads from the client.
 #[derive(Debug, Default)]
 pub(crate) struct MappedByClient(AtomicU8);
 
@@ -29,7 +29,7 @@ impl MappedByClient {
     }
 }
 
-/// The memory that a subscriber's frames go through.
+/// The memory for a subscriber's frames.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     mapped: &'a MappedByClient,
@@ -42,7 +42,7 @@ impl<'a> Outgoing<'a> {
         Self { mapped, filler: None, meter: Meter::frames() }
     }
 
-    /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
+    /// Reserves a slot for a payload of `bytes` that the client can read. `None`: the payload must go through the socket.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
         if bytes < SHARED_BYTES_MIN {
             return None;
@@ -54,11 +54,11 @@ impl<'a> Outgoing<'a> {
         filler.reserve(bytes)
     }
 
-    /// After a payload of `bytes` went through the socket: a memory for the next ones, to be told to the client, where that would
-    /// help.
+    /// After a payload of `bytes` went through the socket: makes a memory for the
+    /// next payloads, to be offered to the client. `None` if this would not help.
     pub(crate) fn offer(&mut self, bytes: usize) -> Option<(Layout, OwnedFd)> {
         let (before, number) = match &self.filler {
-            // A memory that the client has not mapped it cannot map, or has not got around to.
+            // The client cannot map the current memory, or has not done so yet.
             Some(filler) if self.mapped.0.load(Ordering::Relaxed) != filler.layout().number => return None,
             Some(filler) => (Some(filler.layout()), filler.layout().number),
             None => (None, NONE),
@@ -75,12 +75,11 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The memory that a publisher's frames come through. The publisher can change it at any time, so payloads are copied before anybody looks
-/// at them.
+/// The memory for a publisher's frames. The publisher can change it at any time, so payloads are copied before they are read.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     current: Option<Granted>,
-    /// What the client may still use until it has heard of `current`.
+    /// The memory that the client may still use until it knows `current`.
     previous: Option<Granted>,
 }
 
@@ -92,7 +91,7 @@ struct Granted {
 }
 
 impl Incoming {
-    /// A copy of a payload, once it is there. Not to be cancelled: its place would never be free again.
+    /// A copy of a payload, when it is complete. Must not be cancelled: its slot would never be freed.
     pub(crate) async fn copy(&mut self, place: Place) -> Result<Bytes, NotThere> {
         if let Some(current) = self.current.as_mut().filter(|granted| granted.is(place)) {
             current.used = true;
@@ -102,11 +101,11 @@ impl Incoming {
         granted.ok_or(NotThere::NoPlace)?.taker.copy(place).await
     }
 
-    /// After a payload of `bytes` came through the socket: a memory for the next ones, to be told to the client, where that would
-    /// help.
+    /// After a payload of `bytes` came through the socket: makes a memory for the
+    /// next payloads, to be offered to the client. `None` if this would not help.
     pub(crate) fn offer(&mut self, bytes: usize) -> Option<(Layout, OwnedFd)> {
         let (before, number) = match &self.current {
-            // A client that does not use what it has cannot.
+            // A client that does not use its memory cannot use another one.
             Some(granted) if !granted.used => return None,
             Some(granted) => (Some(granted.taker.layout()), granted.taker.layout().number),
             None => (None, NONE),
@@ -129,7 +128,7 @@ impl Granted {
     }
 }
 
-/// The layout for payloads of `bytes`, where the one before is too small for them.
+/// The layout for payloads of `bytes`, if the previous one is too small for them.
 fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layout> {
     if bytes > SHARED_BYTES_MAX_OF_SLOT || before.is_some_and(|layout| layout.fits(bytes)) {
         return None;
@@ -138,7 +137,7 @@ fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layou
     Some(Layout::for_payload(number, bytes))
 }
 
-/// Says once why payloads go through sockets.
+/// Logs once why payloads go through sockets.
 pub(crate) fn cannot(error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {

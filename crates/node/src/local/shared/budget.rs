@@ -1,20 +1,20 @@
-//! Bounds how much memory a broker shares with its clients.
+//! Limits how much memory a broker shares with its clients.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// Bytes of memory that all connections of a process may share with their clients at once, beyond the budgets of the logs. Beyond that,
-/// payloads go through the sockets.
+/// The most bytes that all connections of a process may share with their clients
+/// at once, in addition to the logs. Beyond that, payloads go through the sockets.
 const SHARED_BYTES_MAX: u64 = 8 << 20;
-/// The same for decoded pictures. Beyond that, clients decode by themselves.
+/// The most bytes of decoded pictures that a process may share with its clients. Beyond that, clients decode themselves.
 const PICTURES_BYTES_MAX: u64 = 64 << 20;
-/// The same for the clients of one user of this host.
+/// The most bytes of decoded pictures for the clients of one user of this host.
 const PICTURES_BYTES_OF_USER_MAX: u64 = 48 << 20;
 
 static FRAMES: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(SHARED_BYTES_MAX));
 static PICTURES: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(PICTURES_BYTES_MAX));
-/// Of users that have some. Entries without budgets are those of users that had.
+/// The budgets of users with clients. Dead entries belong to users without clients.
 static PICTURES_OF_USERS: LazyLock<Mutex<HashMap<u32, Weak<Budget>>>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug)]
@@ -23,17 +23,17 @@ struct Budget {
     shared_bytes_max: u64,
 }
 
-/// What memory counts against.
+/// The budgets that memory counts against.
 #[derive(Clone, Debug)]
 pub(crate) struct Meter(Vec<Arc<Budget>>);
 
 impl Meter {
-    /// For payloads of frames.
+    /// The budget for payloads of frames.
     pub(crate) fn frames() -> Self {
         Self(vec![Arc::clone(&FRAMES)])
     }
 
-    /// For decoded pictures of a user of this host.
+    /// The budgets for decoded pictures of a user of this host.
     pub(crate) fn pictures_of(user: u32) -> Self {
         let mut users = PICTURES_OF_USERS.lock().unwrap_or_else(PoisonError::into_inner);
         users.retain(|_, budget| budget.strong_count() > 0);
@@ -45,23 +45,23 @@ impl Meter {
         Self(vec![of_user, Arc::clone(&PICTURES)])
     }
 
-    /// For decoded pictures that several programs read.
+    /// The budget for decoded pictures that several programs read.
     pub(crate) fn pictures() -> Self {
         Self(vec![Arc::clone(&PICTURES)])
     }
 
-    /// Only for what a user's programs may hold of pictures that others read too.
+    /// Only the user's budget, for pictures that the user's programs hold and others read too.
     pub(crate) fn of_user_alone(&self) -> Self {
         Self(self.0.iter().take(1).cloned().collect())
     }
 
-    /// Takes a part, if so much is left.
+    /// Takes a share of `bytes` of each budget. `None`: a budget has not enough left.
     pub(crate) fn take(&self, bytes: u64) -> Option<Vec<Share>> {
         self.0.iter().map(|budget| Budget::take(budget, bytes)).collect()
     }
 }
 
-/// A part of a budget, given back when it is dropped.
+/// A share of a budget. Dropping it returns the share.
 #[derive(Debug)]
 pub(crate) struct Share {
     of: Arc<Budget>,
@@ -77,7 +77,7 @@ impl Budget {
         let taken = of.shared_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |shared| {
             shared.checked_add(bytes).filter(|sum| *sum <= of.shared_bytes_max)
         });
-        // Not `then_some`: a share that was not taken must not be given back.
+        // Not `then_some`: a share that was not taken must not be returned.
         taken.is_ok().then(|| Share { of: Arc::clone(of), bytes })
     }
 }
@@ -106,7 +106,7 @@ mod tests {
         assert!(ten.take(10).is_some());
     }
 
-    /// One user never has all, and what it was refused counts nowhere.
+    /// One user never gets the whole budget, and a refused request counts nowhere.
     #[test]
     fn pictures_of_one_user_leave_room_for_others() {
         let all = Budget::new(10);

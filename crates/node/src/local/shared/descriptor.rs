@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 
-/// Received file descriptors that may wait to be taken. A further one is closed.
+/// Received descriptors that may wait to be taken. Further ones are closed.
 const WAITING_MAX: usize = 2;
 
 /// Sends `bytes` with a descriptor. Returns how many bytes were sent, at least one.
@@ -32,11 +32,11 @@ pub(crate) async fn send(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>
         .await
 }
 
-/// A socket that may also receive descriptors.
+/// A socket that can also receive descriptors.
 #[derive(Debug)]
 pub struct DescriptorReader {
     half: OwnedReadHalf,
-    /// Reads of more bytes than this are of payloads, beside which no descriptors come.
+    /// Reads of more bytes than this are payloads, which never come with descriptors.
     plain_bytes_min: usize,
     waiting: VecDeque<OwnedFd>,
 }
@@ -46,7 +46,7 @@ impl DescriptorReader {
         Self { half, plain_bytes_min, waiting: VecDeque::new() }
     }
 
-    /// The descriptor that came first.
+    /// The oldest received descriptor.
     pub(crate) fn take(&mut self) -> Option<OwnedFd> {
         self.waiting.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Maps memory that processes share. It is the only unsafe code of the local protocol.
+//! Maps memory that processes share. This is the only unsafe code of the local protocol.
 
 use std::ffi::c_void;
 use std::io;
@@ -9,42 +9,42 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes before the data: one page with the words of the slots. 64 KiB is the largest page of any Linux.
+/// Bytes before the data: one page with the words of the slots. 64 KiB is the largest page size of any Linux.
 const HEAD_BYTES: usize = 64 << 10;
-/// Words that the head may hold.
+/// The number of words in the head.
 pub(super) const WORDS: usize = 16;
-/// Nobody can shrink the memory, so touching it never kills a process. Nobody can grow it.
+/// Nobody can shrink the memory, so access to it never kills a process. Nobody can grow it.
 const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// The same, and nobody can add a seal.
+/// [`SIZED`], and nobody can add a seal.
 const SEALS: SealFlags = SIZED.union(SealFlags::SEAL);
-/// The same, and nobody can map it to be written any more, whatever rights its descriptor has. Who has done so before can go on.
+/// [`SEALS`], and nobody can map it for writing any more, whatever the rights of the descriptor. Existing writable mappings stay writable.
 const READ_ONLY: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
 /// What this process may do with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Read it.
+    /// Read the data.
     Read,
-    /// Fill it.
+    /// Write the data.
     Write,
 }
 
-/// Makes a file in memory of so many bytes of data behind words, which the kernel does not take before they are touched. Both processes
-/// may alter the words.
+/// Creates a memory file with a head of words and `data_bytes` of data. The kernel
+/// allocates pages when they are first touched. Both processes may write the words.
 pub(super) fn create(data_bytes: usize) -> io::Result<OwnedFd> {
     let file = sized(HEAD_BYTES + data_bytes)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
     Ok(file)
 }
 
-/// Makes a file in memory of so many bytes of data without words. It is to be handed to readers once it is [`sealed`].
+/// Creates a memory file with `data_bytes` of data and no words. It may be handed to readers only after [`seal`].
 pub(super) fn create_unsealed(data_bytes: usize) -> io::Result<OwnedFd> {
     let file = sized(data_bytes)?;
     rustix::fs::fcntl_add_seals(&file, SIZED)?;
     Ok(file)
 }
 
-/// From now on nobody can map it to be written.
+/// From now on nobody can map the file for writing.
 pub(super) fn seal(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(file, READ_ONLY)?)
 }
@@ -55,7 +55,7 @@ fn sized(bytes: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Refuses a file of another size, or one that could be truncated, or altered where it may not.
+/// Refuses a file of another size, and a file without these seals.
 fn check(file: BorrowedFd<'_>, bytes: Option<usize>, seals: SealFlags) -> io::Result<()> {
     let size = rustix::fs::fstat(file)?.st_size;
     let is_it = rustix::fs::fcntl_get_seals(file)?.contains(seals)
@@ -64,16 +64,16 @@ fn check(file: BorrowedFd<'_>, bytes: Option<usize>, seals: SealFlags) -> io::Re
     is_it.then_some(()).ok_or_else(error)
 }
 
-/// A part of a file in this process's memory.
+/// A part of a file, mapped into this process.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread; who reads and writes through it says what it asks of callers.
+// SAFETY: the mapping belongs to no thread. Its users state what they require of their callers.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -82,7 +82,7 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: the kernel chooses an address that is free, so no other memory is touched.
+        // SAFETY: the kernel chooses a free address, so no other memory is affected.
         let start = unsafe {
             rustix::mm::mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset as u64)
         }?;
@@ -93,7 +93,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: what was mapped, whole, by the only owner, who is being dropped.
+        // SAFETY: exactly the mapped range, unmapped by its only owner, which is being dropped.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
@@ -118,13 +118,13 @@ impl Words {
     /// A word that both processes read and write.
     pub(super) fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index < WORDS, "there are {WORDS} words");
-        // SAFETY: within the head, which is mapped to be written as long as `self` lives; pages are aligned for words, and both
-        // processes use nothing but atomic operations there.
+        // SAFETY: within the head, which is mapped for writing as long as `self` lives.
+        // Pages are aligned for words, and both processes use only atomic operations there.
         unsafe { AtomicU32::from_ptr(self.0.start.as_ptr().cast::<u32>().add(index)) }
     }
 }
 
-/// Bytes that one process fills and others read.
+/// Data that one process writes and others read.
 #[derive(Debug)]
 pub(super) struct Data {
     mapping: Mapping,
@@ -132,17 +132,17 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Maps a file that [`create_unsealed`] made, for whoever fills it.
+    /// Maps a file of [`create_unsealed`] for the process that writes it.
     pub(super) fn fill(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         Self::map(file.as_fd(), bytes, (SIZED, Access::Write))
     }
 
-    /// The same for the process that made it and reads it.
+    /// Maps a file of [`create_unsealed`] for reading, in the process that created it.
     pub(super) fn read_own(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         Self::map(file.as_fd(), bytes, (SIZED, Access::Read))
     }
 
-    /// The same for another process that reads it. Refuses a file that somebody could still map to be written.
+    /// Maps a file of [`create_unsealed`] for reading, in another process. Refuses a file that somebody could still map for writing.
     pub(super) fn read_sealed(file: impl AsFd, bytes: usize) -> io::Result<Self> {
         Self::map(file.as_fd(), bytes, (READ_ONLY, Access::Read))
     }
@@ -156,18 +156,18 @@ impl Data {
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(self.access == Access::Write, "mapped to be read only");
         let place = self.place(offset, bytes.len());
-        // SAFETY: `place` is `bytes.len()` bytes within the data, mapped to be written; `bytes` is memory of Rust's, which no
-        // mapping overlaps. No reference into data mapped like this is ever made through it: `slice` refuses.
+        // SAFETY: `place` is `bytes.len()` bytes within the data, mapped for writing. `bytes` is Rust memory,
+        // which no mapping overlaps. No reference into a writable mapping is ever made: `slice` refuses it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
     }
 
-    /// Appends the bytes at `offset` to `out`. The other process may change them meanwhile: the copy is then a mixture, but nothing changes
-    /// it any more.
+    /// Appends the bytes at `offset` to `out`. If the other process changes them meanwhile,
+    /// the copy is a mixture of old and new bytes, but it does not change afterwards.
     pub(super) fn read(&self, offset: usize, bytes: usize, out: &mut Vec<u8>) {
         out.reserve(bytes);
         let place = self.place(offset, bytes);
-        // SAFETY: `place` is `bytes` bytes within the data, mapped as long as `self` lives and never cut short (sealed). `out` has
-        // room for them. No reference is made to memory that somebody else may alter, only bytes are copied out of it.
+        // SAFETY: `place` is `bytes` bytes within the data, mapped as long as `self` lives and never truncated (sealed). `out`
+        // has room for them. No reference is made to memory that another process may write: the bytes are only copied out of it.
         unsafe {
             ptr::copy_nonoverlapping(place.cast_const(), out.as_mut_ptr().add(out.len()), bytes);
             out.set_len(out.len() + bytes);
@@ -177,11 +177,11 @@ impl Data {
     /// The bytes at `offset`, in place.
     ///
     /// # Safety
-    /// Nobody may alter them while the slice lives.
+    /// Nobody may write to them while the slice lives.
     pub(super) unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
         assert!(self.access == Access::Read, "mapped to be written");
-        // SAFETY: within the data, mapped as long as `self` lives; it cannot be altered through this mapping, and the caller promises that
-        // it is not altered through another.
+        // SAFETY: within the data, mapped as long as `self` lives. The data cannot be written through
+        // this mapping, and the caller guarantees that it is not written through another one.
         unsafe { std::slice::from_raw_parts(self.place(offset, bytes), bytes) }
     }
 
@@ -194,7 +194,7 @@ impl Data {
     }
 }
 
-/// Words, and data behind them.
+/// Words, followed by data.
 #[derive(Debug)]
 pub(super) struct Memory {
     words: Words,
@@ -210,7 +210,7 @@ impl Memory {
         Ok(Self { words: Words::of(file)?, data: Data { mapping, access } })
     }
 
-    /// See [`Words::word`].
+    /// A word of the head, see [`Words::word`].
     pub(super) fn word(&self, index: usize) -> &AtomicU32 {
         self.words.word(index)
     }

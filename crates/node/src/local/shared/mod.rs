@@ -1,6 +1,6 @@
-//! Passes large payloads through memory that a broker and a client both map. The socket says where they lie.
+//! Passes large payloads through memory that a broker and a client both map. Their addresses go through the socket.
 //!
-//! `docs/decisions/0008-shared-memory.md` says why, and who may do what.
+//! `docs/decisions/0008-shared-memory.md` explains the reasons and the permissions.
 
 mod broker;
 mod budget;
@@ -23,5 +23,5 @@ pub(crate) use slots::{Filler, Layout, NotThere, Reserved, Taker};
 
 /// Smaller payloads go through the socket, because the kernel copies them about as fast.
 pub(crate) const SHARED_BYTES_MIN: usize = 64 << 10;
-/// Larger payloads go through the socket. They are rare, and three slots of that size would take much memory.
+/// Larger payloads go through the socket. They are rare, and three slots of this size would take much memory.
 pub(crate) const SHARED_BYTES_MAX_OF_SLOT: usize = 8 << 20;

@@ -1,7 +1,7 @@
-//! Memory for decoded pictures. One process writes each picture once, and all programs that may see the camera map it to read.
+//! Memory for decoded pictures. One process writes each picture once, and all programs that may see the camera map the memory for reading.
 //!
-//! Once its writer has mapped it, the file is sealed: nobody else can map it to be written. So no program can change what another one
-//! sees. What a program has to say, that it is done with a picture, it says in a memory of its own connection ([`Leases`]).
+//! Once its writer has mapped the file, it is sealed: nobody else can map it for writing. So no program can change what another
+//! program sees. A program marks the pictures that it has finished with in a separate memory of its own connection ([`Leases`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -16,23 +16,23 @@ use super::memory::{Data, WORDS, Words, create, create_unsealed, seal};
 use super::place::Place;
 use super::slots::{Layout, NotThere};
 
-/// Slots of one memory. Those that are never needed take no memory. Programs hold at most [`LEASES`] each, and one more is being written.
+/// The number of slots of one memory. Unused slots take no memory. Programs hold at most [`LEASES`] pictures each, and one more is being written.
 pub(crate) const PICTURE_SLOTS: u8 = 32;
-/// Pictures that a program may hold at once: one that it uses, one that waits for it, one that comes.
+/// The most pictures that a program may hold at once: one in use, one waiting, one arriving.
 pub(crate) const LEASES: usize = 3;
 const _: () = assert!(LEASES <= WORDS);
-/// The number of the memory in which a program says what it is done with. Memories of pictures have numbers above it.
+/// The number of the memory in which a program marks finished pictures. Memories of pictures have higher numbers.
 pub(crate) const LEASES_NUMBER: u8 = 128;
 
 const FREE: u32 = 0;
 const LENT: u32 = 1;
 
-/// Whether a memory has to do with decoded pictures.
+/// Whether the memory with this number is for decoded pictures.
 pub(crate) fn is_for_pictures(number: u8) -> bool {
     number >= LEASES_NUMBER
 }
 
-/// A memory of pictures, where it was made.
+/// A memory of pictures, in the process that created it.
 #[derive(Debug)]
 pub(crate) struct PictureFile {
     file: OwnedFd,
@@ -41,7 +41,7 @@ pub(crate) struct PictureFile {
 }
 
 impl PictureFile {
-    /// One whose slots hold `bytes`. Its writer has to map it before it is [`sealed`](Self::seal).
+    /// Creates a memory whose slots hold `bytes`. Its writer must map it before [`seal`](Self::seal).
     pub(crate) fn create(bytes: usize) -> io::Result<Self> {
         if bytes > SHARED_BYTES_MAX_OF_SLOT {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a picture larger than a slot may be"));
@@ -52,12 +52,12 @@ impl PictureFile {
         Ok(Self { file, layout, data })
     }
 
-    /// From now on nobody else can map it to be written. Before that it must not be handed to readers.
+    /// From now on nobody else can map the memory for writing. Before that it must not be handed to readers.
     pub(crate) fn seal(&self) -> io::Result<()> {
         seal(&self.file)
     }
 
-    /// What both sides have to know of it, where it has this number.
+    /// The layout for both sides, if the memory has this number.
     pub(crate) fn layout(&self, number: u8) -> Layout {
         Layout { number, ..self.layout }
     }
@@ -78,7 +78,7 @@ impl PictureFile {
     /// Nobody may write into the slot while the slice lives.
     pub(crate) unsafe fn slice(&self, slot: u8, bytes: usize) -> &[u8] {
         assert!(slot < self.layout.slots && self.layout.fits(bytes), "{bytes} bytes of slot {slot}");
-        // SAFETY: the caller promises it.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.data.slice(self.layout.offset(slot), bytes) }
     }
 }
@@ -89,7 +89,7 @@ impl AsFd for PictureFile {
     }
 }
 
-/// A memory of pictures, where it is written.
+/// A memory of pictures, in the process that writes it.
 #[derive(Debug)]
 pub(crate) struct PictureWriter {
     data: Data,
@@ -102,7 +102,7 @@ impl PictureWriter {
         Ok(Self { data: Data::fill(file, layout.data_bytes())?, layout })
     }
 
-    /// Fills a slot. False if there is no such slot, or if it is too small. The caller makes sure that nobody reads there.
+    /// Writes to a slot. Returns false if the slot does not exist or is too small. The caller makes sure that nobody reads there.
     pub(crate) fn write(&self, slot: u8, samples: &[u8]) -> bool {
         let exists = slot < self.layout.slots && self.layout.fits(samples.len());
         if exists {
@@ -112,31 +112,30 @@ impl PictureWriter {
     }
 }
 
-/// What one program holds of pictures, at the broker.
+/// The pictures that one program holds, at the broker.
 #[derive(Debug)]
 pub(crate) struct Leases {
     words: Words,
-    /// A slot is not written again as long as somebody has its bytes.
+    /// A slot is not written again as long as its bytes are held here.
     held: [Option<Bytes>; LEASES],
 }
 
 impl Leases {
-    /// None yet, and the memory in which the program says what it is done with.
+    /// Creates a value without leases, and the memory in which the program marks finished pictures.
     pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
         let file = create(0)?;
         Ok((Self { words: Words::map(&file)?, held: Default::default() }, file))
     }
 
-    /// What the program has to know of that memory.
+    /// The layout of that memory, for the program.
     pub(crate) fn layout() -> Layout {
         Layout { number: LEASES_NUMBER, slots: 1, slot_bytes: 0 }
     }
 
-    /// Lends a picture, and takes back those that the program is done with. Returns the lease's number, or `None` if the program holds as many
-    /// as it may.
+    /// Lends a picture, and takes back finished pictures. Returns the lease's number. `None`: the program already holds as many pictures as allowed.
     pub(crate) fn lend(&mut self, samples: Bytes) -> Option<u8> {
         for (index, held) in self.held.iter_mut().enumerate() {
-            // Acquire: what the program read, it has read before the slot is written again.
+            // Acquire: the program's reads happened before the slot is written again.
             held.take_if(|_| self.words.word(index).load(Ordering::Acquire) == FREE);
         }
         let index = self.held.iter().position(Option::is_none)?;
@@ -146,7 +145,7 @@ impl Leases {
     }
 }
 
-/// Pictures, where they are read.
+/// Pictures in the process that reads them.
 #[derive(Debug, Default)]
 pub(crate) struct PictureTaker {
     words: Option<Arc<Words>>,
@@ -160,7 +159,7 @@ struct Mapped {
 }
 
 impl PictureTaker {
-    /// Maps what the broker offers. Whatever had that number is used no more.
+    /// Maps a memory that the broker offers. A previous memory with this number is no longer used.
     pub(crate) fn map(&mut self, layout: Layout, file: impl AsFd) -> io::Result<()> {
         if layout.number == LEASES_NUMBER {
             self.words = Some(Arc::new(Words::map(file)?));
@@ -172,12 +171,12 @@ impl PictureTaker {
         Ok(())
     }
 
-    /// Nothing will come through a memory any more.
+    /// The memory with this number is no longer used.
     pub(crate) fn forget(&mut self, number: u8) {
         self.memories.remove(&number);
     }
 
-    /// The picture in a place, without a copy. The broker has its slot again when the last holder drops it.
+    /// The picture at an address, without a copy. The broker gets the slot back when the last holder drops the picture.
     pub(crate) fn take(&self, place: Place, lease: u32) -> Result<Bytes, NotThere> {
         let words = self.words.clone().ok_or(NotThere::NoPlace)?;
         let memory = self.memories.get(&place.memory).cloned().ok_or(NotThere::NoPlace)?;
@@ -186,7 +185,7 @@ impl PictureTaker {
         exists.then(|| Bytes::from_owner(Lent { memory, words, place, lease })).ok_or(NotThere::NoPlace)
     }
 
-    /// Whether this program holds as many pictures as it may, so that no more can come.
+    /// Whether this program holds as many pictures as allowed, so that no more can come.
     pub(crate) fn is_full(&self) -> bool {
         let is_lent =
             |words: &Arc<Words>| (0..LEASES).all(|index| words.word(index).load(Ordering::Relaxed) == LENT);
@@ -206,15 +205,15 @@ struct Lent {
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
         let (offset, bytes) = (self.memory.layout.offset(self.place.slot), self.place.bytes as usize);
-        // SAFETY: the broker, which the client trusts with the bytes themselves, has a slot written only if nobody holds it, and this
-        // program does until `self` is dropped. Others cannot write there: the file is sealed.
+        // SAFETY: the broker, which the client trusts with the bytes themselves, lets a slot be written only if nobody
+        // holds it. This program holds it until `self` is dropped. Others cannot write there: the file is sealed.
         unsafe { self.memory.data.slice(offset, bytes) }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Release: what was read is read before the broker sees this.
+        // Release: all reads happened before the broker sees this store.
         self.words.word(self.lease).store(FREE, Ordering::Release);
     }
 }
@@ -236,7 +235,7 @@ mod tests {
         Place { memory: 129, slot, bytes: bytes as u32 }
     }
 
-    /// Two programs read what was written once. Neither can write, and each gives back for itself only.
+    /// Two programs read a picture that was written once. Neither can write, and each returns only its own lease.
     #[test]
     fn what_is_written_once_is_read_by_all() {
         let (file, writer) = memory();
@@ -266,7 +265,7 @@ mod tests {
         assert!(!holds[0].1.is_full() && holds[0].0.lend(Bytes::new()).is_some());
     }
 
-    /// A program that says nothing keeps what it was lent, and is lent no more.
+    /// A program that reports nothing keeps its pictures, and gets no more.
     #[test]
     fn what_is_lent_is_held_until_it_is_given_back() {
         let (mut leases, _words) = Leases::create().unwrap();

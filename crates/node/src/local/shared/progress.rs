@@ -1,21 +1,21 @@
 //! Waits for another process that works in shared memory.
 //!
-//! What it waits for usually takes microseconds, less than a wake-up. So it spins for that long first. After that it yields the processor for
-//! a while, because the other process may need it. Only then does it sleep.
+//! The wait usually takes microseconds, less than a wake-up. So the waiting thread first spins for that long.
+//! Then it yields the processor for a while, because the other process may need it. Only then does it sleep.
 
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-/// How long to spin. Copying 64 kB takes a tenth of it.
+/// How long to spin. Copying 64 kB takes a tenth of this.
 const LOOK: Duration = Duration::from_micros(50);
-/// How long to look without sleeping: spinning until [`LOOK`], then yielding between two looks.
+/// How long to check without sleeping: spinning until [`LOOK`], then yielding between two checks.
 const YIELD: Duration = Duration::from_micros(500);
-/// How long to sleep between two looks, after yielding.
+/// How long to sleep between two checks, after yielding.
 const SLEEP: Duration = Duration::from_millis(1);
-/// Sleeps without progress after which the other process counts as gone: five seconds.
+/// The number of sleeps without progress after which the other process counts as gone: five seconds.
 const SLEEPS_MAX: usize = 5_000;
 
-/// Waits until `look` finds something. `None` if it finds nothing for five seconds.
+/// Waits until `look` returns a value. `None` if it returns none for five seconds.
 pub(super) async fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     if let Some(found) = look() {
         return Some(found);

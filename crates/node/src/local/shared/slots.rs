@@ -1,7 +1,7 @@
 //! Slots for payloads in memory that two processes map.
 //!
-//! The writer may announce a slot before it has filled it. While the reader wakes up and copies the first bytes, the writer fills the rest. A
-//! word beside the slot's own says how many bytes are filled.
+//! The writer may announce a slot before it is filled. While the reader wakes up and copies the
+//! first bytes, the writer fills the rest. A second word per slot holds the number of filled bytes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,11 +16,11 @@ use super::place::Place;
 use super::progress;
 use crate::memory::buffer;
 
-/// Slots of one memory: one that the program uses, one that waits for it, one that is being filled. With more, a program that stops reading
-/// would fall further behind before the broker notices.
+/// The slots of one memory: one in use by the program, one waiting for it, one being filled. With
+/// more slots, a program that stops reading would fall further behind before the broker notices.
 pub(super) const SLOTS: u8 = 3;
 const _: () = assert!(2 * SLOTS as usize <= WORDS);
-/// The size of a slot is a multiple of this, the largest page of any Linux.
+/// The size of a slot is a multiple of this, the largest page size of any Linux.
 const ALIGN_BYTES: usize = 64 << 10;
 
 /// Bytes that the writer fills before it updates the slot's count of filled bytes.
@@ -29,49 +29,49 @@ const PART_BYTES: usize = 64 << 10;
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// The word that says whether a slot is free.
+/// The index of the word with a slot's state.
 fn state(slot: u8) -> usize {
     slot.into()
 }
 
-/// The word that says how many bytes of it are filled.
+/// The index of the word with a slot's number of filled bytes.
 fn filled(slot: u8) -> usize {
     usize::from(SLOTS + slot)
 }
 
-/// What both sides have to know of a memory.
+/// The layout of a memory, which both sides must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// The number of the memory on its connection. A later memory replaces an earlier one.
     pub(crate) number: u8,
-    /// How many slots it has.
+    /// The number of slots.
     pub(super) slots: u8,
     /// The size of each slot.
     pub(super) slot_bytes: u32,
 }
 
 impl Layout {
-    /// Bytes on the wire.
+    /// The size of an encoded layout in bytes.
     pub(crate) const BYTES: usize = 8;
 
-    /// One whose slots hold payloads of `bytes` and of a quarter more.
+    /// The layout for payloads of `bytes`, with slots a quarter larger.
     pub(crate) fn for_payload(number: u8, bytes: usize) -> Self {
         Self::with_slots_of((number, SLOTS), bytes + bytes / 4)
     }
 
-    /// One with so many slots that hold `bytes`.
+    /// The layout with `slots` slots that hold `bytes` each.
     pub(super) fn with_slots_of((number, slots): (u8, u8), bytes: usize) -> Self {
         let slot_bytes = bytes.next_multiple_of(ALIGN_BYTES);
         let slot_bytes = u32::try_from(slot_bytes).expect("payloads are at most 32 MiB");
         Self { number, slots, slot_bytes }
     }
 
-    /// One that says that nothing comes through that number any more.
+    /// The layout that means that the memory with this number is no longer used.
     pub(crate) fn none(number: u8) -> Self {
         Self { number, slots: 0, slot_bytes: 0 }
     }
 
-    /// Whether nothing comes through it any more.
+    /// Whether the memory is no longer used.
     pub(crate) fn is_none(self) -> bool {
         self.slots == 0 && self.slot_bytes == 0
     }
@@ -96,36 +96,36 @@ impl Layout {
         usize::from(slot) * self.slot_bytes as usize
     }
 
-    /// Bytes of all slots.
+    /// The bytes of all slots together.
     pub(super) fn data_bytes(self) -> usize {
         self.slot_bytes as usize * usize::from(self.slots)
     }
 
-    /// Itself, if it is one of payloads of frames, whose slots have words of their own.
+    /// Returns the layout if it is for payloads of frames, whose slots have words.
     fn checked(self) -> io::Result<Self> {
         let error = || io::Error::new(io::ErrorKind::InvalidData, "memory with another number of slots");
         (self.slots == SLOTS).then_some(self).ok_or_else(error)
     }
 
-    /// Makes the memory.
+    /// Creates the memory.
     pub(crate) fn create(self) -> io::Result<OwnedFd> {
         create(self.data_bytes())
     }
 }
 
-/// The side that puts payloads into slots.
+/// Writes payloads into slots.
 #[derive(Debug)]
 pub(crate) struct Filler {
     memory: Arc<Memory>,
     layout: Layout,
-    /// What slots count, if the memory is ours.
+    /// The shares of slots that were used, if this process created the memory.
     used: Vec<Vec<Share>>,
-    /// What a slot counts against once it is used for the first time.
+    /// The budget that a slot counts against from its first use.
     meter: Option<Meter>,
 }
 
 impl Filler {
-    /// Maps `file`. `meter`: what slots count against once they have been used, if the memory is ours.
+    /// Maps `file`. `meter`: the budget of slots from their first use, if this process created the memory.
     pub(crate) fn map(file: impl AsFd, layout: Layout, meter: Option<Meter>) -> io::Result<Self> {
         let memory = Arc::new(Memory::map(file, layout.checked()?.data_bytes(), Access::Write)?);
         Ok(Self { memory, layout, used: Vec::new(), meter })
@@ -143,13 +143,13 @@ impl Filler {
         self.layout
     }
 
-    /// Takes a free slot for a payload of `bytes`; nothing where that does not fit, or no slot is free.
+    /// Takes a free slot for a payload of `bytes`. `None`: the payload does not fit, no slot is free, or the budget is exhausted.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
         if !self.layout.fits(bytes) {
             return None;
         }
-        // The first that is free: its pages are those that were used last, and slots that are not needed take no memory.
-        // Acquire: what the other side read there, it has read before this is written.
+        // The first free slot: its pages were used last, and unused slots take no memory.
+        // Acquire: the other side's reads happened before this slot is written again.
         let free = |slot: &u8| self.memory.word(state(*slot)).load(Ordering::Acquire) == FREE;
         let slot = (0..SLOTS).find(free)?;
         if !self.count(slot) {
@@ -162,7 +162,7 @@ impl Filler {
     }
 }
 
-/// A slot that waits for its payload.
+/// A reserved slot without its payload.
 #[derive(Debug)]
 #[must_use = "the other side waits for what it is told of"]
 pub(crate) struct Reserved {
@@ -177,10 +177,10 @@ impl Reserved {
         self.place
     }
 
-    /// Copies the payload into the slot, a part at a time, each of which the other side can read at once.
+    /// Copies the payload into the slot in parts. The other side can read each part at once.
     ///
     /// # Panics
-    /// If it has another size than was reserved.
+    /// If the payload has another size than was reserved.
     pub(crate) fn fill(self, payload: &[u8]) {
         assert_eq!(payload.len(), self.place.bytes as usize, "what was reserved");
         let mut offset = self.layout.offset(self.place.slot);
@@ -189,27 +189,27 @@ impl Reserved {
             self.memory.data().write(offset, part);
             offset += part.len();
             done += part.len() as u32;
-            // Release: who sees this sees the part.
+            // Release: a reader that sees the count also sees the part.
             self.memory.word(filled(self.place.slot)).store(done, Ordering::Release);
         }
     }
 
-    /// Frees the slot before anybody was told of it.
+    /// Frees the slot. Only if nobody knows its address yet.
     pub(crate) fn give_back(self) {
         self.memory.word(state(self.place.slot)).store(FREE, Ordering::Release);
     }
 }
 
-/// Why there is no payload in a place.
+/// Why there is no payload at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotThere {
-    /// The address names no slot of this memory.
+    /// The address is not a slot of this memory.
     NoPlace,
-    /// The other side has begun to fill it, and ceased to.
+    /// The other side has begun to fill the slot, but stopped.
     Unfinished,
 }
 
-/// The side that reads payloads out of slots.
+/// Reads payloads from slots.
 #[derive(Clone, Debug)]
 pub(crate) struct Taker {
     memory: Arc<Memory>,
@@ -226,11 +226,11 @@ impl Taker {
         self.layout
     }
 
-    /// The payload in a slot, without a copy, once it is complete. The slot is free again when the last holder drops it. It is for readers
-    /// that trust the writer not to change it: clients trust their broker.
+    /// The payload in a slot, without a copy, when it is complete. The slot is freed when the last holder
+    /// drops the payload. Only for readers that trust the writer not to change it: clients trust their broker.
     pub(crate) async fn take(&self, place: Place) -> Result<Bytes, NotThere> {
         let bytes = self.bytes_of(place)?;
-        // Made first: a slot that is not waited for any more is free again.
+        // Made first, so that the slot is freed even if the wait fails.
         let lent = Lent { taker: self.clone(), slot: place.slot, bytes };
         let mut there = 0;
         while there < bytes {
@@ -239,7 +239,7 @@ impl Taker {
         Ok(Bytes::from_owner(lent))
     }
 
-    /// A copy of the payload in a slot, made as it comes; the slot is free again then.
+    /// A copy of the payload in a slot, made while the payload arrives. The slot is then freed.
     pub(crate) async fn copy(&self, place: Place) -> Result<Bytes, NotThere> {
         let bytes = self.bytes_of(place)?;
         let mut copy = buffer(bytes);
@@ -252,7 +252,7 @@ impl Taker {
         Ok(copy.freeze())
     }
 
-    /// The size of the payload in a place of this memory.
+    /// The size of the payload at an address of this memory.
     fn bytes_of(&self, place: Place) -> Result<usize, NotThere> {
         let Place { memory, slot, bytes } = place;
         let bytes = bytes as usize;
@@ -260,17 +260,17 @@ impl Taker {
         exists.then_some(bytes).ok_or(NotThere::NoPlace)
     }
 
-    /// How many bytes of the payload are there, once they are more than `known`.
+    /// Waits until more than `known` bytes of the payload are there, and returns their number.
     async fn filled_above(&self, place: Place, known: usize) -> Result<usize, NotThere> {
         let there = || {
-            // Acquire: the bytes that it speaks of are there. Whatever it says, it speaks of no others than the payload's.
+            // Acquire: the counted bytes are visible. The count is limited to the payload, whatever its value.
             let word = self.memory.word(filled(place.slot)).load(Ordering::Acquire);
             Some(word.min(place.bytes) as usize).filter(|there| *there > known)
         };
         progress::wait(there).await.ok_or(NotThere::Unfinished)
     }
 
-    /// Release: what was read is read before the other side sees this.
+    /// Release: all reads happened before the other side sees this store.
     fn free(&self, slot: u8) {
         self.memory.word(state(slot)).store(FREE, Ordering::Release);
     }
@@ -286,8 +286,8 @@ struct Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the broker, which the client trusts with the bytes themselves, fills a slot only when it is free; this one
-        // is taken until `self` is dropped, and was filled before anybody got it (`Taker::take`).
+        // SAFETY: the broker, which the client trusts with the bytes themselves, fills a slot only if it is free.
+        // This slot is taken until `self` is dropped, and was filled before anybody got it (`Taker::take`).
         unsafe { self.taker.memory.data().slice(self.taker.layout.offset(self.slot), self.bytes) }
     }
 }
@@ -330,7 +330,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in comes out, lies unaltered for as long as somebody holds it, and no more is lent than there is.
+        /// Every payload comes out unchanged, stays unchanged as long as it is held, and no more slots are lent than exist.
         #[test]
         fn what_is_held_is_not_overwritten(steps in proptest::collection::vec((1usize..100_000, 0usize..6), 1..40)) {
             let (mut filler, taker) = pair(80_000);
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Who is told of a place before it is filled gets all of it nevertheless, and nothing of what lay there before.
+    /// A reader that knows the address before the slot is filled still gets the whole payload, and no old bytes.
     #[test]
     fn what_is_told_of_first_comes_whole() {
         let payload = |round: u32| -> Vec<u8> {
@@ -375,7 +375,7 @@ mod tests {
                         if round % 2 == 0 { taker.take(place).await } else { taker.copy(place).await }
                     })
                 });
-                // At once, while the other spins, while it yields, and while it sleeps.
+                // At once, while the reader spins, while it yields, and while it sleeps.
                 thread::sleep(Duration::from_micros([0, 20, 200, 3_000][round as usize % 4]));
                 reserved.fill(&bytes);
                 assert!(reader.join().unwrap().unwrap() == bytes, "round {round}");
@@ -395,7 +395,7 @@ mod tests {
         );
     }
 
-    /// A publisher can alter its memory whenever it likes: what the broker has copied stays as it was, and as long as it was told.
+    /// A publisher can change its memory at any time, but the broker's copy keeps its content and its announced size.
     #[test]
     fn a_copy_belongs_to_nobody_else() {
         let (mut filler, taker) = pair(70_000);
@@ -422,7 +422,7 @@ mod tests {
         assert!(filler.reserve(room + 1).is_none());
     }
 
-    /// Memory that its maker could cut short would kill whoever reads behind its end.
+    /// Memory that its creator could truncate would kill a process that reads beyond its end.
     #[test]
     fn memory_that_is_not_sealed_or_of_another_size_is_refused() {
         let layout = Layout::for_payload(1, 70_000);
@@ -437,7 +437,7 @@ mod tests {
             File::from(rustix::fs::memfd_create("ordinary", rustix::fs::MemfdFlags::empty()).unwrap());
         ordinary.set_len(rustix::fs::fstat(&file).unwrap().st_size as u64).unwrap();
         assert!(Taker::map(&ordinary, layout).is_err());
-        // Nor can anybody change that afterwards.
+        // Nobody can change this afterwards.
         assert!(File::from(file).set_len(1).is_err());
     }
 
