@@ -9,15 +9,14 @@ use super::format::{DamageKind, SEGMENT_HEADER_BYTES_MAX};
 use super::scan::Damage;
 use super::storage::Progress;
 
-/// The most pieces of damage at the end of a segment that are judged as its tail. If there are more, the
-/// first ones count as damage. It bounds the memory of a check.
+/// The most pieces of damage at the end of a segment that are judged as its tail. If there
+/// are more, the first ones count as damage. This limit bounds the memory of a check.
 pub(super) const TAIL_PIECES_MAX: usize = 1_024;
 
 /// What incomplete bytes at the end of the newest segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// They were being written when the broker was killed or the power was cut, and nobody was told that they
-    /// are on disk.
+    /// They were being written when the broker was killed or the power was cut. Nobody was told that they are on disk.
     Torn,
     /// They were on disk before, and are lost.
     Damaged,

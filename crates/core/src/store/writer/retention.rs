@@ -52,7 +52,7 @@ impl<S: Storage> StoreWriter<S> {
             return Some(self.open.as_ref().map_or(self.sealed.index, |open| open.first_index));
         };
         let (number, bytes) = (closed.number, closed.bytes);
-        // At its start a broker opens only some segments, to start fast. So the index may be unknown yet.
+        // At its start a broker opens only some segments, to start fast. So the index may not be known yet.
         closed.first_index.or_else(|| {
             let opened =
                 SegmentScan::open(&mut self.storage, &self.config.camera, &self.config.keys, number, bytes);
