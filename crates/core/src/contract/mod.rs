@@ -1,4 +1,4 @@
-//! Defines what an application asks of a camera, and judges whether it gets it.
+//! Defines what an application asks of a camera, and judges whether the application gets it.
 //!
 //! | module | what it holds |
 //! | --- | --- |

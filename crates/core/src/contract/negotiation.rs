@@ -23,7 +23,7 @@ pub enum ContractOutcome {
     Infeasible,
 }
 
-/// The chosen rung, and what it means for each contract.
+/// The chosen rung, and the outcome of each contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The rung's index in the ladder.

@@ -15,7 +15,7 @@ use crate::units::Instant;
 
 /// The most frames on their way that are tracked. Beyond that, the oldest is forgotten.
 const FLIGHTS_MAX: usize = 64;
-/// The assumed bytes of one packet if the transport does not tell. They have arrived when the frame's first byte has.
+/// The assumed bytes of one packet, if the transport does not say. They have arrived when the frame's first byte has.
 pub const PACKET_BYTES: f64 = 1_200.0;
 /// A link or a channel has become faster if the measured rate exceeds the estimate by more than this, in natural logarithms: 1.5 times.
 pub(super) const FASTER: f64 = 0.4;
@@ -242,7 +242,7 @@ impl Flights {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
         }
-        // One queue keeps the order, so `report` takes frames that were cancelled before a reported one for passed.
+        // One queue keeps the order, so `report` treats frames that were cancelled before a reported one as passed.
         let is_in_order = |last: &Flight| last.frame < frame.frame && last.sent <= frame.sent;
         debug_assert!(self.flights.back().is_none_or(is_in_order), "frames are sent out of order");
         self.flights.push_back(Flight {

@@ -6,7 +6,7 @@ use super::account::MemberAccount;
 use super::types::MemberId;
 use crate::units::Instant;
 
-/// One reader.
+/// A member's state.
 #[derive(Debug, Default)]
 pub(super) struct Member {
     /// How many records it works on.

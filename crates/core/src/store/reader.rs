@@ -43,7 +43,7 @@ struct Place {
     scan: SegmentScan,
 }
 
-/// What is at the reader's place.
+/// The next item at the reader's place.
 enum AtPlace {
     Record(StoredRecord, Spot),
     /// This many records that cannot be read.
@@ -277,8 +277,7 @@ impl StoreReader {
                     return Ok((self.take(record), broken));
                 }
                 AtPlace::Damaged(records) => {
-                    // At the end of the log this may be a record that is being written. The next complete
-                    // record, or the end, will tell.
+                    // At the end of the log, this may be a record that is being written. The next complete record, or the end, decides.
                     self.damaged.1 += records;
                 }
                 AtPlace::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {

@@ -166,7 +166,7 @@ pub struct Recovery {
     pub resume: Resume,
 }
 
-/// Reads a log on disk, newest segment first. Checks `now` after every segment.
+/// Reads a log on disk, newest segment first. Checks `now` between segments.
 pub fn recover(
     storage: &mut impl Storage,
     config: RecoveryConfig<'_>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::frame::FrameId;
 
-/// Why durability is not guaranteed at present. The log goes on in memory.
+/// Why durability is not guaranteed at present. The log continues in memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Degraded {
     /// No room is left.

@@ -63,8 +63,8 @@ impl Progress {
     }
 }
 
-/// The storage of one camera's log. It has one writer. [`Storage::read_at`] finds appended bytes at once;
-/// after a power cut it finds those that were synced.
+/// The storage of one camera's log. It has one writer. [`Storage::read_at`] finds
+/// appended bytes at once. After a power cut, it finds the bytes that were synced.
 pub trait Storage {
     /// All segments with their sizes in bytes, in any order. Other files are ignored.
     fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError>;

@@ -85,7 +85,7 @@ pub struct NotHeld {
 }
 
 impl NotHeld {
-    /// One stretch that covers two of the same camera, if nothing was delivered between them.
+    /// One stretch that covers two stretches of the same camera, if nothing was delivered between them.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Missing {
     }
 }
 
-/// One stretch that covers both, if there are two.
+/// One stretch that covers both stretches, if there are two.
 pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.merged(other)),

@@ -6,7 +6,7 @@ use crate::units::Timestamp;
 
 /// What a feed knows of originals.
 pub(super) struct Originals {
-    /// One past the last index that was looked at.
+    /// One past the last index that was checked for originals.
     pub(super) looked: u64,
     /// The index of the newest original in memory that was not read.
     pub(super) held: Option<u64>,

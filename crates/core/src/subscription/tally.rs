@@ -73,7 +73,7 @@ impl Tally {
         self.evicted = self.evicted.max(1);
     }
 
-    /// Counts a frame as skipped after [`Self::before`] has accounted for those before it.
+    /// Counts a frame as skipped, after [`Self::before`] has accounted for the frames before it.
     pub(super) fn skip(&mut self, reason: SkipReason) {
         self.skipped.add(reason, 1);
     }
@@ -87,7 +87,7 @@ impl Tally {
         }
     }
 
-    /// Makes a frame the last one, after [`Self::before`] has accounted for those before it.
+    /// Makes a frame the last one, after [`Self::before`] has accounted for the frames before it.
     pub(super) fn read(&mut self, meta: &FrameMeta) {
         // A feed never goes back, except that the newest frame may have been passed over while it was kept
         // back for a newer one.

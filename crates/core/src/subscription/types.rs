@@ -91,7 +91,7 @@ pub struct LastFrame {
     pub captured: Option<Timestamp>,
 }
 
-/// What a subscription has for its application.
+/// The next output of a subscription for its application.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// A frame.

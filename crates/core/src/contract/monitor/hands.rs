@@ -42,16 +42,16 @@ pub struct Handed {
     pub waited: Duration,
 }
 
-/// What is known of a frame's last steps.
+/// The last known step of a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
-    /// It did not come, or it is not tracked.
+    /// The frame did not come, or is not tracked.
     None,
-    /// It was handed over, and no report has come.
+    /// The frame was handed over, and no report has come.
     Handed(Took),
-    /// The application took it, as its client library says.
+    /// The application took the frame, by its client library's report.
     Taken(Took),
-    /// A newer frame took its place before the application was ready.
+    /// A newer frame replaced the frame before the application was ready.
     Replaced,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Hands {
     untaken_since: Option<Instant>,
 }
 
-/// What a report says of a frame.
+/// The result of a report on a frame.
 pub(super) struct Reported {
     pub(super) seen: Seen,
     /// How long the frame took from the edge into the client library, if that is known.
@@ -143,7 +143,7 @@ pub(super) struct Reported {
 }
 
 impl Hands {
-    /// A frame was handed over. Returns what is known of its last steps.
+    /// A frame was handed over. Returns its last known step.
     pub(super) fn handle_handed(
         &mut self,
         now: Instant,
@@ -198,7 +198,7 @@ impl Hands {
         Some(Reported { seen: Seen { at, outcome, step }, way })
     }
 
-    /// How long the application has taken no frame although there were some. `None`: not longer than usual.
+    /// How long the application has taken no frame although there were some. `None`: not longer than usual, or the library does not report.
     pub(super) fn idle(&self, now: Instant) -> Option<Duration> {
         let untaken = self.untaken_since.filter(|_| self.reports)?;
         let since = self.last.map_or(untaken, |(last, _)| untaken.max(last));

@@ -1,6 +1,7 @@
 //! Measures how long frames take from the edge into the application's client library.
 //!
-//! The camera works with the part of the latency bound that this time leaves. It is told rarely and in steps, because each change is a new demand.
+//! The camera works with the part of the latency bound that this time leaves. The
+//! camera is told of changes rarely and in steps, because each change is a new demand.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -28,7 +28,7 @@ const TELL_INTERVAL: Duration = Duration::from_millis(100);
 /// The most frames of one gap that are recorded one by one, for each kind of loss. More frames would not change the state.
 const LOST_MAX: u64 = 256;
 
-/// What a frame means for the contract, and the state of the contract with it.
+/// Whether a frame keeps the contract, and the state of the contract with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameVerdict {
     /// The expected accuracy: from the subscription's own profile, or else as the camera reports it. It is 1
@@ -71,7 +71,7 @@ struct Watched {
     last: Option<Instant>,
     /// Since when the application has waited for the next frame.
     waits_since: Option<Instant>,
-    /// How long it had waited for the next frame at the last look.
+    /// How long the application had waited for the next frame at the last check.
     waited: Option<Duration>,
     /// One in this many published frames is sent, at the rung of the last frame.
     one_in: u32,
@@ -80,7 +80,7 @@ struct Watched {
     /// Withheld frames, and frames that were skipped before them.
     withheld: Missing,
     told: Option<(ContractState, Instant)>,
-    /// The state told with the last frame, if no change was reported since.
+    /// The state reported with the last frame, if no change was reported since.
     said: Option<ContractState>,
     /// Whether a frame has come since the last look.
     changed: bool,

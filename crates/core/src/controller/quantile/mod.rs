@@ -281,8 +281,7 @@ impl Policy for Quantile {
             && offer.now < due
         {
             self.infeasible = true;
-            // Frames below the bounds are not wanted. But without any frame nobody would know when the bounds
-            // can be kept again.
+            // Frames below the bounds are not wanted. But without any frame, the policy could not detect that the bounds can be kept again.
             return Decision::Wait { until: due };
         }
         let best = self.best(&forecast, lowest);

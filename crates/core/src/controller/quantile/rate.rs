@@ -107,8 +107,7 @@ pub(super) struct Rate {
     catching_up: bool,
     /// Whether the last frame was too small to measure anything.
     pub(super) blind: bool,
-    /// Whether the last frame told nothing about the link's rate, because it was too small or took too short
-    /// a time.
+    /// Whether the last frame did not measure the link's rate, because it was too small or took too short a time.
     pub(super) is_dull: bool,
     /// Whether the last frame showed that the link is much faster than estimated.
     pub(super) is_faster: bool,
@@ -221,7 +220,7 @@ impl Rate {
         self.remember_wait(config, sample);
     }
 
-    /// Remembers the wait of a frame that told nothing about the rate, with the error of another frame.
+    /// Remembers the wait of a frame that did not measure the rate, with the error of another frame.
     /// Otherwise one long wait would count for as long as frames are too small to measure the rate.
     fn remember_wait(&mut self, config: &Config, sample: &Sample) {
         let Some(log_rate) = self.log_rate.filter(|_| config.has(Mechanism::Waits)) else { return };
@@ -443,8 +442,7 @@ mod tests {
         steady.record(&config, &Sample { lately: Some(lately), ..sample(200e3, 60.0) });
         assert!(near(steady.estimate(&config, None).unwrap(), 1e3), "and when it is over");
 
-        // If others use the link, one frame in ten is three times as slow as expected, and a fifth of the
-        // rate tells less.
+        // If others use the link, one frame in ten is three times as slow as expected. A fifth of the rate is then weaker evidence.
         let mut shared = Rate::new();
         for frame in 0..60 {
             shared.record(&config, &sample(100e3, if frame % 10 == 5 { 60.0 } else { 20.0 }));

@@ -81,7 +81,7 @@ pub enum ChannelError {
     /// No `=`.
     #[error("the channel {text:?} names no cameras; write NAME=PATTERN, such as hall=dock/*")]
     NoCameras {
-        /// What was given.
+        /// The refused text.
         text: String,
     },
     /// The name is empty, is too long, or has a character that is not allowed.
@@ -90,7 +90,7 @@ pub enum ChannelError {
          choose another, such as hall"
     )]
     Name {
-        /// What was given.
+        /// The refused name.
         name: String,
     },
     /// No patterns.
@@ -107,7 +107,7 @@ pub enum ChannelError {
     Goal {
         /// The channel.
         name: String,
-        /// What was given.
+        /// The refused goal.
         goal: String,
     },
     /// A pattern is not valid.

@@ -27,13 +27,13 @@ pub const CAP_LIFETIME: Duration = Duration::from_millis(750);
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How often an unchanged cap is sent again. Each time takes two datagrams, and slow channels carry few.
 pub const CAP_REFRESH_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a camera that was shed sends a frame of its cheapest rung, if somebody wants frames below the floor.
+/// How often a camera that was shed sends a frame of its cheapest rung, if a contract accepts frames below the floor.
 pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The largest share of a channel's time that is kept for messages and acknowledgements.
 const CONTROL_SHARE_MAX: f64 = 0.5;
 
-/// Who gets the next upgrade.
+/// Which camera gets the next upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
     /// The camera whose accuracy is lowest.
@@ -83,7 +83,7 @@ pub struct Claim<'a> {
 pub struct Grant {
     /// The index of the camera's rung in [`Claim::steps`]. `None`: the channel has no room for the camera.
     pub rung: Option<usize>,
-    /// The cap that the camera is told.
+    /// The cap that is sent to the camera.
     pub cap: Cap,
 }
 

@@ -83,7 +83,7 @@ pub enum GroupOutput {
 pub struct GivenRecord {
     /// The member that gets it, and the number of the try.
     pub given: Given,
-    /// The record. Skipped frames before it are told with its first try only.
+    /// The record. Skipped frames before it are reported with its first try only.
     pub delivery: Delivery,
     /// When the record was captured and passed each stage.
     pub times: FrameTimes,
@@ -198,7 +198,7 @@ impl GroupSession {
         self.reading.as_ref().map(|reading| reading.id)
     }
 
-    /// What it reads, while it is open.
+    /// The subscription's request, while it is open.
     pub fn spec(&self) -> Option<&SubscriptionSpec> {
         self.reading.as_ref().map(|reading| &reading.spec)
     }

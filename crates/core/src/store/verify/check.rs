@@ -1,4 +1,4 @@
-//! Checks a whole log: which records are there, which should be there, and what the difference costs.
+//! Checks a whole log: which records are there, which should be there, and how many are lost.
 //!
 //! The records that should be there follow from three independent facts. Each segment begins where the one before it ends.
 //! The state folder remembers which segments exist ([`Bounds`]), and how far the newest one had come ([`Progress`]).
@@ -33,8 +33,8 @@ pub fn verify<S: Storage, E: From<StorageError>>(
     config: VerifyConfig<'_>,
     mut visit: impl FnMut(&SegmentHeader, StoredRecord) -> Result<(), E>,
 ) -> Result<LogReport, E> {
-    // The progress is read first, so that the segments contain at least what it counts. The bounds are read
-    // again afterwards, because segments may expire meanwhile.
+    // The progress is read first, so that the segments contain at least the records that it
+    // counts. The bounds are read again afterwards, because segments may expire meanwhile.
     let progress = storage.read_progress()?;
     let next = storage.read_bounds()?.map(|bounds| bounds.next);
     let mut listed = storage.list()?;

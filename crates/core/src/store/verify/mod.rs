@@ -2,7 +2,7 @@
 //!
 //! | question | where |
 //! | --- | --- |
-//! | which segments belong to the log, and what is lost? | `check.rs` |
+//! | which segments belong to the log, and which records are lost? | `check.rs` |
 //! | how are findings reported? | `report.rs` |
 //! | which records can be saved? | `repair.rs` |
 

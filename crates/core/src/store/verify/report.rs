@@ -39,7 +39,7 @@ pub enum FindingKind {
     },
 }
 
-/// One thing that is wrong with a log, and what it costs.
+/// One fault of a log, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The segment, or the first of several.

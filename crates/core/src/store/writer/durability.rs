@@ -52,7 +52,7 @@ impl<S: Storage> StoreWriter<S> {
         }
         let Some(result) = self.storage.finish_sync() else { return Ok(()) };
         let mark = match self.syncing.take().map(|syncing| syncing.upto) {
-            // Its result no longer matters.
+            // The result of this sync no longer matters.
             Some(Upto::Nothing) | None => return Ok(()),
             Some(Upto::Before) => {
                 result?;

@@ -28,8 +28,7 @@ use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
 use crate::store::{SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How often records are handed to the storage. Together with the time of a write, it bounds what a killed
-/// broker loses (200 ms).
+/// How often records are handed to the storage. Together with the time of a write, this interval bounds the loss of a killed broker (200 ms).
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
 /// The longest sleep of an idle writer. Nothing depends on its value.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3600);

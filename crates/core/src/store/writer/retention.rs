@@ -1,4 +1,4 @@
-//! Removes segments from disk: those that have expired, and the oldest ones to make room.
+//! Removes segments from disk: expired ones, and the oldest ones to make room.
 
 use super::{Closed, StoreWriter};
 use crate::store::scan::SegmentScan;

@@ -373,7 +373,7 @@ impl Feed {
                     self.take_from_past();
                     self.tally.note_evicted(1);
                 }
-                // It was evicted, and may be on disk: ask about what lies before the next frame in memory.
+                // The record was evicted, and may be on disk: ask about the time before the next frame in memory.
                 None => self.past = self.past_in_memory(span),
             }
         }
@@ -416,7 +416,7 @@ impl Feed {
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {
-                        // It was evicted between the two looks.
+                        // The record was evicted between the two looks.
                         continue;
                     }
                     self.asked_to = held.start;
@@ -432,7 +432,7 @@ impl Feed {
             let Some(record) = self.reader.get(self.live) else { continue };
             let meta = &record.frame.meta;
             if self.tally.last().is_some_and(|last| meta.id <= last) && !self.numbered_anew(meta) {
-                // It came from elsewhere.
+                // The frame came from elsewhere.
                 self.live += 1;
                 continue;
             }

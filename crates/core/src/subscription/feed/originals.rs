@@ -148,7 +148,7 @@ impl Feed {
         }
         while self.live < held.end {
             let Some(record) = self.reader.get(self.live) else {
-                // It was evicted between the two looks.
+                // The record was evicted between the two looks.
                 self.live += 1;
                 continue;
             };

@@ -72,8 +72,8 @@ impl Feed {
         }
     }
 
-    /// Handles the first frame of a reader, which may be far after the beginning: the camera may have lost the frames between,
-    /// or published none. The answer with a frame does not say which. A question about the time before the frame does.
+    /// Handles the first frame of a reader, which may be far after the beginning: the camera may have lost the frames between, or
+    /// published none. An answer with a frame does not say which of both is true. A question about the time before the frame does.
     fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
         let id = record.frame.meta.id;
         // A reader that asks for everything begins at no particular time.
