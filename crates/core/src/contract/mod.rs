@@ -1,4 +1,4 @@
-//! Defines what an application asks of a camera, and judges whether it gets it.
+//! Defines what an application asks of a camera, and judges whether the application gets it.
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -44,8 +44,8 @@ pub struct Contract {
     /// The longest allowed time from capture until the application has the frame. `None`: as soon as
     /// possible.
     pub latency_bound: Option<Duration>,
-    /// The lowest accuracy that the application accepts, in 0..=1. `None`: it takes the rung that the contracts
-    /// of others need, and unmodified frames where none of them gives a floor.
+    /// The lowest accuracy that the application accepts, in 0..=1. `None`: it takes the
+    /// rung that other contracts need, or unmodified frames if no contract gives a floor.
     pub accuracy_floor: Option<f64>,
     /// The share of frames that must be on time, in 0..=1. Default 0.98.
     pub on_time_share: f64,
@@ -55,7 +55,7 @@ pub struct Contract {
     pub min_fps: f64,
     /// What to do when no rung keeps both bounds.
     pub on_infeasible: OnInfeasible,
-    /// Where contracts conflict, the higher priority goes first. Default 0.
+    /// If contracts conflict, the higher priority goes first. Default 0.
     pub priority: i32,
 }
 
@@ -79,7 +79,7 @@ impl Contract {
         self.latency_bound.is_none() && self.accuracy_floor.is_none() && self.min_fps <= 0.0
     }
 
-    /// Whether its application takes frames at the rung that others have, whatever that keeps.
+    /// Whether its application takes frames at the rung of other contracts, whatever accuracy and delay that rung has.
     pub fn takes_any_rung(&self) -> bool {
         self.accuracy_floor.is_none() && self.on_infeasible == OnInfeasible::Degrade
     }
@@ -133,8 +133,8 @@ pub enum ContractError {
 /// The joint demand of the contracts of one camera. Frames cross the link once, however many applications
 /// want them.
 ///
-/// Only contracts with an accuracy floor count, and of these those of the highest priority. Their strictest floor and tightest bound hold if some
-/// rung keeps both. Otherwise the camera chooses which of them to keep together ([`negotiation`]).
+/// Only contracts with an accuracy floor count, and only those of the highest priority. Their strictest floor and tightest
+/// bound hold if some rung keeps both. Otherwise the camera chooses which contracts to keep together ([`negotiation`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
     /// The tightest latency bound of these contracts.
@@ -147,14 +147,14 @@ pub struct Joint {
     pub degrade: bool,
     /// The profile of the contract with the strictest floor.
     pub profile: Option<[u8; 32]>,
-    /// The highest of their lowest useful frame rates, in frames per second.
+    /// The largest [`Contract::min_fps`] of these contracts, in frames per second.
     pub min_fps: f64,
 }
 
 impl Joint {
-    /// The joint demand of the contracts of the highest priority. A contract without a floor counts only in
-    /// that somebody wants frames even while the bounds cannot be kept: its application takes the rung that
-    /// the others have. `None` if none of the contracts on the camera gives a floor: frames then go unmodified.
+    /// The joint demand of the contracts of the highest priority. A contract without a floor affects only
+    /// `degrade`: its application wants frames even while the bounds cannot be kept, and takes the rung
+    /// of the others. `None` if no contract on the camera gives a floor: frames are then sent unmodified.
     pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
         let all = || contracts.clone().into_iter();
         let highest = all().filter(|contract| contract.accuracy_floor.is_some());
@@ -163,8 +163,8 @@ impl Joint {
         Some(Self { degrade: joint.degrade || all().any(Contract::takes_any_rung), ..joint })
     }
 
-    /// What is asked of frames that cannot go unmodified although no contract gives a floor, because they need others: to be on time as often as
-    /// the contracts ask, and else as good as can be.
+    /// The joint demand if no contract gives a floor, but frames cannot be sent unmodified because they need
+    /// other frames: to be on time as often as the contracts ask, and otherwise as accurate as possible.
     pub fn without_floor(contracts: &[Contract]) -> Self {
         let shares = contracts.iter().map(|contract| contract.on_time_share);
         Self {
@@ -177,8 +177,7 @@ impl Joint {
         }
     }
 
-    /// The joint demand of those of the given contracts that give a floor, whatever their priorities. `None`
-    /// if there is none.
+    /// The joint demand of the given contracts that have a floor, whatever their priorities. `None` if no contract has a floor.
     pub fn together<'a>(contracts: impl IntoIterator<Item = &'a Contract>) -> Option<Self> {
         let mut joint: Option<Self> = None;
         for contract in contracts {
@@ -204,16 +203,15 @@ impl Joint {
     }
 }
 
-/// Whether a contract is being kept. Where several states apply, the first of [`ContractState::ALL`] counts;
-/// `docs/contracts.md` has the list for users.
+/// Whether a contract is being kept. If several states apply, the first of [`ContractState::ALL`] counts; `docs/contracts.md` has the list for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ContractState {
-    /// Nothing says how accurate the frames are: there is no profile, or the rung is not in it.
+    /// The accuracy of the frames is unknown: there is no profile, or the rung is not in it.
     Unverified = 1,
     /// Both bounds are kept.
     Ok = 2,
-    /// Too few frames were on time, although some rung was thought feasible.
+    /// Too few frames were on time, although some rung was considered feasible.
     LatencyMiss = 3,
     /// No rung keeps the floor and reaches the on-time share.
     Infeasible = 4,
@@ -221,11 +219,11 @@ pub enum ContractState {
     AccuracyMiss = 5,
     /// The camera is not connected.
     Absent = 6,
-    /// Enough frames reached the application in time, but it took too few of them in time.
+    /// Enough frames reached the application in time, but the application took too few of them in time.
     ApplicationLate = 7,
-    /// Frames differ from those that the profile was made with, so that its accuracies may not hold.
+    /// Frames differ from those with which the profile was made, so its accuracies may not hold.
     Drifted = 8,
-    /// The camera is connected, and its source gives no frames: it has stalled, is lost or has ended.
+    /// The camera is connected, but its source gives no frames: it has stalled, is lost or has ended.
     SourceLost = 9,
 }
 
@@ -268,7 +266,7 @@ impl ContractState {
 mod tests {
     use super::*;
 
-    /// Whoever gives no floor asks nothing of the rung, and wants frames even where the others would rather have none.
+    /// A contract without a floor asks nothing of the rung. Its application wants frames even where the others would rather have none.
     #[test]
     fn a_contract_without_a_floor_takes_the_rung_of_the_others() {
         let bounded = |bound_ms: u64, accuracy_floor| Contract {
@@ -291,7 +289,7 @@ mod tests {
         let document = include_str!("../../../../docs/contracts.md");
         let rows = document.lines().skip_while(|line| !line.starts_with("| state |")).skip(2);
         let names = rows.map_while(|row| row.strip_prefix("| `")?.split_once('`').map(|(name, _)| name));
-        // A name for later is in the list, and no state yet.
+        // The list has a name that is reserved for later, and is no state yet.
         let names: Vec<&str> = names.filter(|name| *name != "learning").collect();
         assert_eq!(names, ContractState::ALL.map(ContractState::name));
         assert!((1..=9).all(|code| ContractState::from_code(code).is_some_and(|state| state as u8 == code)));

@@ -1,31 +1,29 @@
 //! Finds one rung for several applications of a camera whose contracts may conflict.
 //!
-//! A camera's frames cross the link once, however many applications want them. It may be impossible to keep
-//! the strictest floor and the tightest bound together, although each alone is possible. The rung is then the
-//! one that keeps the most contracts, those of the highest priority first. Each application whose contract is
-//! not kept is told which contract stands against it.
+//! A camera's frames cross the link once, however many applications want them. It may be impossible to keep the strictest floor and
+//! the tightest bound together, although each alone is possible. The negotiation then chooses the rung that keeps the most contracts,
+//! those of the highest priority first. If a contract is not kept, its application is told which contract stands against it.
 //!
-//! On a link where no rung keeps a contract in full, some rungs may still keep it for most frames. Such a
-//! contract is *marginal*. It gives way to contracts of its own or a higher priority that can be kept in full,
-//! and to none of a lower one: those must leave it what it would have alone.
+//! On a link where no rung keeps a contract in full, some rungs may still keep it for most frames. Such a contract is *marginal*. It gives way
+//! to contracts of its own or a higher priority that can be kept in full. Contracts of a lower priority must leave it what it would have alone.
 
 /// The outcome of one contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContractOutcome {
-    /// The rung keeps it, or serves it as well as any.
+    /// The rung keeps it, or serves it as well as any rung.
     Kept,
-    /// No rung keeps both this contract and the one at index `with`, which is kept.
+    /// No rung keeps both this contract and the kept contract at index `with`.
     Conflict {
         /// The index of the contract that stands against this one.
         with: usize,
     },
-    /// Each single kept contract could be kept together with this one, but all of them cannot.
+    /// Each single kept contract could be kept together with this one, but no rung keeps all of them.
     Outvoted,
     /// No rung keeps it, even if nobody else subscribes.
     Infeasible,
 }
 
-/// The chosen rung, and what it means for each contract.
+/// The chosen rung, and the outcome of each contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The rung's index in the ladder.
@@ -34,23 +32,22 @@ pub struct Agreement {
     pub outcomes: Vec<ContractOutcome>,
 }
 
-/// What a contract brings into a negotiation.
+/// The properties of a contract in a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its priority.
     pub priority: i32,
-    /// No rung keeps it in full. The rungs that keep it leave it what it would have alone.
+    /// Whether no rung keeps the contract in full. Rungs then count as keeping it if they leave it what it would have alone.
     pub marginal: bool,
 }
 
-/// What rungs mean for contracts.
+/// Which rungs keep which contracts.
 pub trait Rungs {
-    /// Whether a rung has the accuracy and the on-time probability that a contract asks for; of a marginal one,
-    /// whether it is among the cheapest that keep its accuracy.
+    /// Whether a rung has the accuracy and the on-time probability that a contract asks for.
+    /// For a marginal contract, whether the rung is among the cheapest that keep its accuracy.
     fn keeps(&self, contract: usize, rung: usize) -> bool;
 
-    /// Whether a contract leaves a rung to contracts of a lower priority. By default it leaves them those that
-    /// keep it.
+    /// Whether a contract leaves a rung to contracts of a lower priority. By default, it leaves the rungs that keep it.
     fn leaves(&self, contract: usize, rung: usize) -> bool {
         self.keeps(contract, rung)
     }
@@ -62,13 +59,13 @@ impl<F: Fn(usize, usize) -> bool> Rungs for F {
     }
 }
 
-/// A negotiation: contracts, and what each of so many rungs means for them.
+/// A negotiation: the contracts, the number of rungs, and which rungs keep which contracts.
 struct Table<'a, R> {
     contracts: &'a [Standing],
     rungs: usize,
     of: R,
-    /// For each contract, whether it counts. A marginal one does not, beside others that can be kept in full and have
-    /// its own priority or a higher one.
+    /// For each contract, whether it counts. A marginal contract does not count if a contract of its own or a higher priority
+    /// can be kept in full. If no contract can be kept in full, a marginal one counts only if it alone has the highest priority.
     counts: Vec<bool>,
 }
 
@@ -78,7 +75,7 @@ impl<'a, R: Rungs> Table<'a, R> {
         let places = || (0..contracts.len()).filter(|contract| any(*contract));
         let firm = places().filter(|contract| !contracts[*contract].marginal);
         let firm = firm.map(|contract| contracts[contract].priority).max();
-        // Beside nothing that can be kept, the first counts if it is the only one of its priority.
+        // If no contract can be kept in full, the first one counts if it is the only one of its priority.
         let highest = places().map(|contract| contracts[contract].priority).max();
         let first = |contract: &Standing| {
             let equals = places().filter(|other| contracts[*other].priority == contract.priority).count();
@@ -93,12 +90,12 @@ impl<'a, R: Rungs> Table<'a, R> {
         Self { contracts, rungs, of, counts }
     }
 
-    /// Whether a rung keeps a contract, and those of a higher priority leave it that rung.
+    /// Whether a rung keeps a contract, and contracts of a higher priority leave it that rung.
     fn keeps(&self, contract: usize, rung: usize) -> bool {
         self.counts[contract] && self.of.keeps(contract, rung) && self.is_left(contract, rung)
     }
 
-    /// Whether the contracts of a higher priority leave a rung to one.
+    /// Whether the contracts of a higher priority leave a rung to this contract.
     fn is_left(&self, contract: usize, rung: usize) -> bool {
         let above = |other: &usize| self.contracts[*other].priority > self.contracts[contract].priority;
         let is_kept = |other: &usize| self.counts[*other] && self.of.keeps(*other, rung);
@@ -132,10 +129,9 @@ impl<'a, R: Rungs> Table<'a, R> {
     }
 }
 
-/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. A marginal
-/// contract counts only if all that can be kept in full have a lower priority. A contract of a lower priority is
-/// kept by those rungs only that all above it leave. Among equal rungs, the highest wins. If no contract can be
-/// kept, the lowest rung is chosen.
+/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. A marginal contract counts only
+/// if all contracts that can be kept in full have a lower priority. A rung keeps a contract only if all kept contracts of a higher
+/// priority leave it that rung. Among equal rungs, the highest wins. If no contract can be kept, the lowest rung is chosen.
 pub fn negotiate(contracts: &[Standing], rungs: usize, of: impl Rungs) -> Agreement {
     let table = Table::new(contracts, rungs, of);
     let mut levels: Vec<i32> = contracts.iter().map(|contract| contract.priority).collect();
@@ -202,8 +198,7 @@ mod tests {
         assert_eq!(negotiate(&[firm(0)], 5, |_, _| false).rung, 0);
     }
 
-    /// A contract that the link keeps for some frames only is not given up for one of lower priority, which
-    /// would cost it all of them.
+    /// A contract that the link keeps for some frames only is not given up for one of a lower priority, which would cost it all frames.
     #[test]
     fn a_marginal_contract_gives_way_to_its_equals_only() {
         let keeps = between(&[(0, 2), (6, 9)]);
@@ -226,7 +221,7 @@ mod tests {
         assert_eq!((both.rung, both.outcomes), (6, vec![ContractOutcome::Kept; 2]), "if it costs nothing");
     }
 
-    /// A contract that is not quite kept leaves those below it only what costs it nothing.
+    /// A contract that is not quite kept leaves contracts of a lower priority only the rungs that cost it nothing.
     struct Leaving;
 
     impl Rungs for Leaving {

@@ -1,10 +1,10 @@
-//! Follows frames on their way: what still stands in the link's queue, and the delay when the queue is empty.
+//! Tracks frames on their way: what is still in the link's queue, and the delay while the queue is empty.
 //!
 //! | what | how it is known | source |
 //! | --- | --- | --- |
 //! | delay | the smallest first-byte delay of the last ten seconds | a minimum filter, as in NTP and BBR |
 //! | backlog | own bytes not reported yet, less what has drained since the last report | Lindley's recursion |
-//! | wait | how long a first byte took beyond delay and backlog: others were on the link | ours |
+//! | wait | how long a first byte took beyond delay and backlog, because of other stations on the link | ours |
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,19 +13,17 @@ use super::{Arrival, SentFrame};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
-/// The most frames on their way that are followed. Beyond that, the oldest is forgotten.
+/// The most frames on their way that are tracked. Beyond that, the oldest is forgotten.
 const FLIGHTS_MAX: usize = 64;
-/// The bytes of one packet, where nothing tells it better. They have arrived when the first byte of a frame has.
+/// The assumed bytes of one packet, if the transport does not say. They have arrived when the frame's first byte has.
 pub const PACKET_BYTES: f64 = 1_200.0;
-/// A measured rate above the estimate by more than this, in natural logarithms, shows that a link or a channel
-/// has become faster: 1.5 times.
+/// A link or a channel has become faster if the measured rate exceeds the estimate by more than this, in natural logarithms: 1.5 times.
 pub(super) const FASTER: f64 = 0.4;
-/// The number of parts, of one second each, for which the smallest delay is remembered. The route may become
-/// longer, so no minimum counts for ever.
+/// The number of one-second parts for which the smallest delay is remembered. The route may become longer, so no minimum counts for ever.
 const DELAY_PARTS: usize = 10;
 const DELAY_PART: Duration = Duration::from_secs(1);
 
-/// Milliseconds from `earlier` to `later`; negative if it is the other way round.
+/// Milliseconds from `earlier` to `later`. Negative if `later` is before `earlier`.
 pub fn ms_between(earlier: Instant, later: Instant) -> f64 {
     (later.as_nanos() as f64 - earlier.as_nanos() as f64) / 1e6
 }
@@ -39,7 +37,7 @@ pub fn ms(duration: Duration) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
     pub(super) frame: FrameId,
-    /// The index of its rung in the ladder that it was chosen from.
+    /// The index of its rung in the ladder from which the rung was chosen.
     pub(super) rung: usize,
     /// Its size; for a cancelled frame, the bytes that had left.
     pub bytes: f64,
@@ -47,14 +45,14 @@ pub struct Flight {
     pub(super) due: Instant,
     /// The on-time probability that was predicted for it.
     pub(super) on_time_probability: Option<f64>,
-    /// Whether it goes as its source coded it ([`SentFrame::of_source`]).
+    /// Whether it is sent as its source coded it ([`SentFrame::of_source`]).
     pub(super) of_source: bool,
     /// The congestion window in bytes when it was sent, while its path had never been full.
     window: Option<u64>,
-    /// The bytes of its first packet: of all of it, if it is a single one.
+    /// The bytes of its first packet. For a frame of a single packet, its whole size.
     pub(super) first_bytes: f64,
-    /// If it was cancelled for a newer one, what had arrived of it by then. It occupies the link only until
-    /// the bytes that have left are through.
+    /// For a frame that was cancelled for a newer one: what had arrived of it by then. A
+    /// cancelled frame occupies the link only until the bytes that have left are through.
     cancelled: Option<Seen>,
     /// Bytes that the receiver has reported.
     arrived: f64,
@@ -66,16 +64,16 @@ pub struct Flight {
     before: [Option<(f64, Instant)>; 2],
 }
 
-/// What had arrived of a frame when it was cancelled. What arrives later is its tail.
+/// What had arrived of a frame when it was cancelled. Bytes that arrive later are its tail.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes: f64,
-    /// When the last of them arrived. `None`: nothing had.
+    /// When the last of `bytes` arrived. `None`: no byte had arrived.
     until: Option<Instant>,
 }
 
 impl Flight {
-    /// What arrived in the last two intervals between its reports. `None` before its third report.
+    /// The bytes that arrived in the last two intervals between the frame's reports. `None` before its third report.
     fn lately(&self) -> Option<Passage> {
         let (arrived, at) = self.before[0]?;
         let passage = Passage { bytes: self.arrived - arrived, ms: ms_between(at, self.last) };
@@ -88,15 +86,15 @@ impl Flight {
 pub struct Landed {
     /// The frame.
     pub flight: Flight,
-    /// Milliseconds that its first byte waited for the link, behind frames of others.
+    /// Milliseconds for which its first byte waited for the link behind frames of others.
     pub wait_ms: f64,
-    /// Milliseconds that its first byte took beyond the smallest delay, behind whatever it was.
+    /// Milliseconds that its first byte took beyond the smallest delay, whatever held it up.
     pub(super) held_ms: f64,
     /// Milliseconds from the first byte to the last.
     pub took_ms: f64,
     /// The bytes that arrived in the last two intervals between reports.
     pub(super) lately: Option<Passage>,
-    /// Whether the window of its connection may have held it back rather than the link, judging by its time.
+    /// Whether the connection's congestion window, rather than the link, may have held the frame back. Judged by the frame's time.
     pub(super) window_limited: bool,
 }
 
@@ -117,7 +115,7 @@ impl Passage {
 /// What the frame in service shows about the link before it has passed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Service {
-    /// All bytes of it that have passed. Their rate is an upper bound of the link's.
+    /// All bytes of the frame that have passed. Their rate is an upper bound of the link's rate.
     pub(super) whole: Passage,
     /// The bytes that passed in the last two intervals between reports. They show how the rate has changed
     /// since the frame began.
@@ -131,18 +129,17 @@ impl Service {
     }
 }
 
-/// A connection's window opens within this factor of the time that it needs at best
-/// ([`Flights::opening_ms`]).
+/// A frame that took less than this multiple of [`Flights::opening_ms`] may have been held back by the window.
 const OPENING_MAX: f64 = 2.5;
-/// A frame that waited longer than this behind cancelled ones, in milliseconds, found the link busy with them.
+/// If a frame waited longer than this behind cancelled frames, in milliseconds, the link was busy with them.
 const TAIL_WAIT_MS_MIN: f64 = 2.0;
-/// The most parts of a backlog that are kept separate. Beyond that, the oldest two become one.
+/// The most parts of a backlog that are kept separate. Beyond that, the oldest two are merged.
 const BACKLOG_PARTS_MAX: usize = 8;
 
 /// Own bytes on their way to the end of the link, in order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backlog {
-    /// For each part, how many milliseconds ago the link could begin with it, and its bytes.
+    /// For each part: how many milliseconds ago the link could begin with it, and its bytes.
     parts: [(f64, f64); BACKLOG_PARTS_MAX],
     len: usize,
 }
@@ -158,8 +155,7 @@ impl Backlog {
         self.len += 1;
     }
 
-    /// Milliseconds from now until the last of these bytes is through, if a byte takes `ms_per_byte`.
-    /// Negative if it is through already.
+    /// Milliseconds from now until the last of these bytes is through, if a byte takes `ms_per_byte`. Negative if the last byte is already through.
     ///
     /// A frame cannot pass before it was sent, however long the link was idle.
     pub fn drained_in_ms(&self, ms_per_byte: f64) -> f64 {
@@ -217,9 +213,9 @@ pub struct Flights {
     delay: LeastDelay,
     /// The smallest time from the sending of a frame to its first report.
     round_trip: LeastDelay,
-    /// When the last byte arrived of the last frame that is through: whole, or cancelled and all that had left.
+    /// When the last frame that is through ended. Such a frame arrived whole, or it was cancelled and all bytes that had left arrived.
     last_end: Option<Instant>,
-    /// What passed of cancelled frames after they had been cancelled, until it is taken.
+    /// The bytes of cancelled frames that passed after the cancellation, until [`Flights::take_tail`] takes them.
     tail: Option<Passage>,
 }
 
@@ -246,7 +242,7 @@ impl Flights {
         if self.flights.len() == FLIGHTS_MAX {
             self.flights.pop_front();
         }
-        // `report` takes what was cancelled before a frame for passed, since one queue keeps the order.
+        // One queue keeps the order, so `report` treats frames that were cancelled before a reported one as passed.
         let is_in_order = |last: &Flight| last.frame < frame.frame && last.sent <= frame.sent;
         debug_assert!(self.flights.back().is_none_or(is_in_order), "frames are sent out of order");
         self.flights.push_back(Flight {
@@ -273,7 +269,7 @@ impl Flights {
         self.flights.remove(position)
     }
 
-    /// The frame that was given to the link last. If one still has unsent bytes, it is this one.
+    /// The frame that was given to the link last. If any frame still has unsent bytes, it is this one.
     pub(super) fn newest(&self) -> Option<&Flight> {
         self.flights.back()
     }
@@ -285,21 +281,19 @@ impl Flights {
         flight.cancelled = Some(Seen { bytes: flight.arrived, until: flight.first.map(|_| flight.last) });
     }
 
-    /// What passed of cancelled frames after they had been cancelled, once it is known.
+    /// Takes the bytes of cancelled frames that passed after the cancellation, once they are known.
     pub(super) fn take_tail(&mut self) -> Option<Passage> {
         self.tail.take()
     }
 
-    /// The oldest `count` frames, of which some were cancelled, were through at `end`, and `more` bytes after
-    /// them.
+    /// Notes that the oldest `count` frames, some of them cancelled, were through at `end`, together with `more` bytes after them.
     fn end_tail(&mut self, count: usize, more: f64, end: Instant) {
         let cancelled =
             || self.flights.iter().take(count).filter_map(|flight| Some((flight, flight.cancelled?)));
         let Some((oldest, seen)) = cancelled().next() else { return };
         let ms = match seen.until {
             Some(until) => ms_between(until, end),
-            // Its first byte could start when it was sent, or when the frame before it was through, whichever
-            // was later.
+            // Its first byte could start when the frame was sent or when the frame before it was through, whichever was later.
             None => {
                 let since_sent = ms_between(oldest.sent, end) - self.delay_ms();
                 self.last_end.map_or(since_sent, |before| since_sent.min(ms_between(before, end)))
@@ -311,14 +305,14 @@ impl Flights {
         self.last_end = Some(end);
     }
 
-    /// Takes in a report. Returns how the frame landed once it is whole.
+    /// Takes in a report. Returns how the frame landed once the frame is whole.
     pub fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
         let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
         // One queue keeps the order: a frame that was cancelled before this one has passed, or never will.
         let is_cancelled = |flight: &Flight| flight.cancelled.is_some();
         let cancelled = self.flights.iter().take(position).filter(|flight| is_cancelled(flight)).count();
         if cancelled > 0 && cancelled == position {
-            // If this frame had to wait, the link was busy with them until the turn of its first packet.
+            // If this frame had to wait, the link was busy with the cancelled frames until the turn of its first packet.
             let waited_ms = ms_between(self.flights[position].sent, arrival.first) - self.delay_ms();
             if waited_ms > TAIL_WAIT_MS_MIN {
                 self.end_tail(cancelled, PACKET_BYTES, arrival.first);
@@ -347,8 +341,7 @@ impl Flights {
         }
         let flight = self.flights.remove(position)?;
         let first = flight.first.unwrap_or(arrival.first);
-        // Its first byte could start when it was sent, or when the frame before it was through, whichever was
-        // later.
+        // Its first byte could start when the frame was sent or when the frame before it was through, whichever was later.
         let since_sent = ms_between(flight.sent, first) - self.delay_ms();
         let wait_ms = self.last_end.map_or(since_sent, |end| since_sent.min(ms_between(end, first)));
         self.last_end = Some(arrival.last);
@@ -358,34 +351,34 @@ impl Flights {
         Some(Landed { flight, wait_ms, held_ms, took_ms, lately, window_limited })
     }
 
-    /// The smallest delay of a first byte in the last ten seconds: the propagation time plus the difference
-    /// of the two clocks.
+    /// The smallest delay of a first byte in the last ten seconds: the propagation
+    /// time plus the difference of the two clocks. 0 before the first report.
     pub fn delay_ms(&self) -> f64 {
         self.delay.least_ms().unwrap_or(0.0)
     }
 
-    /// The smallest time from sending a frame to its first report in the last ten seconds, by the camera's
-    /// clock alone.
+    /// The smallest time from sending a frame to its first report in the last ten
+    /// seconds, measured by the camera's clock alone. 0 before the first report.
     pub(super) fn round_trip_ms(&self) -> f64 {
         self.round_trip.least_ms().unwrap_or(0.0)
     }
 
-    /// How long a window of this size holds back the last byte of a frame at least. At best the window doubles
-    /// with every round trip. 0 without a window: the path was full once, so the window fits it.
+    /// The least time in milliseconds for which a window of this size holds back the last byte of a frame. At best the
+    /// window doubles with every round trip. 0 without a window: the path was full once, so the window fits the path.
     pub(super) fn opening_ms(&self, window: Option<u64>, bytes: f64) -> f64 {
         let Some(window) = window else { return 0.0 };
         let rounds = (1.0 + bytes / (window as f64).max(PACKET_BYTES)).log2().ceil() - 1.0;
         rounds.max(0.0) * self.round_trip_ms()
     }
 
-    /// Whether the window of its connection may have held a frame back rather than the link: it took less than
-    /// [`OPENING_MAX`] times what the window needs at best to open for the whole frame.
+    /// Whether the window of its connection, rather than the link, may have held a frame back. True if the
+    /// frame took less than [`OPENING_MAX`] times the least time in which the window opens for the whole frame.
     fn is_window_limited(&self, flight: &Flight, took_ms: f64) -> bool {
         let opening_ms = self.opening_ms(flight.window, flight.bytes);
         opening_ms > 0.0 && took_ms < OPENING_MAX * opening_ms
     }
 
-    /// Own bytes that had not passed the link at the last report, as one part for each frame.
+    /// Own bytes that had not passed the link at the last report. Each frame is one part.
     pub fn backlog(&self, now: Instant) -> Backlog {
         let mut backlog = Backlog::default();
         let Some(oldest) = self.flights.front() else { return backlog };
@@ -403,19 +396,18 @@ impl Flights {
     }
 
     /// What the oldest frame on its way shows about the link. Its first packet counts as passed from the
-    /// beginning. `None` without such a frame, or if its connection's window may hold it back.
+    /// beginning. `None` without such a frame, or if the window of the frame's connection may hold it back.
     pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
         let oldest = self.flights.front()?;
         let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));
         let (through, ms) = match oldest.first {
-            // It is not known what has passed since the last report.
+            // Nobody knows yet what has passed since the last report.
             Some(_) => {
                 let sent_ms = ms_between(oldest.sent, oldest.last) - self.delay_ms();
                 (oldest.arrived, since(sent_ms, self.last_end.map(|end| ms_between(end, oldest.last))))
             }
-            // Not even the first byte was reported. Its report would take a round trip, or the way back after
-            // the end of the frame before it. The difference of the clocks is both in the end and in the
-            // delay, so it cancels.
+            // No byte was reported yet. The first report would take a round trip, or the way back after the end of
+            // the frame before. The difference of the clocks is both in the end and in the delay, so it cancels.
             None => {
                 let sent_ms = ms_between(oldest.sent, now) - self.round_trip_ms();
                 let back_ms = self.round_trip_ms() - self.delay_ms();
@@ -436,7 +428,7 @@ mod tests {
     use super::*;
     use crate::controller::tests::sent;
 
-    /// As the transport says; where it says nothing, as of a small datagram. A frame of one packet is its own.
+    /// The first packet has the bytes that the transport says, otherwise those of a small datagram. A frame of one packet is its own first packet.
     #[test]
     fn a_first_packet_has_the_bytes_that_the_transport_says() {
         let first_packet = |bytes: f64, first_packet_bytes: Option<u32>| {
@@ -449,8 +441,8 @@ mod tests {
         assert_eq!(first_packet(1_250.0, Some(1_300)), Some(1_250.0));
     }
 
-    /// A frame that was cancelled before another counts as passed once the other is reported. So frames must
-    /// be given in the order of their sending.
+    /// A frame that was cancelled before another one counts as passed once the other
+    /// one is reported. So frames must be given in the order of their sending.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "frames are sent out of order")]

@@ -1,23 +1,23 @@
-//! Chooses the rung of each frame: one [`Policy`] for each way to choose, and what they share.
+//! Chooses the rung of each frame. Each way to choose is a [`Policy`].
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`quantile`] | Mez's own policy: the best rung that arrives in time with the required probability |
-//! | [`baselines`] | policies of others that a user may choose, to compare with |
-//! | [`named`] | the registry: policies by the names that users give |
-//! | [`flight`] | frames on their way, for any policy to build on |
+//! | [`baselines`] | published policies, for comparison |
+//! | [`named`] | the registry of policies by the names that users give |
+//! | [`flight`] | frames on their way; any policy may build on it |
 //! | [`share`] | how cameras share a channel, decided at the edge |
 //!
 //! A policy is driven like a broker, without input or output. The owner of the link calls
 //! 1. [`Policy::handle_sent`] when a frame is given to the link,
 //! 2. [`Policy::handle_left`] when its last byte has left the camera,
-//! 3. [`Policy::handle_arrival`] when the receiver reports bytes of it,
-//! 4. [`Policy::handle_reset`] when it is given up because nothing gets through,
-//! 5. [`Policy::handle_cancelled`] when it is cancelled for a newer one,
+//! 3. [`Policy::handle_arrival`] when the receiver reports bytes of the frame,
+//! 4. [`Policy::handle_reset`] when the frame is given up because nothing gets through,
+//! 5. [`Policy::handle_cancelled`] when the frame is cancelled for a newer one,
 //!
 //! and [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's
-//! clock; the receiver's are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of
-//! that conversion does no harm, because policies subtract the smallest delay that they have seen.
+//! clock. The receiver's instants are converted first ([`crate::clock::ClockEstimate::to_ours`]). A constant
+//! error of that conversion does no harm, because policies subtract the smallest delay that they have seen.
 
 pub mod baselines;
 pub mod flight;
@@ -33,7 +33,7 @@ use crate::units::{BitsPerSecond, Instant};
 
 pub use self::quantile::Calibration;
 
-/// How often a frame is tried while the link is out.
+/// The interval between frames that test whether a link that is out is back.
 pub const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A frame that was given to the link.
@@ -43,58 +43,56 @@ pub struct SentFrame {
     pub frame: FrameId,
     /// The index of its rung in the ladder.
     pub rung: usize,
-    /// The mean size at this rung by the profile, rounded: of a keyframe if this is one.
+    /// The mean size at this rung by the profile, rounded. For a keyframe, the mean size of keyframes.
     pub expected_bytes: u32,
-    /// The size of this frame.
+    /// The actual size of this frame.
     pub bytes: u32,
     /// When it was captured.
     pub captured: Instant,
     /// When it was given to the link.
     pub sent: Instant,
-    /// The latest time at which it is on time.
+    /// The latest arrival time at which the frame is on time.
     pub due: Instant,
-    /// The most bytes that could be on their way when it was sent, if its path was never full
-    /// ([`Offer::window`]).
+    /// The most bytes that could be on their way when the frame was sent, if its path was never full ([`Offer::window`]).
     pub window: Option<u64>,
-    /// How many of its bytes the first packet has. `None`: the transport cannot tell.
+    /// The frame's bytes in its first packet. `None`: the transport cannot tell.
     pub first_packet_bytes: Option<u32>,
-    /// Whether it is of its source's own video, and goes as the source coded it. It is of no rung: `rung` is the best one, and its size says
-    /// nothing about those of rungs.
+    /// Whether the frame is part of its source's own video and is sent as the source coded it. Such a frame
+    /// has no rung: `rung` is the best rung, and the frame's size says nothing about the sizes of rungs.
     pub of_source: bool,
 }
 
-/// What the receiver says of a frame that is arriving.
+/// The receiver's report of a frame that is arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Which frame.
     pub frame: FrameId,
-    /// Bytes of it that have arrived.
+    /// The frame's bytes that have arrived.
     pub bytes: u32,
-    /// When its first byte arrived.
+    /// When the frame's first byte arrived.
     pub first: Instant,
-    /// When the last of those bytes arrived.
+    /// When the last of `bytes` arrived.
     pub last: Instant,
-    /// Whether the frame is whole.
+    /// Whether the whole frame has arrived.
     pub complete: bool,
 }
 
-/// What a camera may send for now. The edge decides it, because it sees all cameras of a channel.
+/// A temporary limit on what a camera may send. The edge sets it, because the edge sees all cameras of a channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cap {
-    /// The largest mean size of its frames.
+    /// The largest allowed [`Offer::bytes_needed`] of the camera's rung.
     pub frame_bytes_max: f64,
     /// When the cap expires.
     pub until: Instant,
 }
 
-/// The share of a camera's own choice that remains once its cap has expired. The channel is still shared, and
-/// the edge no longer says how.
+/// The share of a camera's own choice that it may use once its cap has expired. The channel is still shared, but the edge no longer says how.
 pub const EXPIRED_CAP_SHARE: f64 = 0.7;
 
-/// A frame that waits, and what its contract asks.
+/// A frame that waits for a decision, and the terms of its contract.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// The present.
+    /// The current time.
     pub now: Instant,
     /// When the frame was captured.
     pub captured: Instant,
@@ -104,8 +102,7 @@ pub struct Offer<'a> {
     pub ladder: &'a Ladder,
     /// The longest allowed time from capture to the application.
     pub latency_bound: Duration,
-    /// The longest allowed time from capture to the detector's result. It counts only for rungs whose
-    /// detector time the profile has.
+    /// The longest allowed time from capture to the detector's result. It counts only for rungs with a detector time in the profile.
     pub result_latency_bound: Option<Duration>,
     /// The lowest accuracy that is accepted. `None`: any.
     pub accuracy_floor: Option<f64>,
@@ -116,16 +113,16 @@ pub struct Offer<'a> {
     pub degrade: bool,
     /// The last cap that the edge has sent, if it ever sent one.
     pub cap: Option<Cap>,
-    /// Bytes of the previous frame that have not left the camera. If [`Policy::gives_up`] cancels it, they
-    /// never leave. 0 while the link is free.
+    /// The previous frame's bytes that have not left the camera. If [`Policy::gives_up`]
+    /// cancels that frame, these bytes never leave. 0 while the link is free.
     pub unsent_bytes: u64,
-    /// The most bytes that may be on their way at once while the path of a new connection was never full. It
-    /// doubles with every round trip in which nothing else limits. `None`: no such limit is known.
+    /// The most bytes that may be on their way at once while the path of a new connection was never full. This
+    /// window doubles with every round trip in which nothing else limits. `None`: no such limit is known.
     pub window: Option<u64>,
     /// The cost of changing the rung where frames refer to each other. `None`: every frame stands alone.
     pub coding: Option<Coding<'a>>,
-    /// Whether the profile's accuracies no longer hold, because frames have drifted from it. Then the finest rung that
-    /// is on time often enough is wanted. Policies that do not know this choose as usual.
+    /// Whether the profile's accuracies no longer hold, because frames have drifted from the profile. If so, the
+    /// finest rung that is on time often enough is wanted. A policy that does not know this flag chooses as usual.
     pub prefers_finer: bool,
 }
 
@@ -135,8 +132,7 @@ pub struct Coding<'a> {
     /// The rung at which the next frame can refer to the last one. At any other rung it must stand alone.
     /// `None`: it must stand alone at every rung.
     pub continues: Option<usize>,
-    /// Frames that this rung left out since the one that the next would refer to. The next frame carries what
-    /// changed meanwhile.
+    /// The number of frames that this rung left out since the frame to which the next one would refer. The next frame carries what changed meanwhile.
     pub left_out: u32,
     /// The sizes of keyframes, by index in the ladder.
     pub alone: &'a [ByteSizes],
@@ -156,13 +152,13 @@ impl Offer<'_> {
         self.now.saturating_since(self.captured)
     }
 
-    /// The sizes that a frame would have at a rung, by the profile.
+    /// The sizes that the profile predicts for this frame at a rung.
     pub fn bytes(&self, rung: usize) -> ByteSizes {
         let sizes = self.ladder.rungs()[rung].bytes;
         match self.coding {
             Some(coding) if coding.continues != Some(rung) => coding.alone[rung],
             Some(coding) if coding.left_out > 0 => {
-                // It takes at most as much as a new keyframe.
+                // It needs at most as many bytes as a new keyframe.
                 let times = 1.0 + f64::from(coding.left_out);
                 let times = times.min((coding.alone[rung].mean / sizes.mean).max(1.0));
                 sizes.times(times)
@@ -193,7 +189,7 @@ impl Offer<'_> {
         bytes_needed(self.ladder.rungs()[rung].bytes.mean, every, self.interval, self.latency_bound)
     }
 
-    /// Whether the cap allows a rung, as long as it is valid.
+    /// Whether the cap allows a rung. An expired cap allows every rung.
     pub fn allows(&self, rung: usize) -> bool {
         let live = self.cap.filter(|cap| self.now < cap.until);
         live.is_none_or(|cap| self.bytes_needed(rung) <= cap.frame_bytes_max)
@@ -233,7 +229,7 @@ pub struct Choice {
     pub on_time_probability: Option<f64>,
     /// Whether no rung that keeps the floor is expected to reach the on-time share.
     pub infeasible: bool,
-    /// Meaningless bytes to send after the frame, to test whether the link carries more. Only
+    /// Padding bytes to send after the frame, to test whether the link carries more. Only
     /// [`baselines::awstream`] asks for them. The owner of the link may leave them out.
     pub probe_bytes: u32,
     /// The size to which a finer quantiser should enlarge the frame, to measure the link. Only where
@@ -253,8 +249,7 @@ impl Choice {
 pub enum Decision {
     /// Send it at this rung, now.
     Send(Choice),
-    /// Do not send it now. Ask again when something has arrived, when there is a newer frame, or at this
-    /// instant.
+    /// Do not send the frame now. Ask again when something has arrived, when there is a newer frame, or at `until`.
     Wait {
         /// When to ask again at the latest.
         until: Instant,
@@ -272,18 +267,17 @@ pub trait Policy: Send {
     /// The last byte of a frame has left the camera: the link is free for another.
     fn handle_left(&mut self, _now: Instant, _frame: FrameId) {}
 
-    /// The receiver has reported bytes of a frame; the report came in at `now`.
+    /// The receiver has reported bytes of a frame. The report came in at `now`.
     fn handle_arrival(&mut self, now: Instant, arrival: &Arrival);
 
     /// A frame on its way was given up.
     fn handle_reset(&mut self, now: Instant, frame: FrameId);
 
-    /// Decides what to do with the frame that waits. Takes microseconds, and allocates nothing.
+    /// Decides what to do with the frame that waits. Runs in microseconds and allocates nothing.
     fn decide(&mut self, offer: &Offer<'_>) -> Decision;
 
-    /// Whether the frame that is being sent should be cancelled for the offered one, because it will be late
-    /// anyway. Asked while a frame waits behind one that has not left. If so, the owner of the link cancels
-    /// it, calls [`Policy::handle_cancelled`], and asks for a decision.
+    /// Whether the frame that is being sent should be cancelled for the offered one, because it will be late anyway. Called while a frame waits
+    /// behind one that has not left. If true, the owner of the link cancels the frame, calls [`Policy::handle_cancelled`], and asks for a decision.
     fn gives_up(&mut self, _offer: &Offer<'_>) -> bool {
         false
     }
@@ -291,36 +285,35 @@ pub trait Policy: Send {
     /// A frame was cancelled for a newer one after `left_bytes` of its bytes had left.
     fn handle_cancelled(&mut self, _now: Instant, _frame: FrameId, _left_bytes: u64) {}
 
-    /// The largest size of a frame that takes `camera_time` to make, so that it is on time with the required
-    /// probability. `None`: the policy cannot tell.
+    /// The largest size in bytes at which a frame is on time with the required
+    /// probability, if it takes `camera_time` to make. `None`: the policy cannot tell.
     fn bytes_in_time(&self, _offer: &Offer<'_>, _camera_time: Duration) -> Option<f64> {
         None
     }
 
-    /// Whether so many bytes, sent now, are on time with the required probability: a frame that is not made smaller, and others that go before it.
-    /// False if the policy cannot tell.
+    /// Whether `bytes` bytes, sent now, are on time with the required probability. They may be a frame
+    /// that cannot be made smaller and the frames that must go before it. False if the policy cannot tell.
     fn carries(&self, offer: &Offer<'_>, bytes: f64) -> bool {
         self.bytes_in_time(offer, Duration::ZERO).is_some_and(|in_time| bytes <= in_time)
     }
 
-    /// Whether the last frame was too small to tell what the link carries beyond it.
+    /// Whether the last frame was too small to show whether the link carries more.
     fn measured_little(&self) -> bool {
         false
     }
 
-    /// The probability that successive frames at a rung, each referring to the last, are on time on a link
-    /// that is idle at first. `None`: the policy cannot tell, or not now.
+    /// The probability that successive frames at a rung, each referring to the last, are on
+    /// time on a link that is idle at first. `None`: the policy cannot tell now, or never can.
     fn steady_on_time(&self, _offer: &Offer<'_>, _rung: usize) -> Option<f64> {
         None
     }
 
-    /// Whether at the last decision no rung that keeps the floor was expected to reach the on-time share.
-    /// This also holds if that decision was to wait.
+    /// Whether at the last decision, even a decision to wait, no rung that keeps the floor was expected to reach the on-time share.
     fn is_infeasible(&self) -> bool {
         false
     }
 
-    /// The rate of the link, as far as the policy knows.
+    /// The estimated rate of the link. `None`: not known.
     fn link_rate(&self) -> Option<BitsPerSecond> {
         None
     }

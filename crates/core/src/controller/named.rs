@@ -19,15 +19,15 @@ pub enum PolicyName {
     Pi,
     /// The controller of AWStream, with its newest constants.
     AwStream,
-    /// No adaptation: every frame goes at the best rung.
+    /// No adaptation: every frame is sent at the best rung.
     Unadapted,
 }
 
 impl PolicyName {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 4] = [Self::Quantile, Self::Pi, Self::AwStream, Self::Unadapted];
 
-    /// The name that users see. It equals [`Policy::name`].
+    /// The name that users see. Equals [`Policy::name`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quantile => "quantile",

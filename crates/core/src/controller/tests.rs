@@ -1,4 +1,4 @@
-//! What tests of policies share, and what holds for every policy.
+//! Shared helpers for tests of policies, and properties that every policy keeps.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(crate) fn arrival(sequence: u64, bytes: f64, first: Instant, last: Instant) 
     Arrival { frame: frame_id(sequence), bytes: bytes as u32, first, last, complete: true }
 }
 
-/// A rung that leaves frames out has larger ones. A cap may have room for a better rung, and none for this one.
+/// A rung that leaves frames out has larger frames. A cap may have room for a better rung but not for this one.
 #[test]
 fn a_cap_is_kept_though_a_better_rung_needs_less() {
     let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
@@ -92,7 +92,7 @@ fn policies() -> Vec<Box<dyn Policy>> {
     named.chain([Box::new(AwStream::new(Constants::EARLIER)) as Box<dyn Policy>]).collect()
 }
 
-/// What a stranger's link may do.
+/// What an arbitrary link may do.
 #[derive(Clone, Debug)]
 enum Happens {
     Offer,
@@ -117,7 +117,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever is reported, in whatever order: a decision is a rung of the ladder that keeps the floor, or an instant to come.
+    /// Whatever is reported, in whatever order, a decision is a rung of the ladder that keeps the floor, or an instant in the future.
     #[test]
     fn decisions_make_sense_whatever_the_link_reports(
         script in proptest::collection::vec((happens(), 0u64..300), 1..120),

@@ -1,7 +1,7 @@
-//! Counts what has become of a group's records.
+//! Counts a group's records by how they ended.
 //!
-//! Every record that was given is open, done, a dead letter, or lost with a reason. The numbers are those since the edge
-//! was started; records that were open then count as given.
+//! Every record that was given is open, done, a dead letter, or lost with a reason. The numbers
+//! count since the start of the edge. Records that were open at the start count as given.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,19 +9,19 @@ use super::types::{Change, End, Failure, LostReason};
 use crate::frame::FrameId;
 use crate::name::CameraName;
 
-/// The most dead letters that are kept. They are all counted.
+/// The most dead letters that are kept. The counts include all of them.
 pub const DEAD_LETTERS_MAX: usize = 100;
 
-/// What has become of a group's records.
+/// The counts of a group's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Records that were given for the first time, and those that were open at the start.
+    /// Records that were given for the first time, and records that were open at the start.
     pub given: u64,
-    /// How often one was given again.
+    /// How often records were given again.
     pub given_again: u64,
     /// Records whose work was done.
     pub done: u64,
-    /// How often a record was acknowledged that had ended before: its work was done twice, or too late.
+    /// How often a record was acknowledged that had already ended: its work was done twice, or too late.
     pub again: u64,
     /// Tries that a member ended with an error.
     pub failed: u64,
@@ -29,20 +29,20 @@ pub struct Account {
     pub silent: u64,
     /// Tries whose member left, or lost its connection and did not come back in time.
     pub left: u64,
-    /// Records that nobody could work on.
+    /// Records that ended as dead letters.
     pub dead: u64,
-    /// Records that were lost, by reason.
+    /// Lost records, by reason.
     pub lost: BTreeMap<LostReason, u64>,
     /// The newest dead letters, the oldest of them first.
     pub dead_letters: VecDeque<DeadLetter>,
 }
 
-/// A record that was given as often as it may be.
+/// A record that was given as often as allowed, without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Whose record.
+    /// The record's camera.
     pub camera: CameraName,
-    /// Which.
+    /// The record's frame.
     pub frame: FrameId,
     /// How often it was given.
     pub tries: usize,
@@ -50,19 +50,19 @@ pub struct DeadLetter {
     pub last: Failure,
 }
 
-/// What one member has done, since it joined last.
+/// The counts of one member, since it last joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberAccount {
     /// Records that it was given.
     pub given: u64,
-    /// Those that it has settled.
+    /// Records that it has settled as done.
     pub done: u64,
-    /// Those that it failed at, or did not settle in time.
+    /// Records that it failed at, or did not settle in time.
     pub failed: u64,
 }
 
 impl Account {
-    /// The account of a group that goes on with so many open records.
+    /// The account of a group that continues with `open` open records.
     pub(super) fn resumed(open: usize) -> Self {
         Self { given: open as u64, ..Self::default() }
     }
@@ -92,7 +92,7 @@ impl Account {
         }
     }
 
-    /// Whether every record is accounted for, if so many are open.
+    /// Whether every record is accounted for, if `open` records are open.
     pub fn is_complete(&self, open: usize) -> bool {
         self.given == self.done + self.dead + self.lost.values().sum::<u64>() + open as u64
     }

@@ -1,9 +1,8 @@
-//! Decides whose a group is, and who may be a member of it.
+//! Decides who owns a group, and who may be a member of it.
 //!
-//! A group belongs to the principal that began it, under a name of the principal's own: `detect` of `app/counter` is
-//! another group than `detect` of `app/other`. Members are programs of that one principal, on as many hosts as have its
-//! certificate. A member settles records for all: whoever could join could also lose them for the others, and no grant of
-//! cameras says that it may.
+//! A group belongs to the principal that began it, under a name of the principal's own: `detect` of `app/counter` is another
+//! group than `detect` of `app/other`. Members are programs of that one principal, on as many hosts as have its certificate. A
+//! member settles records for all members, so whoever joins could lose records for the others. No grant of cameras permits that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,11 +16,11 @@ use crate::rights::{Bearer, Granted};
 use crate::subscription::SubscriptionSpec;
 use crate::units::Instant;
 
-/// The most groups of one principal, with those that nobody is in at the moment.
+/// The most groups of one principal, including groups without members.
 pub const GROUPS_OF_PRINCIPAL_MAX: usize = 16;
 /// The most groups of an edge.
 pub const GROUPS_MAX: usize = 1_024;
-/// For this long the place of a group is kept that nobody is in.
+/// The place of a group without members is kept for this long.
 pub const DESERTED_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// The name of a group: one segment of a camera's name, such as `detect`.
@@ -42,32 +41,32 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// A text is no name of a group.
+/// Why a text is not a valid name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupNameError {
     /// It has several segments.
     #[error("the name of a group has one segment, such as detect; leave out the slash")]
     Segments,
-    /// It has characters that no name has, or too many.
+    /// It has an invalid character, or too many characters.
     #[error("no name of a group: {0}")]
     Name(#[from] NameError),
 }
 
-/// Which group.
+/// The identity of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
-    /// Whose it is.
+    /// The principal that owns it.
     pub owner: Bearer,
     /// Its name.
     pub name: GroupName,
 }
 
-/// What all members of a group ask for alike.
+/// The request that all members of a group share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asks {
     /// The cameras.
     pub cameras: CameraPattern,
-    /// Which of them the principal may have.
+    /// Which of these cameras the principal may read.
     pub granted: Granted,
     /// The contract for their frames.
     pub contract: Contract,
@@ -76,10 +75,10 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// What a member's request asks for. Which frames are wanted, `options` says.
+    /// The request of a member. `options` says which frames are wanted.
     ///
     /// # Errors
-    /// What a group cannot give.
+    /// The request asks for something that a group cannot give.
     pub fn of(spec: &SubscriptionSpec, options: GroupOptions) -> Result<Self, Refused> {
         options.validate()?;
         if spec.span.begin.is_some() || spec.span.end.is_some() || !spec.after.is_empty() {
@@ -92,7 +91,7 @@ impl Asks {
         Ok(Self { cameras, granted, contract, options })
     }
 
-    /// What another member asks for otherwise.
+    /// The first value in which another member's request differs. `None`: both are the same.
     fn differs_from(&self, other: &Self) -> Option<&'static str> {
         let (ours, theirs) = (&self.options, &other.options);
         [
@@ -110,10 +109,10 @@ impl Asks {
     }
 }
 
-/// Why somebody is not admitted to a group.
+/// Why a program is not admitted to a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The group asks for something else.
+    /// Other members of the group ask for something else.
     #[error(
         "other members of group {name} ask for another value of {what}; ask for the same, or take another group's name"
     )]
@@ -126,7 +125,7 @@ pub enum Refused {
     /// An option makes no sense.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// A span of time was asked for, or what was published after some frame.
+    /// A span of time was asked for, or frames after a given frame.
     #[error("a group goes on where it was; leave out since, until and after, or read without a group")]
     Span,
     /// Frames were asked for that only their cameras have.
@@ -155,12 +154,12 @@ pub enum Refused {
     Full,
 }
 
-/// A group and who is in it.
+/// A group and its members.
 #[derive(Debug)]
 struct Known {
     asks: Asks,
     members: BTreeSet<MemberId>,
-    /// Since when nobody is in it.
+    /// Since when it has no members. `None`: it has some.
     deserted: Option<Instant>,
 }
 
@@ -171,7 +170,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// A group whose place was found at a start of the edge. Nobody is in it.
+    /// Adds a group whose place was found at a start of the edge. It has no members yet.
     pub fn restore(&mut self, now: Instant, key: GroupKey, asks: Asks) {
         self.known.entry(key).or_insert(Known { asks, members: BTreeSet::new(), deserted: Some(now) });
     }
@@ -181,12 +180,11 @@ impl Groups {
         self.known.iter().map(|(key, known)| (key, &known.asks, known.members.len()))
     }
 
-    /// Somebody wants to be a member, or is back. Returns whether the group has to be opened with what it asks for, because
-    /// nobody else is in it, or because the principal may have other cameras than before. That is the same for all members, and
-    /// who asks last knows it best.
+    /// A program wants to become a member, or is back. Returns whether the group has to be opened anew with its request: because it has no other
+    /// members, or because the principal's cameras have changed. The cameras are the same for all members, and the latest request knows them best.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why the program is not admitted.
     pub fn admit(&mut self, key: &GroupKey, member: MemberId, asks: &Asks) -> Result<bool, Refused> {
         let of_owner = || self.known.iter().filter(|(known, _)| known.owner == key.owner);
         let is_new = !self.known.contains_key(key);
@@ -204,7 +202,7 @@ impl Groups {
         let entry = self.known.entry(key.clone());
         let known =
             entry.or_insert_with(|| Known { asks: asks.clone(), members: BTreeSet::new(), deserted: None });
-        // Who comes back alone may ask for something else.
+        // A member without others may ask for something else.
         let is_alone = known.members.iter().all(|other| *other == member);
         if is_alone {
             known.asks = asks.clone();
@@ -218,8 +216,8 @@ impl Groups {
         Ok(is_alone || may_others)
     }
 
-    /// A member has left, or did not come back in time. Returns whether nobody is left: the group is closed, and its place
-    /// kept if it keeps one.
+    /// A member has left, or did not come back in time. Returns whether no member
+    /// is left. If so, the group is closed, and its place is kept if it keeps one.
     pub fn leave(&mut self, now: Instant, key: &GroupKey, member: MemberId) -> bool {
         let Some(known) = self.known.get_mut(key) else { return false };
         if !known.members.remove(&member) || !known.members.is_empty() {
@@ -232,13 +230,13 @@ impl Groups {
         true
     }
 
-    /// Forgets a group that nobody is in, with its place. False if somebody is, or if there is none.
+    /// Forgets a group without members, and its place. False if it has members, or does not exist.
     pub fn forget(&mut self, key: &GroupKey) -> bool {
         let is_deserted = self.known.get(key).is_some_and(|known| known.members.is_empty());
         is_deserted && self.known.remove(key).is_some()
     }
 
-    /// Groups that nobody has been in for [`DESERTED_MAX`].
+    /// Groups that had no members for [`DESERTED_MAX`].
     pub fn stale(&self, now: Instant) -> impl Iterator<Item = &GroupKey> {
         let is_stale = move |known: &Known| known.deserted.is_some_and(|since| since + DESERTED_MAX <= now);
         self.known.iter().filter(move |(_, known)| is_stale(known)).map(|(key, _)| key)
@@ -301,7 +299,7 @@ mod tests {
         assert_eq!(groups.admit(&ours, MemberId(1), &ordered), Ok(true), "alone, it may change its mind");
     }
 
-    /// Members of one principal have the same rights, and learn one after the other that these have changed.
+    /// Members of one principal have the same rights. They learn one after the other that these rights have changed.
     #[test]
     fn a_change_of_rights_reaches_the_group_with_the_first_member_that_joins_again() {
         let mut groups = Groups::default();

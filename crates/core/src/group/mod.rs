@@ -1,33 +1,30 @@
 //! Shares the records of cameras among the members of a group.
 //!
-//! A group reads like one application. What it reads goes to whichever member is free. It has no input or
-//! output of its own.
+//! A group reads like one application. Each record that it reads goes to a member that is free. It has no input or output of its own.
 //!
 //! | question | where |
 //! | --- | --- |
-//! | who gets which record, and how does each end? | this file: [`Group`] |
-//! | which members are there, and what can they take? | `readers.rs` |
+//! | which member gets which record, and how does each record end? | this file: [`Group`] |
+//! | which members are there, and how many records can they take? | `readers.rs` |
 //! | how far has the group come, and what must survive a restart? | `place.rs` |
-//! | what has become of all records, in numbers? | `account.rs` |
-//! | whose group is it, and who may be a member? | `members.rs` |
-//! | where do records come from, new ones and those that are given again? | `session/`, which serves a group as an edge does |
+//! | how many records have ended, and how? | `account.rs` |
+//! | who owns a group, and who may be a member? | `members.rs` |
+//! | where do records come from, both new ones and repeated ones? | `session/`, which serves a group as an edge does |
 //!
-//! Whoever holds a [`Group`] drives it:
+//! The owner of a [`Group`] drives it:
 //!
 //! 1. It reports what members do: [`Group::handle_join`], [`Group::handle_ready`], [`Group::handle_done`],
 //!    [`Group::handle_failed`], [`Group::handle_away`] and [`Group::handle_leave`]. It reports the time:
 //!    [`Group::handle_timeout`], at [`Group::poll_timeout`] at the latest.
-//! 2. It calls [`Group::poll_again`] until that returns nothing. Each answer is a record that was given before
-//!    and is to be given again. It looks for it, and then says for whom it has it ([`Group::give_again`]) or that it is gone
-//!    ([`Group::handle_gone`]).
-//! 3. While [`Group::wants`] a camera, it takes the camera's next record and asks [`Group::give`] for whom it is.
-//! 4. It writes down what [`Group::poll_change`] returns before anybody hears of it. After a restart
-//!    [`Place::apply`] of all of them gives the place from which the group goes on.
+//! 2. It calls [`Group::poll_again`] until that returns nothing. Each answer is a record that was given before and is to be given again.
+//!    It looks for the record, and calls [`Group::give_again`] if it has the record, or [`Group::handle_gone`] if the record is gone.
+//! 3. While [`Group::wants`] a camera, it takes the camera's next record and calls [`Group::give`], which names the member that gets it.
+//! 4. It writes down what [`Group::poll_change`] returns before anybody hears of it. After a restart, [`Place::apply`] of all these
+//!    changes gives the place at which the group continues.
 //!
-//! With [`Deliver::Every`] each record is given until a member has done its work, at least once: it is given
-//! again when its member leaves, says that it failed, or says nothing in time. It ends done, as a dead letter, or
-//! lost because the edge no longer holds it. Two members have it at once only after the first has had its time. With
-//! [`Deliver::Newest`] each record is given once.
+//! With [`Deliver::Every`] each record is given until a member has done its work, at least once. It is given again if its member leaves,
+//! says that it failed, or says nothing in time. A record ends as done, as a dead letter, or as lost because the edge no longer holds
+//! it. Two members have a record at once only after the first one's time is over. With [`Deliver::Newest`] each record is given once.
 
 mod account;
 pub mod members;
@@ -60,16 +57,16 @@ pub struct Group {
     options: GroupOptions,
     place: Place,
     readers: Readers,
-    /// Who works on which record, and until when. Also on records that somebody else has settled meanwhile.
+    /// Which member works on which record, and until when. Includes records that another member has settled meanwhile.
     leases: BTreeMap<Key, Lease>,
     /// Records that are to be given again.
     waiting: BTreeSet<Key>,
-    /// Those of them that somebody looks for.
+    /// Records that are to be given again and that the driver is looking for.
     looked_for: BTreeSet<Key>,
     account: Account,
-    /// What is to be written down.
+    /// Changes that are to be written down.
     changes: VecDeque<Change>,
-    /// Grows with each record that is given: who was given one longest ago comes first.
+    /// Grows with each record that is given. The member that was given a record longest ago comes first.
     turn: u64,
 }
 
@@ -82,7 +79,7 @@ struct Lease {
 }
 
 impl Group {
-    /// A group that goes on where it was. Members that worked on something may come back for a while.
+    /// A group that continues at `place`. Members that worked on records may come back for [`GroupOptions::away_max`].
     pub fn new(now: Instant, options: GroupOptions, place: Place) -> Self {
         let mut group = Self {
             options,
@@ -107,65 +104,65 @@ impl Group {
 
     // ---- what is known ------------------------------------------------------------------------------------
 
-    /// How far the group has come.
+    /// The group's place: how far it has come.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// How it shares its records.
+    /// How the group shares its records.
     pub fn options(&self) -> &GroupOptions {
         &self.options
     }
 
-    /// Takes other options from now on. What is given keeps its time.
+    /// Takes other options from now on. Records that are already given keep their time.
     pub fn set_options(&mut self, options: GroupOptions) {
         self.options = options;
     }
 
-    /// What has become of its records.
+    /// The counts of the group's records, by how they ended.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// Each member that is here: how many records it works on, and what it has done.
+    /// Each member that is here, with the number of records that it works on, and its account.
     pub fn members(&self) -> impl Iterator<Item = (MemberId, usize, &MemberAccount)> {
         let here = self.readers.iter().filter(|(_, member)| member.is_here());
         here.map(|(id, member)| (id, member.open, &member.account))
     }
 
-    /// Whether it is a member: it is here, or may come back.
+    /// Whether `member` is a member: it is here, or may come back.
     pub fn has_member(&self, member: MemberId) -> bool {
         self.readers.contains(member)
     }
 
-    /// How many members have left so far. It tells cheaply whether any has.
+    /// How many members have left so far. A change of this number shows cheaply that a member has left.
     pub fn left_count(&self) -> u64 {
         self.readers.left()
     }
 
-    /// Whether nobody is here, nor may come back.
+    /// Whether no member is here, and none may come back.
     pub fn is_deserted(&self) -> bool {
         self.readers.is_empty()
     }
 
-    /// Whether somebody is free for a record that was not given before.
+    /// Whether a member is free for a record that was not given before.
     pub fn has_room(&self) -> bool {
         self.readers.free() > self.looked_for.len() && self.place.open_count() < self.options.open_max
     }
 
-    /// Whether somebody is free, and gets nothing because too many records are not settled.
+    /// Whether a member is free but gets nothing, because too many records are not settled.
     pub fn is_held_back(&self) -> bool {
         self.readers.free() > 0 && self.place.open_count() >= self.options.open_max
     }
 
-    /// Whether a record of this camera can be given that was not given before.
+    /// Whether a new record of this camera can be given.
     pub fn wants(&self, camera: &CameraName) -> bool {
         self.has_room() && self.is_idle(camera)
     }
 
     // ---- what members do ----------------------------------------------------------------------------------
 
-    /// A member is here, for the first time or again. What it worked on stays with it.
+    /// A member is here, for the first time or again. It keeps the records that it worked on.
     ///
     /// # Errors
     ///
@@ -178,9 +175,9 @@ impl Group {
         Ok(())
     }
 
-    /// A member can take so many records more. In a group of the newest, it has done what it was given.
+    /// A member can take `records` more records. In a group of the newest, it has also done the work of the records that it was given.
     ///
-    /// What it says is counted in full, also beyond [`GroupOptions::open_max`]: a member that hangs at one record can still take another.
+    /// The number is counted in full, even beyond [`GroupOptions::open_max`]: a member that hangs at one record can still take another.
     ///
     /// # Errors
     ///
@@ -194,8 +191,8 @@ impl Group {
         self.handle_room(member, records)
     }
 
-    /// A member can be given so many records more, and says nothing of those that it has. For drivers that pass on what a
-    /// member asked for little by little.
+    /// A member can take `records` more records, which says nothing about the records
+    /// that it has. For drivers that pass on a member's requests little by little.
     ///
     /// # Errors
     ///
@@ -204,15 +201,14 @@ impl Group {
         if self.readers.make_room(member, records) { Ok(()) } else { Err(GroupError::NoMember(member.0)) }
     }
 
-    /// A member that is back says which records it has. What else it was given has not reached it, and is given again at
-    /// once.
+    /// A member that is back says which records it has. Other records that it was given have not reached it, and are given again at once.
     pub fn handle_holds(&mut self, member: MemberId, holds: &BTreeSet<(CameraName, FrameId)>) {
         for key in self.held_by(member).into_iter().filter(|key| !holds.contains(key)) {
             self.end_try(key, Failure::Left);
         }
     }
 
-    /// A member has done the work of a record. That counts also if the record was given to others since.
+    /// A member has done the work of a record. This counts even if the record was given to others since.
     ///
     /// # Errors
     ///
@@ -234,7 +230,7 @@ impl Group {
         Ok(Acknowledged::Settled)
     }
 
-    /// A member could not do the work of a record, and says why. It is given again at once, to another if one is free.
+    /// A member could not do the work of a record, and says why. The record is given again at once, to another member if one is free.
     ///
     /// # Errors
     ///
@@ -261,7 +257,7 @@ impl Group {
         self.readers.lose(member, now + self.options.away_max);
     }
 
-    /// A member leaves. What it worked on is given to others at once.
+    /// A member leaves. The records that it worked on are given to others at once.
     pub fn handle_leave(&mut self, member: MemberId) {
         for key in self.held_by(member) {
             self.end_try(key, Failure::Left);
@@ -269,7 +265,7 @@ impl Group {
         self.readers.remove(member);
     }
 
-    /// A record is looked for no more, and nobody knows whether it can be given again.
+    /// The driver no longer looks for a record, and it is not known whether the record can be given again.
     pub fn handle_put_off(&mut self, camera: &CameraName, frame: FrameId) {
         let key = (camera.clone(), frame);
         if self.looked_for.remove(&key) {
@@ -285,14 +281,14 @@ impl Group {
         }
     }
 
-    /// The edge has forgotten a camera, or the camera counts its frames anew. What was open of it is lost.
+    /// The edge has forgotten a camera, or the camera counts its frames anew. The camera's open records are lost.
     pub fn handle_forgotten(&mut self, camera: &CameraName) {
         let open: Vec<_> =
             self.place.open().filter(|(of, _)| *of == camera).map(|(_, frame)| frame).collect();
         for frame in open {
             self.settle((camera.clone(), frame), End::Lost(LostReason::Forgotten));
         }
-        // Who still works on one of its records works for nobody.
+        // Members that still work on the camera's records work in vain.
         for key in self.leases.keys().filter(|(of, _)| of == camera).cloned().collect::<Vec<_>>() {
             self.release(&key, None);
         }
@@ -301,7 +297,7 @@ impl Group {
 
     // ---- what is given ------------------------------------------------------------------------------------
 
-    /// Ends the time of members that have had a record for too long, or that did not come back.
+    /// Ends the time of members that have had a record for too long, and removes members that did not come back in time.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone: Vec<_> = self
@@ -324,9 +320,9 @@ impl Group {
         }
     }
 
-    /// A record that was given before and is to be given again, now that somebody is free for it. Whoever asks looks for
-    /// it, and then calls [`Group::give_again`] or [`Group::handle_gone`]. One of each camera is looked for at a time: several
-    /// would send decoders to and fro.
+    /// A record that was given before and is to be given again, now that a member is free for it. The
+    /// driver looks for the record, and then calls [`Group::give_again`] or [`Group::handle_gone`]. One
+    /// record of each camera is looked for at a time, because several would send decoders to and fro.
     pub fn poll_again(&mut self) -> Option<(CameraName, FrameId)> {
         if self.readers.free() <= self.looked_for.len() {
             return None;
@@ -340,8 +336,8 @@ impl Group {
         Some(key)
     }
 
-    /// Gives a record again that was looked for and found. `None` if nobody is free for it any more, or it has ended
-    /// meanwhile. If it has not, it is asked for again.
+    /// Gives a record again that was looked for and found. `None` if no member is free for it any more,
+    /// or if it has ended meanwhile. If it has not ended, [`Group::poll_again`] returns it again.
     pub fn give_again(&mut self, now: Instant, camera: &CameraName, frame: FrameId) -> Option<Given> {
         let key = (camera.clone(), frame);
         if !self.looked_for.remove(&key) {
@@ -351,7 +347,7 @@ impl Group {
             self.waiting.insert(key);
             return None;
         };
-        // Somebody else tries it, if somebody else is free.
+        // Prefers a member other than the last one.
         let last = self.place.holders(camera, frame).last().copied();
         let other = self
             .readers
@@ -362,8 +358,7 @@ impl Group {
         Some(self.lease(now, member, camera.clone(), frame))
     }
 
-    /// Gives a camera's next record to a member. `None` if the group does not want it ([`Group::wants`]), or had
-    /// it before.
+    /// Gives a camera's next record to a member. `None` if the group does not want the record ([`Group::wants`]), or had it before.
     pub fn give(&mut self, now: Instant, camera: &CameraName, frame: FrameId) -> Option<Given> {
         if !self.wants(camera) || self.place.has_passed(camera, frame) {
             return None;
@@ -372,7 +367,7 @@ impl Group {
         Some(self.lease(now, member, camera.clone(), frame))
     }
 
-    /// What has happened to a record, in order.
+    /// The next change of a record, in order.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
@@ -385,13 +380,13 @@ impl Group {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    /// Whether a new record of this camera may be given: not while an older one is open, if order is kept.
+    /// Whether a new record of this camera may be given. If order is kept, not while an older one is open.
     fn is_idle(&self, camera: &CameraName) -> bool {
         !self.options.ordered || !self.place.has_open(camera) && self.is_free_of_leases(camera)
     }
 
-    /// Whether a record of this camera may be given again: not while another is worked on, if order is kept. That may be
-    /// one that was settled by a member whose time was over.
+    /// Whether a record of this camera may be given again. If order is kept, not while a member works on
+    /// another record of the camera. That other record may have been settled by a member whose time was over.
     fn is_free_of_leases(&self, camera: &CameraName) -> bool {
         let mut at_work = self.leases.keys().chain(&self.looked_for);
         !self.options.ordered || at_work.all(|(of, _)| of != camera)
@@ -428,7 +423,7 @@ impl Group {
         Given { member, camera, frame, attempt }
     }
 
-    /// The member that has a record no longer works on it. `only`: if it is this one.
+    /// Ends the lease of a record. With `only`, only if this member holds it.
     fn release(&mut self, key: &Key, only: Option<MemberId>) {
         let is_meant = |lease: &Lease| only.is_none_or(|member| lease.member == member);
         if self.leases.get(key).is_some_and(is_meant)
@@ -440,7 +435,7 @@ impl Group {
     }
 
     fn settle(&mut self, key: Key, end: End) {
-        // Whoever else works on it goes on, until it says something or its time is over.
+        // Another member that works on the record keeps its lease, until it says something or its time is over.
         let by = if let End::Done(member) = end { Some(member) } else { None };
         self.release(&key, by);
         self.waiting.remove(&key);
@@ -452,7 +447,7 @@ impl Group {
         self.note(Change::Settled { camera, frame, end });
     }
 
-    /// A try has ended without its work done: the record is given again, or has been tried often enough.
+    /// A try has ended without its work done. The record is given again, or ends because it has been tried often enough.
     fn end_try(&mut self, key: Key, last: Failure) {
         let tries = self.place.holders(&key.0, key.1).len();
         if let Some(member) = self.leases.get(&key).and_then(|lease| self.readers.get_mut(lease.member)) {
@@ -460,7 +455,7 @@ impl Group {
         }
         self.release(&key, None);
         if tries == 0 {
-            // Somebody else has settled it meanwhile.
+            // Another member has settled the record meanwhile.
             return;
         }
         self.account.count_failure(&last);

@@ -1,8 +1,7 @@
 //! Holds how far a group has come, as changes that can be written down and applied again.
 //!
-//! The place of a group is what must survive a restart of the edge: for each camera the last record that was
-//! given, and the records given before that are not settled. It has no other state, so a journal of
-//! [`Change`]s is all that is needed to find it again.
+//! The place of a group must survive a restart of the edge. For each camera it has the last record that was given, and
+//! the earlier records that are not settled. It has no other state, so a journal of [`Change`]s is enough to restore it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -21,19 +20,19 @@ pub struct Place {
 /// How far a group has come with one camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Lane {
-    /// The newest record that was given. Nothing up to it is given for the first time again.
+    /// The newest record that was given. No record up to this one is given for the first time again.
     given: FrameId,
-    /// Records that were given and are not settled, each with the members that it was given to, in order.
+    /// Records that were given and are not settled. Each has the members that it was given to, in order.
     open: BTreeMap<FrameId, Vec<MemberId>>,
 }
 
 impl Place {
-    /// Where a group that has never met is.
+    /// The place of a new group.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in what has happened to a record. A record is settled once: what comes after that is ignored.
+    /// Applies a change. A record is settled once: later changes of a settled record are ignored.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Given { camera, frame, member } => {
@@ -62,7 +61,7 @@ impl Place {
         }
     }
 
-    /// The shortest journal that leads here. Who writes changes down replaces a long journal by it.
+    /// The shortest journal that leads to this place. It replaces a long journal.
     pub fn changes(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for (camera, lane) in &self.lanes {
@@ -83,7 +82,7 @@ impl Place {
         changes
     }
 
-    /// The last record of each camera that was given. The group continues behind these.
+    /// The last given record of each camera. The group continues after these records.
     pub fn after(&self) -> impl Iterator<Item = (CameraName, LastFrame)> {
         self.lanes.iter().map(|(camera, lane)| (camera.clone(), LastFrame { id: lane.given, captured: None }))
     }

@@ -1,4 +1,4 @@
-//! The readers of a group: what each works on and can take, and how many records all of them can take together.
+//! The readers of a group: which records each works on and can take, and how many records all of them can take together.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use super::account::MemberAccount;
 use super::types::MemberId;
 use crate::units::Instant;
 
-/// One reader.
+/// A member's state.
 #[derive(Debug, Default)]
 pub(super) struct Member {
     /// How many records it works on.
     pub(super) open: usize,
-    /// When it was last given one.
+    /// The turn in which it was last given a record.
     pub(super) turn: u64,
     pub(super) account: MemberAccount,
     /// How many records it can take now. 0 while it is away.
     free: u32,
-    /// Until when it may come back, if its connection was lost.
+    /// If its connection was lost: until when it may come back.
     away_until: Option<Instant>,
 }
 
@@ -34,9 +34,9 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     members: BTreeMap<MemberId, Member>,
-    /// The sum of what members can take. It is asked for far more often than it changes.
+    /// How many records all members can take. The sum is read far more often than it changes.
     free: usize,
-    /// How many have left so far.
+    /// How many members have left so far.
     left: u64,
 }
 
@@ -65,7 +65,7 @@ impl Readers {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// How many records members can take now, all together.
+    /// How many records all members can take now.
     pub(super) fn free(&self) -> usize {
         debug_assert_eq!(
             self.free,
@@ -80,7 +80,7 @@ impl Readers {
         self.iter().filter(|(_, member)| member.free > 0)
     }
 
-    /// Who gets the next record: of those that work on fewest, the one that was given one longest ago.
+    /// The member that gets the next record: among the free members with the fewest records, the one that was given a record longest ago.
     pub(super) fn next(&self) -> Option<MemberId> {
         self.free_members().min_by_key(|(_, member)| (member.open, member.turn)).map(|(id, _)| id)
     }
@@ -97,7 +97,7 @@ impl Readers {
         self.members.entry(member).or_insert(away)
     }
 
-    /// A member can take so many records more, unless it is away. Returns whether it is a member.
+    /// A member can take `records` more records, unless it is away. Returns whether it is a member.
     pub(super) fn make_room(&mut self, member: MemberId, records: u32) -> bool {
         let Some(entry) = self.members.get(&member) else { return false };
         if entry.is_here() {
@@ -106,7 +106,7 @@ impl Readers {
         true
     }
 
-    /// A member that can take a record is given one.
+    /// Notes that a member that can take a record is given one.
     pub(super) fn give(&mut self, member: MemberId, turn: u64) {
         let Some(entry) = self.members.get_mut(&member) else { return };
         (entry.open, entry.turn) = (entry.open + 1, turn);
@@ -115,7 +115,7 @@ impl Readers {
         self.set_free(member, free);
     }
 
-    /// A member's connection was lost. It may come back until then, or until what was said before.
+    /// A member's connection was lost. It may come back until `until`, or until the time that was set before.
     pub(super) fn lose(&mut self, member: MemberId, until: Instant) {
         self.set_free(member, 0);
         if let Some(entry) = self.members.get_mut(&member) {

@@ -1,4 +1,4 @@
-//! Records of groups: who gets them, and how they end.
+//! Tests of groups' records: which member gets them, and how they end.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn frame(sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
 }
 
-/// A group with members that are free for so many records each.
+/// A group with members, each with the number of records that it can take.
 fn group(options: GroupOptions, members: &[(MemberId, u32)]) -> Group {
     let mut group = Group::new(at(0), options, Place::new());
     for (member, free) in members {
@@ -33,7 +33,7 @@ fn group(options: GroupOptions, members: &[(MemberId, u32)]) -> Group {
     group
 }
 
-/// What is given again now, by somebody who finds everything.
+/// The record that is given again now, if every record is found.
 fn again(group: &mut Group, now: Instant) -> Option<Given> {
     group.handle_timeout(now);
     let (camera, frame) = group.poll_again()?;
@@ -91,7 +91,7 @@ fn a_member_whose_connection_was_lost_may_come_back_for_a_second() {
     assert_eq!(again(&mut group, at(3_000)).map(|given| given.member), Some(B));
 }
 
-/// What was on its way when a connection was lost reaches nobody. Nobody has to wait for its time to pass.
+/// A record that was on its way when a connection was lost reaches nobody. It is given again without waiting for its time to pass.
 #[test]
 fn what_has_not_reached_a_member_that_is_back_is_given_again_at_once() {
     let mut group = group(GroupOptions::EVERY, &[(A, 3), (B, 1)]);
@@ -110,7 +110,7 @@ fn what_has_not_reached_a_member_that_is_back_is_given_again_at_once() {
     assert_eq!(group.account().left, 1);
 }
 
-/// A driver passes on little by little that a member is free, and nothing that it has is done by that.
+/// A driver passes on little by little that a member is free. That does not settle the records that the member has.
 #[test]
 fn room_says_nothing_of_what_a_member_has() {
     let mut group = group(GroupOptions::NEWEST, &[(A, 1)]);
@@ -180,7 +180,7 @@ fn with_order_a_camera_has_one_record_at_work_and_others_go_on() {
     assert!(group.wants(&camera(1)));
 }
 
-/// A was too slow and is settled first all the same: B still works, so that the next record has to wait for B.
+/// A was too slow, but settles the record first all the same. B still works on the record, so the next one has to wait for B.
 #[test]
 fn with_order_the_next_record_waits_for_everybody_who_works_on_the_one_before() {
     let options = GroupOptions { ordered: true, ..GroupOptions::EVERY };
@@ -213,7 +213,7 @@ fn who_settles_nothing_gets_nothing_more_and_that_can_be_told() {
     assert!(!group.is_held_back() && group.wants(&camera(1)));
 }
 
-/// It hangs at the only record that may be open, and has said that it can take another: that counts.
+/// The member hangs at the only record that may be open, and has said that it can take another: that counts.
 #[test]
 fn a_member_that_hangs_is_given_the_record_again_in_its_other_place() {
     let options = GroupOptions { open_max: 1, ..GroupOptions::EVERY };
@@ -331,13 +331,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// A group as its members see it, beside it.
+/// A group, and a model of the group as its members see it.
 struct Model {
     group: Group,
     options: GroupOptions,
     now: u64,
     next: [u64; 3],
-    /// Who works on a record, and until when it is theirs alone.
+    /// Which member works on a record, and until when no other member may.
     at_work: BTreeMap<Key, (MemberId, u64)>,
     settled: BTreeMap<Key, End>,
     written: Place,
@@ -360,7 +360,7 @@ impl Model {
         }
     }
 
-    /// A record that is open, by a number.
+    /// An open record, chosen by a number.
     fn any(&self, which: u8) -> Option<Key> {
         let open: Vec<Key> =
             self.group.place().open().map(|(camera, frame)| (camera.clone(), frame)).collect();
@@ -388,7 +388,7 @@ impl Model {
         let now = at(self.now);
         let id = |member: u8| MemberId(u128::from(member));
         match step {
-            // The model is content if who is back keeps its records no longer than if it were away.
+            // The model accepts that a member that is back keeps its records no longer than if it were away.
             Step::Join(member) => self.group.handle_join(id(member)).unwrap(),
             Step::Leave(member) => {
                 self.gone_within(id(member), 0);
@@ -448,7 +448,7 @@ impl Model {
         self.written_down();
     }
 
-    /// A record is not there when it is looked for, if it is.
+    /// A record is not found when the driver looks for it.
     fn gone(&mut self, camera: &CameraName, frame: FrameId) {
         self.group.handle_timeout(at(self.now));
         let looked_for: Vec<Key> = std::iter::from_fn(|| self.group.poll_again()).collect();
@@ -482,8 +482,8 @@ impl Model {
 }
 
 proptest! {
-    /// Every record that was given ends, once; two members have it at once only if the first had its time; with
-    /// order one record of a camera is at work; the place never goes back, over restarts too.
+    /// Every record that was given ends once. Two members have a record at once only if the first one's time is over.
+    /// With order, one record of a camera is worked on at a time. The place never goes back, even over restarts.
     #[test]
     fn promises_hold_whatever_members_do(ordered: bool, steps in steps()) {
         let options = GroupOptions { ordered, open_max: 5, tries_max: 3, ..GroupOptions::EVERY };
@@ -491,7 +491,7 @@ proptest! {
         for step in steps {
             model.step(step);
         }
-        // One member that works ends what there is.
+        // One working member ends all records.
         model.step(Step::Pass(40_000));
         model.step(Step::Join(9));
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What a group is asked for, and what it says of its records.
+//! The options of a group, and the events of its records.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::subscription::Deliver;
 pub const MEMBERS_MAX: usize = 1_024;
 /// The most bytes of a member's error that are kept. The rest is cut off.
 pub const ERROR_BYTES_MAX: usize = 500;
-/// What [`GroupOptions`] may be.
+/// The allowed values of [`GroupOptions`].
 const AGAIN_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
 const AWAY_MAX: Duration = Duration::from_secs(600);
 const TRIES: RangeInclusive<usize> = 1..=100;
 const OPEN: RangeInclusive<usize> = 1..=10_000;
 
-/// One reader of a group. A program keeps its number when it connects again.
+/// The number of a member. A program keeps its number when it connects again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u128);
 
@@ -28,20 +28,18 @@ pub struct GroupOptions {
     pub deliver: Deliver,
     /// Whether a camera's records are worked on one after the other. Default: no.
     pub ordered: bool,
-    /// How long a member may work on a record before it is given to another. Only for every record.
-    /// Default: 30 s.
+    /// How long a member may work on a record before the record is given to another member. Applies only to [`Deliver::Every`]. Default: 30 s.
     pub again_after: Duration,
-    /// How long a member whose connection was lost may take to come back before its records are given to
-    /// others. Default: 1 s.
+    /// How long a member whose connection was lost may take to come back before its records are given to others. Default: 1 s.
     pub away_max: Duration,
     /// How often a record is given before it becomes a dead letter. Default: 5.
     pub tries_max: usize,
-    /// The most records that are given and not settled, of all members together. Default: 1,000.
+    /// The most records that are given and not settled, over all members. Default: 1,000.
     pub open_max: usize,
 }
 
 impl GroupOptions {
-    /// The newest record of each camera, to the member that is free.
+    /// The newest record of each camera, to a member that is free.
     pub const NEWEST: Self = Self {
         deliver: Deliver::Newest,
         ordered: false,
@@ -53,16 +51,16 @@ impl GroupOptions {
     /// Every record, at least once.
     pub const EVERY: Self = Self { deliver: Deliver::Every, ..Self::NEWEST };
 
-    /// Whether the group has a place that must survive a restart of the edge. One of the newest has none: what was
-    /// not given is old by then.
+    /// Whether the group has a place that must survive a restart of the edge. A group of
+    /// the newest has none, because records that were not given are old after a restart.
     pub fn keeps_place(&self) -> bool {
         self.deliver == Deliver::Every
     }
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid options.
     ///
     /// # Errors
-    /// The option, and what it may be.
+    /// The invalid option, and its allowed values.
     pub fn validate(&self) -> Result<(), OptionsError> {
         if !AGAIN_AFTER.contains(&self.again_after) {
             return Err(OptionsError::AgainAfter(self.again_after));
@@ -80,7 +78,7 @@ impl GroupOptions {
     }
 }
 
-/// An option of a group that makes no sense.
+/// An invalid option of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// [`GroupOptions::again_after`].
@@ -98,28 +96,28 @@ pub enum OptionsError {
     Open(usize),
 }
 
-/// What has happened to a record.
+/// A change of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was given to a member.
+    /// The record was given to a member.
     Given {
-        /// Whose record.
+        /// The record's camera.
         camera: CameraName,
-        /// Which.
+        /// The record's frame.
         frame: FrameId,
-        /// To whom.
+        /// The member that it was given to.
         member: MemberId,
     },
-    /// Nothing more happens to it.
+    /// The record has ended.
     Settled {
-        /// Whose record.
+        /// The record's camera.
         camera: CameraName,
-        /// Which.
+        /// The record's frame.
         frame: FrameId,
         /// How it ended.
         end: End,
     },
-    /// Its camera was forgotten, with all that was known of it.
+    /// The record's camera was forgotten, with all of its records.
     Forgotten {
         /// Which camera.
         camera: CameraName,
@@ -131,7 +129,7 @@ pub enum Change {
 pub enum End {
     /// A member has done its work.
     Done(MemberId),
-    /// It was given as often as it may be, and nobody did the work.
+    /// It was given as often as allowed, and no member did the work.
     Dead {
         /// How often it was given.
         tries: usize,
@@ -154,7 +152,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What a member said, cut off at [`ERROR_BYTES_MAX`].
+    /// A failure with a member's words, cut off at [`ERROR_BYTES_MAX`].
     pub fn told(why: &str) -> Self {
         let end = why.floor_char_boundary(ERROR_BYTES_MAX);
         Self::Told(why[..end].to_owned())
@@ -164,55 +162,55 @@ impl Failure {
 /// Why a record was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LostReason {
-    /// The edge no longer holds it.
+    /// The edge no longer holds the record.
     Evicted,
-    /// No still could be made of it any more.
+    /// No still can be made of the record any more.
     NotDecoded,
     /// The member that had it is gone, and the group gives each record once.
     MemberLeft,
-    /// The edge has forgotten its camera, or the camera counts its frames anew.
+    /// The edge has forgotten the record's camera, or the camera counts its frames anew.
     Forgotten,
-    /// The group no longer reads its camera: it asks for others, or has lost the right.
+    /// The group no longer reads the record's camera: it asks for other cameras, or has lost the right.
     NotRead,
 }
 
 /// A record for a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// For whom.
+    /// The member that gets it.
     pub member: MemberId,
-    /// Whose record.
+    /// The record's camera.
     pub camera: CameraName,
-    /// Which.
+    /// The record's frame.
     pub frame: FrameId,
-    /// The how manieth try it is, from 1.
+    /// The number of this try, from 1.
     pub attempt: usize,
 }
 
-/// What an acknowledgement was worth.
+/// The effect of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledged {
     /// The record is settled now.
     Settled,
-    /// It is not open: it ended before, because its work was done twice or too late, or the group has passed it.
+    /// The record was not open: it had ended before, because its work was done twice or too late.
     Again,
 }
 
-/// What a member may not do.
+/// Why a member's report was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
     /// The group is full.
     #[error("the group has {MEMBERS_MAX} members; no more are admitted")]
     Full,
-    /// It is no member.
+    /// The reporter is not a member.
     #[error("member {0:032x} has not joined the group, or has left it; join first")]
     NoMember(u128),
     /// The record was never given to this member.
     #[error("frame {} of {camera} was not given to this member; only its own records can be acknowledged", frame.sequence.0)]
     NotGiven {
-        /// Whose record.
+        /// The record's camera.
         camera: CameraName,
-        /// Which.
+        /// The record's frame.
         frame: FrameId,
     },
 }

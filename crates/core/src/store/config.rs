@@ -14,7 +14,7 @@ pub enum Durability {
     /// Every [`StoreConfig::sync_interval`]: a power cut loses at most that.
     #[default]
     Group,
-    /// As soon as they are written, and before the next ones are: a power cut loses about 200 ms.
+    /// As soon as they are written, and before the next records are written: a power cut loses about 200 ms.
     Sync,
 }
 
@@ -34,8 +34,7 @@ pub struct StoreConfig {
     /// The longest time that a frame stays on disk. It may stay up to a sixteenth longer, because whole
     /// segments are removed. Default: no limit; frames are removed only to make room.
     pub disk_age_max: Option<Duration>,
-    /// The size at which a segment is closed. A segment is also what is removed in one piece, and what is
-    /// read in one piece when the broker starts.
+    /// The size at which a segment is closed. Segments are removed whole, and read whole when the broker starts.
     pub segment_bytes: u64,
     /// The most bytes that are encrypted and not yet handed to the storage, unless a single record is larger.
     /// Default 4 MiB.

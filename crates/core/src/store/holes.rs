@@ -16,7 +16,7 @@ pub(super) fn unexplained(last: FrameId, record: &Record) -> Option<(Sequence, u
     (count > 0).then_some((first, count))
 }
 
-/// Makes `record` state that the missing frames between `last` and it are damaged.
+/// Makes `record` list the missing frames between `last` and `record` as damaged.
 pub(super) fn state(last: Option<FrameId>, record: &mut Record) {
     if let Some((first, count)) = last.and_then(|last| unexplained(last, record)) {
         let lost = SkipRange { first, count, reason: SkipReason::Damaged };

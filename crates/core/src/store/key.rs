@@ -18,7 +18,7 @@ pub const TAG_BYTES: usize = 16;
 /// The most keys in a ring.
 pub const KEYS_MAX: usize = 64;
 
-/// What every key of a host's logs is derived from. Does not show itself in logs.
+/// The key from which all keys of a host's logs are derived. Its `Debug` output shows only its name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MasterKey([u8; KEY_BYTES]);
 
@@ -28,14 +28,14 @@ impl MasterKey {
         Self(bytes)
     }
 
-    /// Names the key without telling anything about it.
+    /// The key's name, which reveals nothing about the key.
     pub fn id(&self) -> KeyId {
         let mut id = [0; 8];
         derive(&self.0, b"", &[b"mez log key id"], &mut id);
         KeyId(id)
     }
 
-    /// The key of the notes beside the frames: HKDF of this one. What is sealed as a note never opens as a frame.
+    /// The key for logs of notes: HKDF of this key. A sealed note never opens as a frame.
     #[must_use]
     pub fn for_notes(&self) -> Self {
         let mut key = [0; KEY_BYTES];
@@ -85,12 +85,12 @@ impl KeyRing {
         self.keys.last().expect("`new` takes no ring without keys")
     }
 
-    /// The key of this name.
+    /// The key with this name. `None` if it is not in the ring.
     pub fn find(&self, id: KeyId) -> Option<&MasterKey> {
         self.keys.iter().find(|key| key.id() == id)
     }
 
-    /// The keys of the notes beside the frames ([`MasterKey::for_notes`]).
+    /// The keys for logs of notes ([`MasterKey::for_notes`]).
     #[must_use]
     pub fn for_notes(&self) -> Self {
         Self { keys: self.keys.iter().map(MasterKey::for_notes).collect() }
@@ -106,7 +106,7 @@ impl KeyRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Part {
-    /// What is said of a record's frame.
+    /// The description of a record's frame.
     Meta = 0,
     /// A record's payload.
     Payload = 1,
@@ -114,10 +114,10 @@ pub(super) enum Part {
     Header = 2,
 }
 
-/// The key of one segment, with what binds parts to their place.
+/// The key of one segment, and the associated data that binds parts to their place.
 pub(super) struct SegmentKey {
     key: LessSafeKey,
-    /// Camera, epoch and segment, as they stand before the index in the associated data.
+    /// Camera, epoch and segment: the associated data up to the index.
     place: Vec<u8>,
 }
 
@@ -143,14 +143,14 @@ impl SegmentKey {
         Self { key: LessSafeKey::new(key), place }
     }
 
-    /// Encrypts `bytes` where they lie and returns their tag.
+    /// Encrypts `bytes` in place and returns their tag.
     pub(super) fn seal(&self, part: Part, index: u64, bytes: &mut [u8]) -> Tag {
         let tag =
             self.key.seal_in_place_separate_tag(nonce(part, index), Aad::from(self.place(index)), bytes);
         tag.expect("a part is far below AES-GCM's limit of 64 GiB")
     }
 
-    /// Decrypts `sealed`, whose tag stands at its end, where it lies. `None` if it is not what was sealed at this place.
+    /// Decrypts `sealed`, which ends with its tag, in place. `None` if it was not sealed at this place with this key.
     pub(super) fn open<'a>(&self, part: Part, index: u64, sealed: &'a mut [u8]) -> Option<&'a mut [u8]> {
         self.key.open_in_place(nonce(part, index), Aad::from(self.place(index)), sealed).ok()
     }
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// RFC 5869, test case 1, cut to what is asked for here: the derivation is the one that it says.
+    /// RFC 5869, test case 1, cut to the requested length.
     #[test]
     fn the_derivation_is_hkdf_with_sha_256() {
         let salt: Vec<u8> = (0..=12).collect();

@@ -10,8 +10,8 @@ use crate::frame::{
 use crate::units::Timestamp;
 use crate::wire::codec::{Reader, WireError, Write};
 
-/// The most ranges of skipped frames in a record. If there are more, the last ones are merged into one. It
-/// bounds the description, whose length is a field of 16 bits.
+/// The most ranges of skipped frames in a record. If there are more, the last ones are
+/// merged into one. This limit bounds the description, whose length is a field of 16 bits.
 pub const STORED_SKIP_RANGES_MAX: usize = 256;
 /// The most bytes of a description. One range takes 17 bytes: first, count and reason.
 pub(super) const BYTES_MAX: usize = BYTES_FIXED + RUNG_BYTES_MAX + STORED_SKIP_RANGES_MAX * 17;
@@ -23,8 +23,7 @@ pub(super) const BYTES_TYPICAL: usize = 96;
 const FLAG_CHAINED: u8 = 1;
 const FLAG_SCALED: u8 = 2;
 
-/// Appends the description. The epoch is in the segment's header. The frame's arrival time is not stored: it
-/// is by a clock that ends with the broker.
+/// Appends the description. The epoch is in the segment's header. The frame's arrival time is not stored, because its clock ends with the broker.
 pub(super) fn encode(meta: &FrameMeta, skipped: &[SkipRange], out: &mut Vec<u8>) {
     out.u64(meta.id.sequence.0);
     out.u64(meta.captured.as_nanos());

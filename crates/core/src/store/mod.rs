@@ -2,7 +2,7 @@
 //! `docs/log-format.md` draws the bytes.
 //!
 //! Nothing here touches a file; a [`Storage`] does. [`StoreWriter`] follows a log in memory and writes the
-//! records that are appended there. [`recover`] reads at the next start what it left.
+//! records that are appended there. At the next start, [`recover`] reads the log that the writer left.
 //!
 //! | question | where |
 //! | --- | --- |
@@ -10,8 +10,8 @@
 //! | which key, which nonce? | `key.rs` |
 //! | when is a record written, made durable, removed? | `writer/` |
 //! | which frame of the past comes next? | `reader.rs` |
-//! | what is believed of a disk after a crash? | `scan.rs` (one segment), `recovery.rs` (all of them), `tail.rs` (the end of the newest) |
-//! | what should be on disk, and what of it is lost? | `verify/` |
+//! | which bytes are trusted after a crash? | `scan.rs` (one segment), `recovery.rs` (all segments), `tail.rs` (the end of the newest) |
+//! | which records should be on disk, and which are lost? | `verify/` |
 //! | who states which records are missing? | `holes.rs` |
 
 mod config;

@@ -21,9 +21,9 @@ use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Timestamp;
 
-/// A place in a segment is found by halving, down to so many bytes. Between them, records are read one after the other.
+/// Binary search in a segment stops at a range of this many bytes. Within the range, records are read one after the other.
 const NEAR_BYTES: u64 = 32 << 10;
-/// The same in records, where these are large: each halving reads half a record until it finds the next.
+/// For large records, binary search stops at a range of this many records: each step reads half a record, on average, before it finds the next one.
 const NEAR_RECORDS: u64 = 4;
 
 /// A segment of the log, as its header describes it.
@@ -43,7 +43,7 @@ struct Place {
     scan: SegmentScan,
 }
 
-/// What is at the reader's place.
+/// The next item at the reader's place.
 enum AtPlace {
     Record(StoredRecord, Spot),
     /// This many records that cannot be read.
@@ -75,7 +75,7 @@ struct Found {
 struct Known {
     /// The index of the record that follows it.
     next: u64,
-    /// Its frame. `None`: it lies before the segments that were read.
+    /// The frame of the record. `None`: the record lies before the segments that were read.
     id: Option<FrameId>,
 }
 
@@ -94,7 +94,7 @@ pub struct StoreReader {
     removed: bool,
     /// Unreadable records before the last returned frame, and after it.
     damaged: (u64, u64),
-    /// Records come without their payloads.
+    /// Whether records are returned without their payloads.
     skims: bool,
 }
 
@@ -114,7 +114,7 @@ impl StoreReader {
         }
     }
 
-    /// A reader that gives records without their payloads, which it neither reads nor checks.
+    /// A reader that returns records without their payloads. It neither reads nor checks payloads.
     pub fn skimming(camera: CameraName, keys: KeyRing) -> Self {
         Self { skims: true, ..Self::new(camera, keys) }
     }
@@ -170,8 +170,7 @@ impl StoreReader {
         listed.sort_unstable();
         let known = std::mem::take(&mut self.parts);
         let mut parts: Vec<Part> = Vec::with_capacity(listed.len());
-        // From the newest back. Segments that a newer one supersedes are left out, and so are those that do
-        // not belong to the newer one's log.
+        // From the newest back. Segments that a newer one supersedes are left out, and so are segments that do not belong to the newer one's log.
         for (number, bytes) in listed.into_iter().rev() {
             let part = match known.binary_search_by_key(&number, |part| part.number) {
                 Ok(at) => Part { bytes, ..known[at].clone() },
@@ -245,7 +244,7 @@ impl StoreReader {
 
     // ---- the oldest of a span -----------------------------------------------------------------------------
 
-    /// The next frame behind the last answer, and whether something before it is missing.
+    /// The next frame behind the last answer, and whether a record before it is missing.
     fn find_next(
         &mut self,
         storage: &mut impl Storage,
@@ -262,7 +261,7 @@ impl StoreReader {
                     }
                     broken |= self.before.is_some_and(|before| record.index > before.next);
                     if query.before.is_some_and(|before| meta.id >= before) {
-                        // It is left for another query.
+                        // The frame is left for another query.
                         self.step_back(spot);
                         return Ok((None, broken));
                     }
@@ -278,8 +277,7 @@ impl StoreReader {
                     return Ok((self.take(record), broken));
                 }
                 AtPlace::Damaged(records) => {
-                    // At the end of the log this may be a record that is being written. The next complete
-                    // record, or the end, will tell.
+                    // At the end of the log, this may be a record that is being written. The next complete record, or the end, decides.
                     self.damaged.1 += records;
                 }
                 AtPlace::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
@@ -310,7 +308,7 @@ impl StoreReader {
                 }
                 AtPlace::End => {
                     is_fresh = true;
-                    // Read before the segments are listed, so that they contain all records that it counts.
+                    // The progress is read before the segments are listed, so that the segments contain all records that it counts.
                     reached = storage.read_progress()?.map_or(0, |progress| progress.reached());
                     self.refresh(storage)?;
                     if !self.keep_place() {
@@ -324,7 +322,7 @@ impl StoreReader {
         }
     }
 
-    /// Returns a record; it states what is missing before it.
+    /// Returns the record. It lists the missing frames before it as skipped.
     fn take(&mut self, mut record: StoredRecord) -> Option<Record> {
         if self.skims {
             record.payload = Some(Bytes::new());
@@ -344,7 +342,7 @@ impl StoreReader {
         record
     }
 
-    /// Reads what is at the place, and moves the place behind it.
+    /// Reads the next item at the place, and moves the place behind it.
     fn advance(&mut self, storage: &mut impl Storage) -> AtPlace {
         let Some(mut place) = self.place.take() else { return AtPlace::End };
         let Ok(part) = self.parts.binary_search_by_key(&place.number, |part| part.number) else {
@@ -433,13 +431,13 @@ impl StoreReader {
         let Some(start) = found.filter(|found| found.meta.id == start && begins_chain(&found.meta)) else {
             return Some(spot);
         };
-        // What is missing before a chain is not asked for.
+        // The query does not ask for records that are missing before the chain.
         self.before = None;
         Some(start.spot)
     }
 
-    /// The first record of `parts` that does not lie before what is searched for. If there is none: the last complete record of those that were
-    /// read. `seen`: the one before them, if it is known.
+    /// The first record of `parts` for which `before` is false. If there is none, the last
+    /// complete record that was read. `seen`: the complete record before `parts`, if known.
     fn first_behind(
         &mut self,
         storage: &mut impl Storage,
@@ -468,8 +466,7 @@ impl StoreReader {
         found.ok_or(seen)
     }
 
-    /// Moves a scan of a part near the first record that does not lie before what is searched for: to the front of the part, or to a record that
-    /// lies before it.
+    /// Moves a scan of a part near the first record for which `before` is false: to the front of the part, or to a record for which `before` is true.
     fn approach(
         &self,
         storage: &mut impl Storage,
@@ -497,7 +494,7 @@ impl StoreReader {
         scan.seek(low.0, low.1);
     }
 
-    /// The first of `parts` that does not begin before the record that is searched for.
+    /// The first of `parts` whose first record has `before` false.
     fn partition_point(
         &mut self,
         storage: &mut impl Storage,
@@ -519,7 +516,7 @@ impl StoreReader {
 
     // ---- the newest of a span -----------------------------------------------------------------------------
 
-    /// The newest frame of the span. It may need others to be decoded.
+    /// The newest frame of the span. Decoding it may need other frames.
     fn find_newest(
         &mut self,
         storage: &mut impl Storage,
@@ -545,7 +542,7 @@ impl StoreReader {
         Ok(PastAnswer { broken, held_from, ..PastAnswer::default() })
     }
 
-    /// The newest such frame of a part, and whether a newer one is damaged.
+    /// The newest frame of the span in a part, and whether a newer one is damaged.
     fn newest_within(
         &self,
         storage: &mut impl Storage,
@@ -563,12 +560,12 @@ impl StoreReader {
         if newest.is_some() || near == front {
             return (newest, damaged);
         }
-        // All that is near cannot be read.
+        // None of the records near the place can be read.
         scan.seek(front.0, front.1);
         self.newest_from(storage, query, part, &mut scan)
     }
 
-    /// The same from the place of `scan` on.
+    /// The newest frame of the span from the place of `scan` on, and whether a newer one is damaged.
     fn newest_from(
         &self,
         storage: &mut impl Storage,
@@ -579,7 +576,7 @@ impl StoreReader {
         let records = self.records(storage, part, scan);
         let records = records.filter(|(record, _)| query.admits(&record.meta));
         let spots: Vec<Spot> = records.map(|(_, spot)| spot).collect();
-        // If the payload of the newest is damaged, the one before takes its place.
+        // If the payload of the newest frame is damaged, the frame before takes its place.
         let mut damaged = false;
         let newest = spots.into_iter().rev().find_map(|spot| {
             scan.seek(spot.index, spot.offset);

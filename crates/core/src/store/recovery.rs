@@ -1,8 +1,7 @@
-//! What is believed of a log on disk at a start: its newest frames in one piece, and a report of all that is wrong with it.
+//! Recovers a log from disk at a start: returns its newest frames in one piece, and a report of all damage.
 //!
-//! Segments are read from the newest to the oldest, until what was asked for is there or the time is over. What comes back is one
-//! range of the log with all in it that can be read; whatever is missing there is stated by the record behind it, as
-//! [`SkipReason::Damaged`](crate::frame::SkipReason::Damaged).
+//! Segments are read from the newest to the oldest, until enough records are read or the time is over. The result is one range of the log with
+//! all readable records in it. The record behind a hole states the missing frames as [`SkipReason::Damaged`](crate::frame::SkipReason::Damaged).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// The most damages, and the most strange segments, that a report names; it counts all of them.
+/// The most damages, and the most strange segments, that a report lists. Its counts include the rest.
 pub const DAMAGES_MAX: usize = 64;
 
 /// How a log is recovered.
@@ -28,9 +27,9 @@ pub struct RecoveryConfig<'a> {
     pub camera: &'a CameraName,
     /// The keys that the log may have been written with.
     pub keys: &'a KeyRing,
-    /// The most bytes of payload that are brought back to memory. What is older stays on disk.
+    /// The most payload bytes that are brought back to memory. Older records stay on disk.
     pub bytes_max: u64,
-    /// When no further segment is begun. At least one is read.
+    /// No further segment is begun after this time. At least one segment is read.
     pub time_max: Duration,
 }
 
@@ -59,9 +58,9 @@ pub enum RecoveryError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("segment {segment}: {why}")]
 pub struct StrangeSegment {
-    /// The number under which it stands.
+    /// The segment's number, as listed by the storage.
     pub segment: SegmentNumber,
-    /// What is strange about it.
+    /// Why it is passed over.
     pub why: HeaderError,
 }
 
@@ -70,45 +69,44 @@ pub struct StrangeSegment {
 pub struct RecoveryReport {
     /// Records brought back to memory.
     pub records: u64,
-    /// Bytes of their payloads.
+    /// Payload bytes of these records.
     pub payload_bytes: u64,
-    /// The oldest and the newest of them.
+    /// The oldest and the newest of these records.
     pub frames: Option<(FrameId, FrameId)>,
-    /// When the newest of them was captured.
+    /// The capture time of the newest of these records.
     pub newest_captured: Option<Timestamp>,
     /// Segments on disk that belong to the log.
     pub segments: u64,
-    /// Those of them that were not read: their frames are older than what was brought back.
+    /// Segments of the log that were not read, because their frames are older than the frames that were brought back.
     pub segments_unread: u64,
     /// Damage in the segments that were read, the first [`DAMAGES_MAX`].
     pub damages: Vec<Damage>,
-    /// How much damage there was in all.
+    /// The number of all damages.
     pub damaged: u64,
-    /// Records of the segments that were read, and of segments between them, that are lost.
+    /// Lost records of the segments that were read, and of missing segments between them.
     pub lost: u64,
-    /// Records that had been written when the log was last looked after, behind all that is there now: cut off, or removed by somebody.
+    /// Lost records at the end of the log: the remembered progress counts them, but they were cut off, or somebody removed them.
     pub lost_newest: u64,
-    /// Records that had not expired, before all that is there now: their segments are not there.
+    /// Lost records at the beginning of the log: they had not expired, but their segments are missing.
     pub lost_oldest: u64,
     /// Bytes at the end of the newest segment that were being written when the broker was killed or the power went.
     pub torn_bytes: u64,
-    /// Segments whose header had a damaged byte, and was found all the same.
+    /// Segments whose header had one damaged byte, which was repaired.
     pub mended: u64,
     /// Segments that are passed over, the first [`DAMAGES_MAX`].
     pub strange: Vec<StrangeSegment>,
-    /// How many of them there are in all.
+    /// The number of all segments that are passed over.
     pub strange_segments: u64,
-    /// Segments that had expired and were there again: removed.
+    /// Segments that had expired and were there again. They were removed.
     pub expired: u64,
-    /// Segments that had been written when the bounds were last remembered, and are not there: an older copy of
-    /// the log stands in its place, or somebody removed them.
+    /// Segments that the bounds count as created, but that are missing: an older copy of the log was put in place, or somebody removed them.
     pub missing: u64,
-    /// There is a log, and nothing is remembered of it: the folder for state was lost or replaced.
+    /// Whether there is a log but no remembered bounds: the state folder was lost or replaced.
     pub bounds_lost: bool,
 }
 
 impl RecoveryReport {
-    /// Whether all is as a writer leaves it, but for a tail that was being written.
+    /// Whether the log is as a writer leaves it, apart from a tail that was being written.
     pub fn is_clean(&self) -> bool {
         self.damaged == 0
             && self.records_lost() == 0
@@ -119,26 +117,26 @@ impl RecoveryReport {
             && !self.bounds_lost
     }
 
-    /// Records that should be there and are not, as far as was looked.
+    /// All lost records, as far as the log was read.
     pub fn records_lost(&self) -> u64 {
         self.lost + self.lost_newest + self.lost_oldest
     }
 }
 
-/// Where a writer goes on.
+/// Where a writer continues.
 #[derive(Clone, Debug, Default)]
 pub struct Resume {
     /// The number of the next segment.
     pub next_segment: SegmentNumber,
     /// The index of the next record.
     pub next_index: u64,
-    /// What was remembered of the log.
+    /// The remembered bounds of the log.
     pub bounds: Bounds,
-    /// The index up to which the log is known to be durable.
+    /// One past the index of the last record that is known to be durable.
     pub durable_index: u64,
     /// The log's segments, the oldest first.
     pub segments: Vec<KnownSegment>,
-    /// The highest epoch of a segment: new frames of the same camera broker need a later one.
+    /// The highest epoch of a segment. New frames of the same camera broker need a later epoch.
     pub newest_epoch: Option<Epoch>,
 }
 
@@ -149,26 +147,26 @@ pub struct KnownSegment {
     pub number: SegmentNumber,
     /// Its size.
     pub bytes: u64,
-    /// The index of its first record, if it was looked at.
+    /// The index of its first record. `None`: its header was not read.
     pub first_index: Option<u64>,
-    /// A wall-clock time by which all of it was written; `None` if only now is known to be one.
+    /// A wall-clock time by which the whole segment was written. `None`: no time before now is known.
     pub closed: Option<Timestamp>,
 }
 
-/// What a log on disk gave back.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
-    /// One range of the log that ends with the newest record that is whole, oldest first. What is missing in it is stated.
+    /// One range of the log, oldest first, that ends with the newest complete record. A record behind a hole states the missing frames.
     pub records: Vec<Record>,
-    /// The epoch of the newest of them, and the anchor of the start that it belongs to.
+    /// The epoch of the newest of these records, and the clock anchor of the start that it belongs to.
     pub start: Option<(Epoch, ClockAnchor)>,
     /// What was found.
     pub report: RecoveryReport,
-    /// Where a writer goes on.
+    /// Where a writer continues.
     pub resume: Resume,
 }
 
-/// Reads what a log on disk holds, newest first. `now` is looked at after every segment.
+/// Reads a log on disk, newest segment first. Checks `now` between segments.
 pub fn recover(
     storage: &mut impl Storage,
     config: RecoveryConfig<'_>,
@@ -181,12 +179,12 @@ pub fn recover(
     let mut listed = storage.list()?;
     listed.sort_unstable();
     let bounds = remembered.unwrap_or_else(|| {
-        // The log is taken as it is.
+        // Without remembered bounds, the log is taken as it is.
         let oldest = listed.first().map_or(SegmentNumber(0), |(number, _)| *number);
         Bounds { oldest, ..Bounds::default() }
     });
     let segments = open_segments(storage, config, &listed, bounds.oldest, &mut is_late);
-    // Before anything is changed: a key that is not there refuses the whole log.
+    // Checked before anything is changed: a missing key refuses the whole log.
     refuse_without_key(&segments, config, bounds.oldest)?;
 
     let newest_listed = listed.last().map_or(SegmentNumber(0), |(number, _)| number.next());
@@ -195,7 +193,7 @@ pub fn recover(
     let older: Vec<SegmentNumber> = segments.iter().skip(1).map(|segment| segment.number).collect();
     for (place, segment) in segments.into_iter().enumerate() {
         if let Some(next) = older.get(place).filter(|_| !walk.over) {
-            // It comes from the disk while this one is decrypted.
+            // The storage fetches the next segment while this one is decrypted.
             storage.prefetch(*next);
         }
         walk.visit(storage, segment, &mut is_late)?;
@@ -204,14 +202,15 @@ pub fn recover(
     Ok(walk.finish())
 }
 
-/// A segment of the list, and its beginning if that was looked at.
+/// A listed segment, and its header if that was read.
 struct Listed {
     number: SegmentNumber,
     bytes: u64,
     opened: Option<Result<SegmentScan, HeaderError>>,
 }
 
-/// Looks at the beginnings of segments, the newest first, until it is late. What is not looked at now is looked at when it is read.
+/// Reads the headers of segments, newest first, until it is late. The newest segment and
+/// expired segments are always opened. A segment that is not opened here is not read at all.
 fn open_segments(
     storage: &mut impl Storage,
     config: RecoveryConfig<'_>,
@@ -228,7 +227,7 @@ fn open_segments(
     segments
 }
 
-/// Refuses a log of which a segment was written with a key that is not there.
+/// Refuses a log if one of its segments was written with a key that is not given.
 fn refuse_without_key(
     segments: &[Listed],
     config: RecoveryConfig<'_>,
@@ -245,30 +244,31 @@ fn refuse_without_key(
     Ok(())
 }
 
-/// On the way from the newest segment to the oldest.
+/// The state of a recovery, which goes from the newest segment to the oldest.
 struct Walk<'a> {
     config: RecoveryConfig<'a>,
     progress: Option<Progress>,
     report: RecoveryReport,
-    /// Where a writer goes on. Its segments are the newest first until the walk is over.
+    /// Where a writer continues. Its segments are sorted newest first until the walk is over.
     resume: Resume,
-    /// The index of the first record of the segment that was visited last, if it was looked at.
+    /// The index of the first record of the segment that was visited last. `None`: its header was not read.
     first_index: Option<u64>,
-    /// By when that segment had been begun, so that the one before it had been written.
+    /// When the last visited segment with a readable header was opened. The segments before it had been written by then.
     closed: Option<Timestamp>,
-    /// What was found so far with its indices, a piece for each segment, the newest first.
+    /// The records so far with their indices: one piece for each segment, newest first.
     pieces: Vec<Vec<(u64, Record)>>,
     start: Option<(Epoch, ClockAnchor)>,
-    /// Where the segment after the one that is read next begins, so where that one has to end.
+    /// The first index of the last segment that was read, where the next older segment must end.
     limit: Option<u64>,
-    /// The index after the newest record, and after damage behind it.
+    /// One past the index of the newest record.
     end: u64,
+    /// One past the index of the last record that damage behind the newest record has cost.
     tail_end: u64,
     /// The epoch of the oldest segment so far.
     epoch: Option<Epoch>,
-    /// Segments without a header before the one that was read last, with their sizes.
+    /// Segments with a torn header that were visited after the last segment that was read, with their sizes.
     torn: Vec<(SegmentNumber, u64)>,
-    /// Nothing older is read.
+    /// Whether no older segment is read any more.
     over: bool,
 }
 
@@ -316,8 +316,8 @@ impl<'a> Walk<'a> {
                 storage.remove(number)?;
                 self.report.expired += 1;
             }
-            // A torn header is what a power cut leaves of a segment that was just begun. Had it held records that
-            // matter, the segment before it would not reach up to the one after it.
+            // A power cut leaves a torn header of a segment that was just begun. If the segment had held
+            // records that matter, the segment before it would not reach up to the segment after it.
             Some(Err(HeaderError::Torn)) => {
                 self.torn.push((number, bytes));
                 self.know(number, bytes, None);
@@ -347,26 +347,26 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A segment is one of the log.
+    /// Adds a segment to the segments of the log.
     fn know(&mut self, number: SegmentNumber, bytes: u64, first_index: Option<u64>) {
         let newer = self.resume.segments.last().map(|newer| newer.number);
         debug_assert!(newer.is_none_or(|newer| number < newer), "segment {number} comes after an older one");
         self.resume.segments.push(KnownSegment { number, bytes, first_index, closed: self.closed });
     }
 
-    /// A segment is not read, nor is any older one.
+    /// Notes that neither this segment nor any older one is read.
     fn pass(&mut self) {
         self.over = true;
         self.report.segments_unread += 1;
     }
 
-    /// What was found is compared with what is remembered of the log, whose list ended before `newest_listed`.
+    /// Compares the records that were found with what is remembered of the log. `newest_listed`: one above the newest listed segment.
     fn look_back(&mut self, newest_listed: SegmentNumber, is_empty: bool) {
         let Self { resume, report, progress, first_index, .. } = self;
         let bounds = resume.bounds;
         resume.segments.reverse();
         resume.next_index = resume.next_index.max(self.end).max(bounds.first_index.unwrap_or(0));
-        // What was there and is not any more keeps its place: the gap can be seen ever after.
+        // Lost records keep their indices, so that the gap stays visible.
         let reached = progress.map_or(0, |progress| progress.reached()).max(self.tail_end);
         report.lost_newest = reached.saturating_sub(resume.next_index);
         resume.next_index = resume.next_index.max(reached);
@@ -381,7 +381,7 @@ impl<'a> Walk<'a> {
         if report.bounds_lost {
             resume.bounds.first_index = *first_index;
         } else if is_empty {
-            // Nothing is left of what was remembered, or nothing ever was: the log begins here.
+            // No segment is left, or there never was one: the log begins here.
             resume.bounds.oldest = resume.next_segment;
             resume.bounds.next = resume.next_segment;
             resume.bounds.first_index = Some(resume.next_index);
@@ -399,7 +399,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The segments without a header held records that are missing.
+    /// Reports the segments with a torn header as strange, because records are missing where they are.
     fn torn_are_strange(&mut self) {
         for (segment, _) in std::mem::take(&mut self.torn) {
             self.strange(segment, HeaderError::Torn);
@@ -409,11 +409,12 @@ impl<'a> Walk<'a> {
     fn segment(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) {
         let (first, epoch, anchor) = (scan.header().first_index, scan.header().epoch, scan.header().anchor);
         if self.epoch.is_some_and(|newer| epoch > newer) {
-            // Written after the log was replaced by an older one: the two do not belong together.
+            // A later epoch than that of a newer segment: an older copy of the log
+            // replaced the segments after this one. The two do not belong together.
             return self.pass();
         }
         if self.limit.is_some_and(|limit| first >= limit) {
-            // Superseded: the next segment holds these again, or what came in their place.
+            // Superseded: the next segment holds these records again, or other records in their place.
             return;
         }
         let records = self.read(storage, scan);
@@ -438,7 +439,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Keeps the newest of `records` that fit.
+    /// Keeps the newest of `records` that fit into [`RecoveryConfig::bytes_max`].
     fn take(&mut self, mut records: Vec<(u64, Record)>) {
         let mut kept = records.len();
         while kept > 0 {
@@ -456,10 +457,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The whole records of a segment, up to where the next segment begins.
+    /// Reads the complete records of a segment, up to where the next segment begins.
     fn read(&mut self, storage: &mut impl Storage, scan: &mut SegmentScan) -> Vec<(u64, Record)> {
         let mut records = Vec::new();
-        // Damage of the newest segment that no whole record has come behind yet.
+        // Damage of the newest segment that has no complete record behind it yet.
         let mut tail: VecDeque<Damage> = VecDeque::new();
         while self.limit.is_none_or(|limit| scan.index() < limit) {
             match scan.next(storage, true) {
@@ -511,7 +512,7 @@ impl<'a> Walk<'a> {
             next = Some(index + 1);
             records.push(record);
         }
-        // A writer that went on before what is there would number two records alike.
+        // If a writer continued at an earlier index, two records would have the same index.
         debug_assert!(next.is_none_or(|next| next <= self.resume.next_index), "a writer goes on too early");
         let mut report = self.report;
         report.records = records.len() as u64;

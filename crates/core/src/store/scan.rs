@@ -1,8 +1,8 @@
-//! Reads a segment from its front: returns complete records, and names damage between them.
+//! Reads a segment from its front: returns complete records, and the damage between them.
 //!
-//! All code that reads segments does it here: recovery, readers of the past, `mez store verify` and export. So
-//! they all find the same. Damage does not hide the records behind it. If the lengths in a head lead nowhere,
-//! the scan searches for the next head with a valid checksum, index and tag.
+//! All code that reads segments uses this scan: recovery, readers of the past, `mez store verify` and
+//! export. So all of them find the same records. Damage does not hide the records behind it. If the lengths
+//! in a head lead nowhere, the scan searches for the next head with a valid checksum, index and tag.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,17 +21,16 @@ use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Instant;
 
-/// Bytes that are read at once. It bounds the memory of a scan. Longer payloads are read straight into their
-/// final buffer.
+/// Bytes that are read at once, to bound the memory of a scan. Longer payloads are read straight into their final buffer.
 const CHUNK_BYTES: usize = 256 << 10;
-/// The same for a scan of descriptions alone: payloads between them are passed over unread.
+/// Bytes that are read at once by a scan of descriptions alone. Payloads between them are skipped unread.
 const SPARSE_CHUNK_BYTES: usize = 4 << 10;
 /// Bytes that are skipped where the storage fails to read: the usual block of a disk.
 const UNREADABLE_BYTES: u64 = 4 << 10;
-/// How often one search skips [`UNREADABLE_BYTES`] before it gives up: after a megabyte that cannot be read.
+/// How often one search skips [`UNREADABLE_BYTES`] before it gives up: after one unreadable megabyte.
 const UNREADABLE_MAX: u32 = 256;
-/// The greatest jump of the index from a damaged record to the next one that a search accepts. It lets a
-/// search reject most random bytes at once.
+/// The greatest jump of the index from a damaged record to the next one that a
+/// search accepts. This limit lets a search reject most random bytes at once.
 const JUMP_MAX: u64 = u32::MAX as u64;
 
 /// Damaged bytes of a segment, or a place where records are missing.
@@ -127,8 +126,7 @@ pub struct SegmentScan {
     offset: u64,
     index: u64,
     chunk: Chunk,
-    /// The span that a search from damage at the first offset has covered, up to the second, without finding
-    /// a head.
+    /// A search from damage at the first offset has found no head before the second offset.
     searched: (u64, u64),
 }
 
@@ -159,7 +157,7 @@ impl SegmentScan {
         })
     }
 
-    /// The same for whoever reads no payloads: little is read besides the descriptions of records.
+    /// Makes the scan read small chunks, for a scan without payloads: little is read besides the descriptions of records.
     #[must_use]
     pub fn sparse(mut self) -> Self {
         self.chunk.bytes_max = SPARSE_CHUNK_BYTES;
@@ -196,8 +194,8 @@ impl SegmentScan {
         (self.index, self.offset) = (index, offset);
     }
 
-    /// Continues at the first complete record at an offset or behind it, wherever the records before it end. Returns false if there is none; the
-    /// place is then anywhere.
+    /// Continues at the first complete record at an offset or behind it. The offset need not be
+    /// the end of a record. Returns false if there is no such record; the place is then undefined.
     pub fn seek_near(&mut self, storage: &mut impl Storage, offset: u64) -> bool {
         self.seek(self.header.first_index, offset.saturating_sub(1));
         let found = self.search(storage);
@@ -207,7 +205,7 @@ impl SegmentScan {
         found.is_some()
     }
 
-    /// Reads what comes next; `None` at the end. Without `payload`, payloads are neither read nor checked.
+    /// Reads the next record or damage. `None` at the end. Without `payload`, payloads are neither read nor checked.
     pub fn next(&mut self, storage: &mut impl Storage, payload: bool) -> Option<Scanned> {
         let left = self.end.saturating_sub(self.offset);
         if left == 0 {
@@ -344,7 +342,7 @@ impl SegmentScan {
 
     fn open_payload(&mut self, storage: &mut impl Storage, head: RecordHead) -> Result<Bytes, DamageKind> {
         let offset = self.offset + head.meta_range().end as u64;
-        // The head lies within the segment, so this takes no more memory than the segment has bytes.
+        // The whole record lies within the segment, so the payload takes no more memory than the segment has bytes.
         let left = self.end - offset;
         let sealed = self.chunk.take(storage, self.segment, offset, head.payload_bytes as usize, left)?;
         if crc32c::crc32c(&sealed) != head.payload_checksum {
@@ -375,7 +373,7 @@ fn candidates(window: &[u8], index: u64) -> impl Iterator<Item = usize> + '_ {
 
 /// The part of the segment that is in memory.
 struct Chunk {
-    /// How much is read at once, unless more is asked for.
+    /// Bytes that are read at once, unless more are requested.
     bytes_max: usize,
     /// The offset in the segment at which it begins.
     start: u64,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Numbers the segments of one camera's log. Each segment is one above the one before.
+/// The number of a segment in one camera's log. Each number is one above the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::frame::FrameId;
 
-/// Why durability is not guaranteed at present. The log goes on in memory.
+/// Why durability is not guaranteed at present. The log continues in memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Degraded {
     /// No room is left.
@@ -22,16 +22,16 @@ pub enum Degraded {
     Slow(Duration),
 }
 
-/// What the storage has of one record.
+/// Whether one record is safe on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStanding {
-    /// It outlives a crash, as far as the log's [`Durability`](super::Durability) promises, and so does every record of this run before it
-    /// that was not reported as missing.
+    /// The record outlives a crash, as far as the log's [`Durability`](super::Durability)
+    /// promises. So does every earlier record of this run that was not reported as missing.
     Certain,
-    /// It is not certain yet.
+    /// The record is not certain yet.
     Waiting,
-    /// It is not certain, and will not be told as such: it was evicted from memory before it could be written, or published before the broker's
-    /// present start.
+    /// The record is not certain and never will be: it was evicted from memory
+    /// before it could be written, or published before the broker's present start.
     Missing,
 }
 
@@ -47,7 +47,7 @@ pub struct StoreStatus {
     pub durable: Option<FrameId>,
     /// Records written.
     pub records: u64,
-    /// Bytes of their payloads.
+    /// Payload bytes of these records.
     pub payload_bytes: u64,
     /// Frames that were evicted from memory before they could be written: they are not on disk.
     pub lost: u64,

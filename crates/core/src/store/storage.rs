@@ -1,5 +1,4 @@
-//! Defines what a log needs of its storage. `mez-node` implements it with files, `mez-testbed` with a
-//! simulated disk that loses and tears writes.
+//! Defines what a log requires of its storage. `mez-node` implements it with files, `mez-testbed` with a simulated disk that loses and tears writes.
 
 use super::SegmentNumber;
 use crate::frame::Epoch;
@@ -30,10 +29,9 @@ pub struct StorageError {
     pub text: String,
 }
 
-/// Which segments of the log exist. It is remembered outside of the log, so that an older copy of the log's
-/// files is noticed.
+/// Which segments of the log exist. The bounds are remembered outside of the log, so that an older copy of the log's files is noticed.
 ///
-/// With files, it is in the state folder, beside the camera's epoch.
+/// With files, the bounds are in the state folder, beside the camera's epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// The oldest segment that has not expired. Older ones must never be read again.
@@ -46,17 +44,15 @@ pub struct Bounds {
     pub epoch: Option<Epoch>,
 }
 
-/// How far the writer has come. It is remembered outside of the log after every batch, so that a log that was
-/// cut short is noticed.
+/// How far the writer has come. The progress is remembered outside of the log after every batch, so that a log that was cut short is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The segment that is being written.
     pub segment: SegmentNumber,
     /// One past the index of the last durable record. If a record before it is missing, the log is damaged.
     pub durable: u64,
-    /// One past the index of the last record that was handed to the storage. These records outlive the
-    /// broker, but a power cut may take those that are not durable. `None` if there may have been a power cut
-    /// since.
+    /// One past the index of the last record that was handed to the storage. These records outlive the broker, but
+    /// a power cut may lose the records that are not durable. `None` if there may have been a power cut since.
     pub written: Option<u64>,
 }
 
@@ -67,8 +63,8 @@ impl Progress {
     }
 }
 
-/// The storage of one camera's log. It has one writer. [`Storage::read_at`] finds appended bytes at once;
-/// after a power cut it finds those that were synced.
+/// The storage of one camera's log. It has one writer. [`Storage::read_at`] finds
+/// appended bytes at once. After a power cut, it finds the bytes that were synced.
 pub trait Storage {
     /// All segments with their sizes in bytes, in any order. Other files are ignored.
     fn list(&mut self) -> Result<Vec<(SegmentNumber, u64)>, StorageError>;
@@ -100,10 +96,10 @@ pub trait Storage {
     /// Announces that a segment will be read soon, so that it can be fetched in the meantime.
     fn prefetch(&mut self, _segment: SegmentNumber) {}
 
-    /// Removes a segment. After a power cut it may be back; [`Bounds`] tell that it has expired.
+    /// Removes a segment. After a power cut it may be back. The [`Bounds`] tell that it has expired.
     fn remove(&mut self, segment: SegmentNumber) -> Result<(), StorageError>;
 
-    /// The bounds that were written last; `None` if none ever were.
+    /// The bounds that were written last. `None` if they were never written.
     fn read_bounds(&mut self) -> Result<Option<Bounds>, StorageError>;
 
     /// Writes the bounds, and with them the last written progress. Both are durable when this returns.
@@ -112,6 +108,6 @@ pub trait Storage {
     /// The progress that was written last; `None` if none is known.
     fn read_progress(&mut self) -> Result<Option<Progress>, StorageError>;
 
-    /// Writes the progress, without a sync. After a power cut an earlier one may be found, or none.
+    /// Writes the progress, without a sync. After a power cut, an earlier progress may be found, or none.
     fn write_progress(&mut self, progress: Progress) -> Result<(), StorageError>;
 }

@@ -9,15 +9,14 @@ use super::format::{DamageKind, SEGMENT_HEADER_BYTES_MAX};
 use super::scan::Damage;
 use super::storage::Progress;
 
-/// The most pieces of damage at the end of a segment that are judged as its tail. If there are more, the
-/// first ones count as damage. It bounds the memory of a check.
+/// The most pieces of damage at the end of a segment that are judged as its tail. If there
+/// are more, the first ones count as damage. This limit bounds the memory of a check.
 pub(super) const TAIL_PIECES_MAX: usize = 1_024;
 
 /// What incomplete bytes at the end of the newest segment are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// They were being written when the broker was killed or the power was cut, and nobody was told that they
-    /// are on disk.
+    /// They were being written when the broker was killed or the power was cut. Nobody was told that they are on disk.
     Torn,
     /// They were on disk before, and are lost.
     Damaged,
@@ -26,13 +25,12 @@ pub(super) enum Tail {
 /// Judges `damage` at the end of the newest segment.
 pub(super) fn judge_tail(progress: Option<&Progress>, damage: &Damage) -> Tail {
     let Some(progress) = progress else {
-        // Without any progress, only what a killed broker leaves counts as torn.
+        // Without any progress, only the beginning of a record counts as torn, as a killed broker leaves it.
         return if damage.kind == DamageKind::Cut { Tail::Torn } else { Tail::Damaged };
     };
     let was_there = damage.index < progress.reached();
-    // Without a power cut, all bytes of a record are those that were written. The progress may also come from
-    // a later start of the writer, whose segments all failed. The bytes here are then from an earlier start,
-    // and there may have been a power cut in between.
+    // Without a power cut, the bytes of a record are as they were written. The progress may also come from a later start of the writer,
+    // whose segments all failed. The bytes here are then from an earlier start, and there may have been a power cut in between.
     let may_be_torn = progress.written.is_none() || progress.segment > damage.segment;
     if was_there || !may_be_torn && damage.kind != DamageKind::Cut { Tail::Damaged } else { Tail::Torn }
 }

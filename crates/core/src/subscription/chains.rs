@@ -1,8 +1,8 @@
-//! Says what a reader that decodes chains itself is given of a camera's log.
+//! Decides what a reader that decodes chains itself gets of a camera's log.
 //!
 //! A reader inside a chain gets every frame of it in order. A reader outside gets stills until a chain begins.
-//! Frames of a chain may be left out only where nothing needs them any more: before another chain begins, and
-//! before the newest of a burst after a silence if that refers to none of the burst.
+//! Frames of a chain may be left out only where no later frame needs them: before another chain begins, and
+//! before the newest frame of a burst after a silence, if that frame refers to no frame of the burst.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ use crate::log::LogReader;
 
 /// A chain with more frames than this is not entered any more: the next stills are newer.
 const ENTRY_FRAMES_MAX: u64 = 8;
-/// Who takes the newest frame and is further behind than this has lost its chain: one or two seconds of a
-/// stream. Older frames would come too late to be useful.
+/// A reader of the newest frame that is further behind than this has lost its chain:
+/// one or two seconds of a stream. Older frames would come too late to be useful.
 pub(super) const BEHIND_FRAMES_MAX: u64 = 32;
 
 /// A reader's place among the frames of one camera.
@@ -30,7 +30,7 @@ pub(super) struct ChainPlace {
 /// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// The frame at this index, as it came. Those before it are passed over.
+    /// The frame at this index, as it came. Frames before it are passed over.
     Frame(u64),
     /// Nothing now.
     Nothing,
@@ -82,7 +82,7 @@ impl ChainPlace {
         self.kinds.takes(meta.encoding) && self.follower.allows(meta)
     }
 
-    /// Notes that a frame goes to the application.
+    /// Notes that a frame is delivered to the application.
     pub(super) fn handed(&mut self, meta: &FrameMeta) {
         self.follower.note(meta);
     }
@@ -122,14 +122,14 @@ impl ChainPlace {
         is(log, next, |meta| self.allows(meta)).then_some(next)
     }
 
-    /// The first frame of a burst after a silence that is not stale, if it needs none of those before it.
+    /// The first frame of a burst after a silence that is not overtaken, if it needs no frame before it in the burst.
     fn fresh(&self, log: &LogReader, mut frames: Range<u64>) -> Option<u64> {
         let fresh = frames.find(|index| !is_overtaken(log, *index))?;
         is(log, fresh, |meta| self.follower.allows(meta)).then_some(fresh)
     }
 
-    /// Where a reader outside can enter a chain: where the newest one begins, if that was lately, or, if every frame is
-    /// wanted, with the frame that comes next.
+    /// The index at which a reader outside can enter a chain: the beginning of the newest chain,
+    /// if that is recent. If every frame is wanted, the next frame, if a chain begins with it.
     fn entry(&self, unread: Unread<'_>, held: Range<u64>) -> Option<u64> {
         let Unread { log, next, last, deliver } = unread;
         let is_later = |index| is(log, index, |meta| last.is_none_or(|last| meta.id > last));
@@ -148,7 +148,7 @@ impl ChainPlace {
     }
 }
 
-/// Whether all of these frames are of a burst after a silence, of which the newest is about to enter the log.
+/// Whether all of these frames belong to a burst after a silence, and the newest frame of the burst is about to enter the log.
 fn newer_follows(log: &LogReader, mut frames: Range<u64>) -> bool {
     frames.all(|index| is_overtaken(log, index))
 }

@@ -1,14 +1,13 @@
-//! Reports what a reader asked for and did not get, where counts cannot tell it: stretches of time, each with
-//! its reason.
+//! Reports frames that a reader asked for and did not get, where counts are not enough: stretches of time, each with its reason.
 //!
 //! Within an epoch, sequence numbers say how many frames are missing, and [`SkipCounts`] say why. In three
 //! places they are not enough, so a stretch is reported too:
 //!
 //! | where | from | to |
 //! | --- | --- | --- |
-//! | before the first frame of the past | the requested beginning | that frame, or from when on all is held |
+//! | before the first frame of the past | the requested beginning | that frame, or the time from which on all frames are held |
 //! | the camera was restarted | the last frame | the first frame of the new start |
-//! | the camera was to be asked and was not heard | the last frame | the next one, or the requested end |
+//! | the camera should have been asked and gave no answer | the last frame | the next one, or the requested end |
 //!
 //! Nobody knows how many frames a camera published between the last one and its restart.
 
@@ -30,7 +29,7 @@ pub enum NotHeldReason {
     Busy = 4,
     /// The camera did not answer in time, or cannot answer at all. It may hold frames.
     NotAnswered = 5,
-    /// The camera was not connected. It may hold frames: ask again when it is.
+    /// The camera was not connected. It may hold frames: ask again when it is connected.
     CameraAbsent = 6,
 }
 
@@ -86,7 +85,7 @@ pub struct NotHeld {
 }
 
 impl NotHeld {
-    /// One stretch that covers two of the same camera, if nothing was delivered between them.
+    /// One stretch that covers two stretches of the same camera, if nothing was delivered between them.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         Self {
@@ -125,7 +124,7 @@ impl Missing {
     }
 }
 
-/// One stretch that covers both, if there are two.
+/// One stretch that covers both stretches, if there are two.
 pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.merged(other)),
@@ -133,7 +132,7 @@ pub fn merged(one: Option<NotHeld>, other: Option<NotHeld>) -> Option<NotHeld> {
     }
 }
 
-/// The stretches of one feed that are missing and not reported yet.
+/// The missing stretches of one feed that are not reported yet.
 #[derive(Debug)]
 pub(super) struct Holes {
     /// The first capture time that was asked for.
@@ -143,9 +142,9 @@ pub(super) struct Holes {
     held_from: Option<Timestamp>,
     /// The time from which on the camera holds its frames, once it has said so.
     camera_from: Option<Timestamp>,
-    /// Why the stretch after the last frame could not be asked for in full.
+    /// Why the stretch after the last frame could not be asked for in full. `None`: it could.
     unanswered: Option<Unanswered>,
-    /// Where that stretch begins, if frames outside the span were passed over behind the last frame.
+    /// Where the stretch of `unanswered` begins, if frames outside the span were passed over behind the last frame.
     unanswered_from: Option<Timestamp>,
     /// The stretch to report with the next delivery.
     untold: Option<NotHeld>,
@@ -169,12 +168,12 @@ impl Holes {
     ) {
         self.held_from = self.held_from.map(|held| held_from.map_or(held, |from| held.min(from)));
         self.camera_from = camera_from.or(self.camera_from);
-        // What lies before frames that were passed over is not asked for again.
+        // Frames before those that were passed over are not asked for again.
         let replaces = covers && self.unanswered_from.is_none();
         self.unanswered = if replaces { unanswered } else { self.unanswered.max(unanswered) };
     }
 
-    /// Whether the camera has said from when on it holds its frames, or could not be asked.
+    /// Whether the camera has said from which time on it holds its frames, or could not be asked.
     pub(super) fn knows_camera(&self) -> bool {
         self.camera_from.is_some() || self.unanswered.is_some()
     }
@@ -185,15 +184,15 @@ impl Holes {
         (self.unanswered, self.unanswered_from) = (None, None);
     }
 
-    /// Notes that frames outside the span are passed over behind the last frame, which was captured `at`. What
-    /// could not be asked for still begins there.
+    /// Notes that frames outside the span are passed over behind the last frame, which
+    /// was captured `at`. A stretch that could not be asked for still begins there.
     pub(super) fn pass_over(&mut self, at: Option<Timestamp>) {
         if self.unanswered.is_some() && self.unanswered_from.is_none() {
             self.unanswered_from = at.or(self.begin).or(Some(Timestamp::MIN));
         }
     }
 
-    /// Adds a stretch that nothing else shows.
+    /// Adds a stretch that nothing else reports.
     pub(super) fn add(&mut self, not_held: NotHeld) {
         debug_assert!(not_held.begin <= not_held.end, "a stretch ends before it begins: {not_held:?}");
         self.untold = merged(self.untold, Some(not_held));

@@ -1,15 +1,14 @@
 //! Reads the logs of the cameras that one application subscribed to.
 //!
-//! A subscription pulls. The part that serves the application asks for the [`next`](Subscription::next)
-//! delivery when the application can take one, and the newest frame at that moment wins. The subscription
-//! holds one position per camera. It accounts for every frame between two deliveries: delivered + skipped =
-//! published, from the first delivered frame on. What counts cannot tell is reported as a stretch of time
-//! with a reason (`holes.rs`).
+//! A subscription pulls. The part that serves the application asks for the [`next`](Subscription::next) delivery
+//! when the application can take one, and the newest frame at that moment wins. The subscription holds one position
+//! per camera. It accounts for every frame between two deliveries: delivered + skipped = published, from the first
+//! delivered frame on. Where counts are not enough, it reports a stretch of time with a reason (`holes.rs`).
 //!
-//! Frames of the past come from memory or, if memory does not hold them, from elsewhere.
-//! [`Subscription::poll_past`] returns the questions, and [`Subscription::handle_past`] takes the answers
-//! ([`crate::history`]). Frames of chains are given as they came to an application that decodes them. For others,
-//! [`Subscription::poll_still`] asks for the still of a frame ([`crate::stills`]). `feed/` combines past and present, and `tally.rs` keeps the account.
+//! Frames of the past come from memory or, if memory does not hold them, from elsewhere. [`Subscription::poll_past`]
+//! returns the questions, and [`Subscription::handle_past`] takes the answers ([`crate::history`]). An application
+//! that decodes chains gets their frames as they came. For other applications, [`Subscription::poll_still`] asks for
+//! the still of a frame ([`crate::stills`]). `feed/` combines past and present, and `tally.rs` keeps the account.
 
 mod chains;
 mod feed;
@@ -46,9 +45,9 @@ pub struct Subscription {
     passed: Option<(bool, bool)>,
     /// The last frame of each camera that the application already has.
     resumes_after: Vec<(CameraName, LastFrame)>,
-    /// The time until which cameras may come that nobody knows yet.
+    /// The subscription does not end before this time, because cameras that are not known yet may come.
     patience: Option<Timestamp>,
-    /// What is still to be told of cameras that are read no more.
+    /// The accounts of cameras that are no longer read, as far as they were not reported yet.
     left: Vec<(CameraName, Missing)>,
 }
 
@@ -73,43 +72,40 @@ impl Subscription {
         Self { span, past, kinds, feeds, turn: 0, passed: None, resumes_after, patience: None, left }
     }
 
-    /// Makes it deliver frames of these kinds of chains as they came. The application gets all frames of a chain from
-    /// its beginning on, in order. Outside chains, or if it falls too far behind, it gets stills. Must be called
-    /// before a camera is attached.
+    /// Makes the subscription deliver frames of these kinds of chains as they came. The application gets all frames of a chain from its
+    /// beginning on, in order. Outside chains, or if it falls too far behind, it gets stills. Must be called before a camera is attached.
     #[must_use]
     pub fn taking_chains(mut self, kinds: ChainKinds) -> Self {
         self.kinds = kinds;
         self
     }
 
-    /// Makes the account of these cameras continue after frames that the application already has. Must be
-    /// called before a camera is attached. If the subscription fills, it asks for everything published since;
-    /// otherwise it counts it.
+    /// Makes the account of these cameras continue after frames that the application already has. Must be called before a camera
+    /// is attached. If the subscription fills, it asks for every frame published since; otherwise it counts these frames.
     #[must_use]
     pub fn resuming_after(mut self, last: Vec<(CameraName, LastFrame)>) -> Self {
         self.resumes_after = last;
         self
     }
 
-    /// Does not end before this time, because cameras that nobody knows yet may come until then.
+    /// Keeps the subscription from ending before this time, because cameras that are not known yet may come until then.
     pub fn expect_cameras_until(&mut self, patience: Timestamp) {
         self.patience = Some(patience);
     }
 
-    /// The time before which it does not end, even if all that it reads is over.
+    /// The time before which the subscription does not end, even if it has read everything.
     pub fn patience(&self) -> Option<Timestamp> {
         self.patience
     }
 
-    /// Starts to read a camera, from now on or as far back as was asked for. Ignored for a camera that is
-    /// attached already.
+    /// Starts to read a camera, from now on or as far back as was asked for. Does nothing if the camera is attached already.
     pub fn attach(&mut self, camera: CameraName, reader: LogReader) {
         let present = reader.held().end;
         self.attach_from(camera, reader, present);
     }
 
-    /// Starts to read a camera later than the subscription first wanted it. `present` is the end of the log
-    /// at that earlier moment; what was appended since is not missed.
+    /// Starts to read a camera later than the subscription first wanted it. `present` is the
+    /// end of the log at that earlier moment. Records that were appended since are not missed.
     pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
             let after = self.resumes_after.iter().find(|(of, _)| *of == camera).map(|(_, after)| *after);
@@ -117,8 +113,8 @@ impl Subscription {
         }
     }
 
-    /// Stops reading a camera. What is still to be told of it, with what somebody else `owes`, is told with its
-    /// next frame if it is attached again, and otherwise at the end.
+    /// Stops reading a camera. Its unreported account, merged with `owed`, is reported
+    /// with its next frame if it is attached again, and otherwise at the end.
     pub fn detach(&mut self, camera: &CameraName, owed: Missing) {
         let Some(place) = self.feeds.iter().position(|feed| feed.camera == *camera) else { return };
         let feed = self.feeds.remove(place);
@@ -136,8 +132,7 @@ impl Subscription {
         }
     }
 
-    /// Continues with a camera's stills until another chain begins, because the decoder has lost what it
-    /// held.
+    /// Continues with a camera's stills until another chain begins, because the application's decoder has lost its state.
     pub fn leave_chain(&mut self, camera: &CameraName) {
         let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera);
         if let Some(chains) = feed.and_then(|feed| feed.chains.as_mut()) {
@@ -195,7 +190,7 @@ impl Subscription {
         self.next_of(now, |_| true)
     }
 
-    /// The next delivery of a camera that is wanted now. The end is not noticed while one is not wanted.
+    /// The next delivery of a camera for which `wants` is true. The subscription does not end while `wants` is false for a camera.
     pub fn next_of(&mut self, now: Timestamp, wants: impl Fn(&CameraName) -> bool) -> Next {
         let Span { begin, end, .. } = self.span;
         let passed = (begin.is_none_or(|begin| begin <= now), end.is_some_and(|end| end < now));
@@ -219,8 +214,7 @@ impl Subscription {
             && end.is_some_and(|end| {
                 // Every feed was just found to have nothing more.
                 let all_beyond = ended || self.feeds.iter().all(|feed| feed.beyond(end));
-                // A frame from after the end that comes before the end has a wrong time, so others may
-                // follow.
+                // A frame that was captured after the end but comes before the end has a wrong time, so others may follow.
                 !self.span.is_live(now) || (!self.feeds.is_empty() && all_beyond && end <= now)
             });
         let span = self.span;

@@ -1,4 +1,4 @@
-//! Remembers what a feed knows of originals, for whoever wants these and nothing else.
+//! Remembers what a feed knows of originals, for a subscription that wants only originals.
 
 use std::ops::Range;
 
@@ -6,24 +6,24 @@ use crate::units::Timestamp;
 
 /// What a feed knows of originals.
 pub(super) struct Originals {
-    /// One past the last index that was looked at.
+    /// One past the last index that was checked for originals.
     pub(super) looked: u64,
     /// The index of the newest original in memory that was not read.
     pub(super) held: Option<u64>,
     /// The end of the log when the camera had no newer frame, if that was its last answer.
     pub(super) asked_in_vain: Option<u64>,
-    /// Whether the last question found an original: there may be a newer one by now, whether it crosses or not.
+    /// Whether the last question found an original. If so, there may be a newer one by now, whether frames cross the link or not.
     pub(super) goes_on: bool,
-    /// When the last question was put, or reading began.
+    /// When the last question was asked, or reading began.
     pub(super) asked: Option<Timestamp>,
-    /// The indices of what came while the application was busy with the last original.
+    /// The indices of the records that came while the application was busy with the last original.
     pub(super) busy: Range<u64>,
-    /// Whether it is still busy with that one.
+    /// Whether the application is still busy with the last original.
     is_busy: bool,
 }
 
 impl Originals {
-    /// Nothing is known. The first frame of the present is at `present`.
+    /// Nothing is known yet. `present`: the index of the first frame of the present.
     pub(super) fn new(present: u64) -> Self {
         let busy = present..present;
         Self {

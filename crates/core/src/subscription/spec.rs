@@ -12,23 +12,23 @@ use crate::rights::Granted;
 pub struct SubscriptionSpec {
     /// The cameras, including those that come later.
     pub cameras: CameraPattern,
-    /// Which of them the application may have. Others are to it as if they did not exist. Default: every one.
+    /// Which of these cameras the application may read. For the application, other cameras do not exist. Default: every one.
     pub granted: Granted,
     /// The contract for their frames.
     pub contract: Contract,
     /// The span of capture times, and whether every frame is wanted.
     pub span: Span,
-    /// What is asked of the past. Default: everything, as it is held.
+    /// What is asked of the past. Default: everything, in the form in which it is held.
     pub past: PastOptions,
     /// The last frames that the application already has. Reading continues after them. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
     /// The kinds of chains that the application decodes itself. Their present frames are delivered as they
     /// came from the camera. Default: none.
     pub chains: ChainKinds,
-    /// The application's name, for people. Default: none.
+    /// The application's name, for display. Default: none.
     pub application: String,
-    /// It only looks on: cameras are asked for its contract only while no other subscription wants their frames. Beside others it takes what
-    /// they get. Default: false.
+    /// Whether the application only looks on. Cameras are asked for its contract only while no other subscription
+    /// wants their frames. Otherwise it takes the frames that the other subscriptions get. Default: false.
     pub looks_on: bool,
 }
 
@@ -53,7 +53,7 @@ impl SubscriptionSpec {
         Self::new(cameras, Span::LIVE)
     }
 
-    /// Whether it is to get the frames of `camera`: it asks for them, and may have them.
+    /// Whether the application gets the frames of `camera`: it asks for them, and may have them.
     pub fn selects(&self, camera: &CameraName) -> bool {
         self.cameras.matches(camera) && self.granted.allows(camera)
     }
@@ -69,8 +69,7 @@ impl SubscriptionSpec {
         self.is_of_present() && self.span.deliver == Deliver::Newest && self.past.wants_originals()
     }
 
-    /// The kinds of chains that are delivered as they came. Of the past there are only stills, and so there are
-    /// of originals.
+    /// The kinds of chains that are delivered as they came. A reader of the past, or of originals, gets only stills.
     pub fn present_chains(&self) -> ChainKinds {
         if self.is_of_present() && !self.wants_originals() { self.chains } else { ChainKinds::NONE }
     }

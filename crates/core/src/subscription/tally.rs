@@ -10,10 +10,9 @@ use crate::history::{PastAnswer, Unanswered};
 use crate::log::Record;
 use crate::units::Timestamp;
 
-/// How long after its capture a frame may enter a log at most: links, decoders and hosts that stand still may
-/// hold it up. A frame of an earlier start that was captured longer than this before the last frame was not held
-/// up: the camera has lost its counter, and its clock was set back. If the clock was set back by less, a reader
-/// that resumes gets nothing until the camera's stamps have passed that of its last frame.
+/// The longest time from a frame's capture to its entry in a log: links, decoders and hosts that stand still may hold it up. A frame of an earlier
+/// start that was captured longer than this before the last frame was not held up: the camera has lost its counter, and its clock was set back. If
+/// the clock was set back by less, a reader that resumes gets nothing until the camera's time stamps have passed the stamp of its last frame.
 const HELD_UP_MAX: Duration = Duration::from_secs(60);
 
 /// The account since the last delivery, which is reported with the next one.
@@ -30,7 +29,7 @@ pub(super) struct Tally {
     broken: bool,
     /// Frames counted since the last delivery.
     skipped: SkipCounts,
-    /// Stretches that counts cannot tell.
+    /// Stretches of time, where counts are not enough.
     holes: Holes,
 }
 
@@ -59,7 +58,7 @@ impl Tally {
         self.last
     }
 
-    /// Whether the camera has said from when on it holds its frames, or could not be asked.
+    /// Whether the camera has said from which time on it holds its frames, or could not be asked.
     pub(super) fn knows_camera(&self) -> bool {
         self.holes.knows_camera()
     }
@@ -69,18 +68,18 @@ impl Tally {
         self.evicted += records;
     }
 
-    /// Notes that at least one record was evicted before it was read; how many is not known.
+    /// Notes that at least one record was evicted before it was read. The number is not known.
     pub(super) fn note_evicted_some(&mut self) {
         self.evicted = self.evicted.max(1);
     }
 
-    /// Counts a frame as skipped after [`Self::before`] has accounted for those before it.
+    /// Counts a frame as skipped, after [`Self::before`] has accounted for the frames before it.
     pub(super) fn skip(&mut self, reason: SkipReason) {
         self.skipped.add(reason, 1);
     }
 
-    /// Counts the last frame, which is not delivered although others were asked for it too. If one that may hold it
-    /// could not be asked, that is told with its time.
+    /// Counts the last frame, which is not delivered although others were asked for it too. If a
+    /// possible holder of the frame could not be asked, the frame's time is reported as not held.
     pub(super) fn skip_unheld(&mut self, reason: SkipReason, unanswered: Option<Unanswered>) {
         self.skip(reason);
         if let (Some(why), Some(begin)) = (unanswered, self.last_captured) {
@@ -88,7 +87,7 @@ impl Tally {
         }
     }
 
-    /// Makes a frame the last one, after [`Self::before`] has accounted for those before it.
+    /// Makes a frame the last one, after [`Self::before`] has accounted for the frames before it.
     pub(super) fn read(&mut self, meta: &FrameMeta) {
         // A feed never goes back, except that the newest frame may have been passed over while it was kept
         // back for a newer one.
@@ -115,7 +114,7 @@ impl Tally {
         let broken = std::mem::take(&mut self.broken);
         let mut skipped = skipped_between(self.last, record, (evicted, broken));
         if self.resumes && live {
-            // They passed while the application was not connected.
+            // These frames passed while the application was not connected.
             skipped = skipped.relabelled(SkipReason::LateOrLost, SkipReason::LinkDown);
         }
         self.skipped.merge(&skipped);
@@ -134,14 +133,14 @@ impl Tally {
         (self.last, self.last_captured) = (Some(before.id), Some(before.captured));
     }
 
-    /// Whether a present frame counts from the beginning again although the application already had a later
-    /// one, because the camera has lost its counter. If so, the account begins anew with this frame.
+    /// Whether a present frame is numbered from the beginning again although the application already had a
+    /// later one, because the camera has lost its counter. If so, the account begins anew with this frame.
     pub(super) fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
         let Some(last) = self.last.filter(|_| self.resumes) else { return false };
         let is_earlier_start = meta.id.epoch < last.epoch;
         let is_anew = meta.id < last
             && self.last_captured.map_or(is_earlier_start, |captured| {
-                // One that was only held up is not so old. The camera's clock was set back as well.
+                // A frame that was only held up is not this old, so the camera's clock was set back as well.
                 captured < meta.captured || is_earlier_start && meta.captured + HELD_UP_MAX < captured
             });
         if is_anew {
@@ -154,8 +153,7 @@ impl Tally {
         is_anew
     }
 
-    /// Notes that nothing is delivered after the last frame, or from `begin` on, of what was asked for up to `end`, or else of what is known
-    /// up to the `newest` record.
+    /// Notes that nothing more is delivered: from the last frame, or else from `begin`, to `end`, or else to the `newest` record.
     pub(super) fn give_up_from(
         &mut self,
         begin: Option<Timestamp>,
@@ -167,7 +165,7 @@ impl Tally {
         self.holes.add(NotHeld { begin, end, reason: NotHeldReason::Gone });
     }
 
-    /// Counts what was skipped for any other reason than these as skipped for `other`.
+    /// Counts frames that were skipped for a reason outside of `reasons` as skipped for `other`.
     pub(super) fn keep_only(&mut self, reasons: &[SkipReason], other: SkipReason) {
         let others =
             SkipReason::ALL.into_iter().filter(|reason| *reason != other && !reasons.contains(reason));
@@ -191,9 +189,8 @@ impl Tally {
     }
 }
 
-/// Counts the frames between `last` and `record`, the next one that was read, by the reason why they are
-/// missing. Of frames without a reason, `evicted` were once held here, and others too if `broken`. Without a
-/// `last`, there are none between.
+/// Counts the frames between `last` and `record`, the next one that was read, by the reason why they are missing. Frames without a stated reason
+/// count as evicted if records were `evicted`, else as not held if `broken`, else as late or lost. Without a `last`, no frames are counted.
 pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken): (u64, bool)) -> SkipCounts {
     let mut skipped = SkipCounts::default();
     let Some(last) = last else { return skipped };
@@ -214,8 +211,7 @@ pub fn skipped_between(last: Option<FrameId>, record: &Record, (evicted, broken)
         skipped.add(reason, unexplained);
     }
     if last.epoch != id.epoch {
-        // Evicted records of this epoch are among the unexplained ones; the others were at the end of the
-        // previous epoch.
+        // Evicted records of this epoch are among the unexplained frames. The others were at the end of the previous epoch.
         skipped.add(SkipReason::Evicted, evicted.saturating_sub(unexplained));
     }
     skipped

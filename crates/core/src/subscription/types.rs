@@ -1,4 +1,4 @@
-//! What a subscription is asked for, and what it gives.
+//! What a subscription is asked for, and what it delivers.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How long a subscription still waits, after a requested end that lay in the future, for frames on their
-/// way. If the end had passed at the beginning, it waits for none. It then ends once everybody who holds
-/// frames has said that there are no more.
+/// How long a subscription waits for frames on their way, after a requested end that lay in the future. If the end had
+/// passed at the beginning, the subscription ends once everybody who holds frames has said that there are no more.
 pub(super) const END_GRACE: Duration = Duration::from_secs(2);
 
 /// A span of capture times, and which frames of it are wanted.
@@ -77,30 +76,29 @@ pub struct Delivery {
     pub record: Record,
     /// Frames of this camera that were skipped since its previous delivery.
     pub skipped: SkipCounts,
-    /// A stretch before this frame that is not held, or not known to be held, if counts cannot tell it.
+    /// A stretch of time before this frame that is not held, or not known to be held, if counts cannot express the loss.
     pub not_held: Option<NotHeld>,
-    /// The log that it was read from. `None` for a frame from elsewhere, whose memory counts in no log's
-    /// budget.
+    /// The log from which the record was read. `None` for a frame from elsewhere, whose memory counts in no log's budget.
     pub log: Option<LogReader>,
 }
 
 /// The last frame of a camera that an application already has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastFrame {
-    /// Which.
+    /// The frame's identity.
     pub id: FrameId,
     /// Its capture time, if that is known.
     pub captured: Option<Timestamp>,
 }
 
-/// What a subscription has for its application.
+/// The next output of a subscription for its application.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// A frame.
     Frame(Box<Delivery>),
     /// Nothing now. Ask again when a camera is attached, a log grows, or the end has passed.
     Pending,
-    /// Nothing more: the end has passed.
+    /// There are no more frames: the end has passed.
     Ended {
         /// The account of each camera since its last delivery.
         rest: Vec<(CameraName, SkipCounts, Option<NotHeld>)>,

@@ -1,4 +1,4 @@
-//! Follows frames from the edge into the application's hands.
+//! Tracks frames from the edge into the application's hands.
 //!
 //! An application gets a frame through a client library, which keeps the newest until the application takes
 //! it. The library reports when it had received a frame and when the application took it
@@ -15,8 +15,8 @@ use crate::units::Instant;
 /// over.
 const WAITING_MAX: usize = 256;
 
-/// What a client library reports of a frame. It is believed within what the edge saw itself: the frame was
-/// received after it was handed over, and taken before the report came.
+/// A client library's report of a frame. Its times are limited by what the edge saw itself:
+/// the frame was received after it was handed over, and taken before the report came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenReport {
     /// The frame.
@@ -36,33 +36,33 @@ pub struct TakenReport {
 pub struct Handed {
     /// The frame.
     pub frame: FrameId,
-    /// When it was captured, by the edge's clock. `None`: not known, and what is reported of it says nothing.
+    /// When it was captured, by the edge's clock. `None`: not known, so a report of the frame says nothing.
     pub captured: Option<Instant>,
     /// How long it had waited at the edge because the application was not ready for it.
     pub waited: Duration,
 }
 
-/// What is known of a frame's last steps.
+/// The last known step of a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
-    /// It did not come, or nobody follows it.
+    /// The frame did not come, or is not tracked.
     None,
-    /// It was handed over, and no report has come.
+    /// The frame was handed over, and no report has come.
     Handed(Took),
-    /// The application took it, as its client library says.
+    /// The application took the frame, by its client library's report.
     Taken(Took),
-    /// A newer frame took its place before the application was ready.
+    /// A newer frame replaced the frame before the application was ready.
     Replaced,
 }
 
-/// How the application came to a frame.
+/// How the application got a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Took {
     pub(super) frame: FrameId,
     pub(super) at: Instant,
-    /// It was within the bound.
+    /// Whether the application had it within the bound.
     pub(super) in_time: bool,
-    /// How long the frame had waited for it.
+    /// How long the frame had waited for the application.
     pub(super) waited: Duration,
     /// The largest error of the clocks.
     pub(super) error: Duration,
@@ -71,10 +71,11 @@ pub(super) struct Took {
 /// How the application took the frames of the last second.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Takes {
-    /// Whether its client library says so. Otherwise it took them when they were handed over.
+    /// Whether the client library reports. If not, frames count as taken when they were handed over.
     pub(super) reported: bool,
-    /// The mean time between two frames, and the mean time that a frame waited for the application.
+    /// The mean time between two frames that the application took.
     pub(super) every: Option<Duration>,
+    /// The mean time that a frame waited for the application.
     pub(super) waited: Duration,
     /// The largest error of the times.
     pub(super) error: Duration,
@@ -104,7 +105,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether the application had it within the bound, as far as is known.
+    /// Whether the application had the frame within the bound, as far as is known.
     pub(super) fn is_in_hand(&self) -> bool {
         match self.step {
             Step::None => self.outcome.on_time,
@@ -128,13 +129,13 @@ pub(super) struct Hands {
     waiting: VecDeque<Waiting>,
     /// Whether the client library reports at all.
     reports: bool,
-    /// When the application last took a frame, and how long after the one before.
+    /// When the application last took a frame, and the time since the one before.
     last: Option<(Instant, Option<Duration>)>,
     /// Since when there have been frames that the application has not taken.
     untaken_since: Option<Instant>,
 }
 
-/// What a report says of a frame.
+/// The result of a report on a frame.
 pub(super) struct Reported {
     pub(super) seen: Seen,
     /// How long the frame took from the edge into the client library, if that is known.
@@ -142,7 +143,7 @@ pub(super) struct Reported {
 }
 
 impl Hands {
-    /// A frame was handed over. Returns what is known of its last steps.
+    /// A frame was handed over. Returns its last known step.
     pub(super) fn handle_handed(
         &mut self,
         now: Instant,
@@ -169,7 +170,7 @@ impl Hands {
         report: &TakenReport,
         bound: Option<Duration>,
     ) -> Option<Reported> {
-        // Reports of a camera come in order: what is older will not be reported any more.
+        // Reports of a camera come in order, so older frames will not be reported any more.
         while self.waiting.front().is_some_and(|waiting| waiting.handed.frame < report.frame) {
             self.waiting.pop_front();
         }
@@ -197,8 +198,7 @@ impl Hands {
         Some(Reported { seen: Seen { at, outcome, step }, way })
     }
 
-    /// How long the application has taken no frame although there were some, if that is longer than it
-    /// usually takes.
+    /// How long the application has taken no frame although there were some. `None`: not longer than usual, or the library does not report.
     pub(super) fn idle(&self, now: Instant) -> Option<Duration> {
         let untaken = self.untaken_since.filter(|_| self.reports)?;
         let since = self.last.map_or(untaken, |(last, _)| untaken.max(last));

@@ -1,7 +1,7 @@
-//! Judges over a sliding second whether a contract is kept, and says in a sentence for people why not.
+//! Judges over a sliding second whether a contract is kept, and explains in a sentence why not.
 //!
 //! A frame is judged when it is handed over, and again when the client library reports that the application
-//! took it ([`TakenReport`]). What it waited for the application is the application's own.
+//! took it ([`TakenReport`]). The time that a frame waited for the application is the application's own.
 
 mod hands;
 mod originals;
@@ -30,10 +30,10 @@ const FRAMES_MAX: usize = 1024;
 /// A contract is called infeasible if more than this share of its frames were. One doubtful frame does not
 /// change the state.
 const INFEASIBLE_SHARE: f64 = 0.5;
-/// What is less than this share of the latency bound is not mentioned.
+/// Times below this share of the latency bound are not mentioned.
 const MENTIONED_SHARE: f64 = 0.1;
-/// A camera or an edge must call a contract infeasible for this long before it counts, where no frames say
-/// so. No contract is given up sooner.
+/// If no frames show it, a contract counts as infeasible only after a camera
+/// or an edge has called it so for this long. No contract is given up sooner.
 const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 
 /// An application misses its latency bound if it waits longer than the bound and this many frame intervals.
@@ -41,7 +41,7 @@ const OVERDUE_FRAMES: u32 = 5;
 /// An application misses its latency bound only after it has waited for the bound and at least this long.
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 
-/// What is said of a source whose own video does not go as it is.
+/// The sentence about a source whose own video is not sent as it is.
 const INTERRUPTED: &str = "; the source's own video is interrupted until one of its key frames goes, and frames are made of it meanwhile";
 
 /// What it takes to keep the floor.
@@ -53,8 +53,7 @@ pub enum Need {
     Best(f64),
 }
 
-/// What the state and its sentence depend on besides the frames. It is all that is known while no frames
-/// come.
+/// What the state and its sentence depend on, apart from the frames. While no frames come, nothing else is known.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// The rate of the link, if it was measured.
@@ -65,28 +64,27 @@ pub struct Surroundings {
     pub interval: Option<Duration>,
     /// One in this many published frames is sent, at the rung of the last frame. 0 means the same as 1.
     pub one_in: u32,
-    /// How long the application has waited for the camera's next frame. `None`: it is still busy with the
-    /// last one.
+    /// How long the application has waited for the camera's next frame. `None`: the application is still busy with the last frame.
     pub waited: Option<Duration>,
     /// The one-way delay of the idle path.
     pub one_way_delay: Option<Duration>,
     /// Whether the camera is disconnected.
     pub is_away: bool,
-    /// Why the camera's source gives no frames. `None`: it gives some, as far as is known.
+    /// Why the camera's source gives no frames. `None`: it gives frames, as far as is known.
     pub source: Option<String>,
-    /// How long the source has given frames again. `None`: it always did, as far as is known.
+    /// How long the source has given frames again. `None`: it was never interrupted, as far as is known.
     pub live_for: Option<Duration>,
-    /// Whether the source gives video of its own, and frames are made of it until one of its key frames goes as it is.
+    /// Whether the source gives its own video, but frames are made of it until one of its key frames is sent as it is.
     pub interrupted: bool,
     /// Since when the camera finds no rung that keeps the contract.
     pub infeasible_since: Option<Instant>,
-    /// Since when the camera's shared channel has no room for it, and why.
+    /// Since when the camera's shared channel has no room for the camera, and why.
     pub shed: Option<(Instant, String)>,
-    /// How frames differ from those that the profile was measured with, if they do.
+    /// How frames differ from those with which the profile was measured, if they do.
     pub drift: Option<SizeDrift>,
-    /// Why no accuracies are known. Empty if some are.
+    /// Why no accuracies are known. Empty if accuracies are known.
     pub unverified: String,
-    /// What stands against the contract besides the link. May be empty.
+    /// What conflicts with the contract, apart from the link. May be empty.
     pub conflict: String,
     /// How long frames take from the edge into the application's client library.
     pub way: Duration,
@@ -114,7 +112,7 @@ impl Surroundings {
     }
 }
 
-/// What a state is judged by at one moment.
+/// The basis of a judgement at one moment.
 struct Look<'a> {
     now: Instant,
     counts: Counts,
@@ -124,7 +122,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Whether frames were to be expected for a whole [`WINDOW`].
+    /// Whether frames should have come for a whole [`WINDOW`].
     fn is_due(&self) -> bool {
         self.full && self.around.live_for.is_none_or(|live_for| live_for >= WINDOW)
     }
@@ -136,8 +134,8 @@ struct Counts {
     frames: usize,
     came: usize,
     passed: usize,
-    /// Frames of which it is known whether they were on time: if the application's client library reports,
-    /// those that it took and those that were lost or handed over late, otherwise all.
+    /// Frames that are known to be on time or late. If the application's client library reports, these
+    /// are the frames that it took, and frames that were lost or handed over late. Otherwise all frames.
     judged: usize,
     on_time: usize,
     /// Frames that the application had within the bound.
@@ -162,7 +160,7 @@ impl Monitor {
         }
     }
 
-    /// Takes in one frame that came, or that is known not to come. Who took it is not followed.
+    /// Takes in one frame that came, or that is known not to come. Whether the application takes the frame is not tracked.
     pub fn handle_frame(&mut self, now: Instant, outcome: FrameOutcome) {
         self.see(now, Seen { at: now, outcome, step: Step::None });
     }
@@ -173,13 +171,13 @@ impl Monitor {
         self.see(now, Seen { at: now, outcome, step });
     }
 
-    /// Takes in what the application's client library says of a frame. Returns how long the frame took from
-    /// the edge into the library, if that is known. Ignored for frames that were not handed over.
+    /// Takes in the client library's report of a frame. Returns how long the frame took from the
+    /// edge into the library, if that is known. Does nothing for frames that were not handed over.
     pub fn handle_taken(&mut self, now: Instant, report: &TakenReport) -> Option<Duration> {
         let reported = self.hands.handle_report(now, report, self.contract.latency_bound)?;
         let is_it = |seen: &Seen| matches!(seen.step, Step::Handed(took) if took.frame == report.frame);
         let place = self.frames.iter().rposition(is_it);
-        // A frame that has left the window, or is about to, counts as one of now.
+        // A frame that has left the window, or is about to, counts as a frame of now.
         if let Some(place) = place.filter(|_| now.saturating_since(reported.seen.at) < WINDOW / 2) {
             self.frames[place] = reported.seen;
         } else {
@@ -244,7 +242,7 @@ impl Monitor {
         let judged = || {
             seen().filter(|seen| match seen.step {
                 Step::None | Step::Taken(_) => true,
-                // What was late when it was handed over will not be on time in the application's hands.
+                // A frame that was late when it was handed over will not be on time in the application's hands.
                 Step::Handed(took) => !reported || !took.in_time,
                 Step::Replaced => false,
             })
@@ -272,8 +270,8 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several states apply, the first of [`ContractState::ALL`] counts. The latency is missed if the application waits for a frame of a publishing camera
-    /// for longer than the bound and five intervals. It is also missed after a whole second without a frame.
+    /// If several states apply, the first of [`ContractState::ALL`] counts. The latency is missed if the application waits for a frame
+    /// of a publishing camera for longer than the bound and five intervals. It is also missed after a whole second without a frame.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let full = now.saturating_since(self.began) >= WINDOW;
         let look = Look { now, counts: self.counts(now), around, full };
@@ -305,7 +303,7 @@ impl Monitor {
             .unwrap_or_else(|| (ContractState::Ok, self.ok_text(&look.counts)))
     }
 
-    /// Whether the camera is disconnected, and the frames sent before that have been waited for long enough.
+    /// Whether the camera is disconnected, and the application has waited long enough for frames that were sent before.
     fn away(&self, look: &Look) -> Option<(ContractState, String)> {
         let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
         let state = if look.full { ContractState::Absent } else { ContractState::Unverified };
@@ -352,7 +350,7 @@ impl Monitor {
         if self.contract.accuracy_floor.is_none() && shed_since.is_some_and(long) {
             return true;
         }
-        // Frames that came since then are better evidence than what the camera says.
+        // Frames that came since then are better evidence than the camera's report.
         around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
             let came = self.frames.iter().filter(|seen| seen.at >= since).map(|seen| &seen.outcome);
             let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
@@ -406,7 +404,7 @@ impl Monitor {
         Some((ContractState::LatencyMiss, text))
     }
 
-    /// Whether enough frames arrived in time, and the application took too few of them in time.
+    /// Whether enough frames arrived in time, but the application took too few of them in time.
     fn application_late(&self, look: &Look) -> Option<(ContractState, String)> {
         let Contract { latency_bound, on_time_share, .. } = self.contract;
         latency_bound?;
@@ -446,7 +444,7 @@ impl Monitor {
         })
     }
 
-    /// Whether the accuracy that the application measured is below its floor.
+    /// Whether the accuracy that the application measured is below the floor.
     fn inaccurate(&self, look: &Look) -> Option<(ContractState, String)> {
         let floor = self.contract.accuracy_floor?;
         let measured = look.counts.measured.filter(|measured| *measured < floor)?;
@@ -467,7 +465,7 @@ impl Monitor {
         Some((ContractState::Drifted, text))
     }
 
-    /// Whether nothing says how accurate the frames are.
+    /// Whether the accuracy of the frames is unknown.
     fn unverified(&self, look: &Look) -> Option<(ContractState, String)> {
         let Counts { frames, came, unverified, infeasible, .. } = look.counts;
         let text = if self.contract.accuracy_floor.is_some() && unverified > 0 {
@@ -485,7 +483,7 @@ impl Monitor {
         Some((ContractState::Unverified, text))
     }
 
-    /// How long the application has waited for a frame, if a kept contract would not make it wait so long.
+    /// How long the application has waited for a frame, if it would not wait this long under a kept contract.
     fn overdue(&self, around: &Surroundings) -> Option<Duration> {
         let (bound, interval) = (self.contract.latency_bound?, around.interval.filter(|one| *one < WINDOW)?);
         // Frames that the rung leaves out are not missing.
@@ -497,7 +495,7 @@ impl Monitor {
     }
 
     fn ok_text(&self, counts: &Counts) -> String {
-        // Newer frames took the place of all that came.
+        // Newer frames replaced all frames that came.
         if counts.judged == 0 && counts.came > 0 {
             return match self.hands.gap() {
                 Some(gap) => format!("the application takes a frame every {}", milliseconds(gap)),
@@ -566,7 +564,7 @@ impl Monitor {
     }
 }
 
-/// Whether the camera's source gives no frames. That is told at once: no frame can be missing on the way.
+/// Whether the camera's source gives no frames. This is reported at once, because no frame can be missing on the way.
 fn without_source(look: &Look) -> Option<(ContractState, String)> {
     let source = look.around.source.clone()?;
     Some((ContractState::SourceLost, source))

@@ -1,4 +1,4 @@
-//! Says which share of the originals an application got that asked for them, and why not more.
+//! Says which share of the requested originals an application got, and why not more.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use crate::units::Instant;
 
 /// The span of time over which originals are counted. A slow link carries one in several seconds.
 const COUNTED_FOR: Duration = Duration::from_secs(10);
-/// The most frames that are remembered of it. At more frames per second than this, the oldest no longer count.
+/// The most frames that are remembered of this span. At more frames per second, the oldest no longer count.
 const FRAMES_MAX: usize = 1024;
-/// How long an application waits for an original until it is told so.
+/// How long an application waits for an original before it is told of the wait.
 const WAIT_MENTIONED: Duration = Duration::from_secs(1);
 
 /// How many of a camera's originals came lately.
 #[derive(Debug, Default)]
 pub struct OriginalsGot {
-    /// When an original came, and how many were passed over before it because the link had no room for them.
+    /// For each original: when it came, and how many originals before it were passed over because the link had no room.
     frames: VecDeque<(Instant, u64)>,
-    /// When the last one came, or reading began.
+    /// When the last original came, or reading began.
     last: Option<Instant>,
 }
 
@@ -27,7 +27,7 @@ impl OriginalsGot {
         self.last.get_or_insert(now);
     }
 
-    /// An original comes. The link had no room for so many others before it.
+    /// An original comes. `passed_over`: the number of originals before it for which the link had no room.
     pub fn handle_frame(&mut self, now: Instant, passed_over: u64) {
         while self.frames.front().is_some_and(|(at, _)| now.saturating_since(*at) >= COUNTED_FOR)
             || self.frames.len() >= FRAMES_MAX
@@ -38,8 +38,8 @@ impl OriginalsGot {
         self.last = Some(now);
     }
 
-    /// What the application lacks, as a sentence. `None` if it gets every original. `beside`: contracts on the
-    /// camera go first. `publishes`: the camera publishes frames, and is connected.
+    /// What the application lacks, as a sentence. `None` if it gets every original. `beside`: whether contracts
+    /// on the camera take precedence. `publishes`: whether the camera is connected and publishes frames.
     pub fn lack(&self, now: Instant, beside: bool, publishes: bool) -> Option<String> {
         let recent = || self.frames.iter().filter(|(at, _)| now.saturating_since(*at) < COUNTED_FOR);
         let (came, passed_over) = (recent().count() as u64, recent().map(|(_, passed)| passed).sum::<u64>());
@@ -72,8 +72,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// The sentence counts what was passed over, says what goes first, and is gone once nothing has been passed
-    /// over for ten seconds.
+    /// The sentence counts the originals that were passed over and says what takes precedence. It is gone once none was passed over for ten seconds.
     #[test]
     fn the_share_of_originals_is_told_until_none_is_lacking() {
         let mut got = OriginalsGot::default();

@@ -96,7 +96,7 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(describe(&unknown).0, ContractState::Unverified);
 }
 
-/// In fog frames are smaller than any that the profile was measured with: what it says of accuracy may not hold.
+/// In fog, frames are smaller than any frame with which the profile was measured, so its accuracies may not hold.
 #[test]
 fn frames_that_differ_from_those_of_the_profile_make_a_contract_drifted() {
     let drift = Some(SizeDrift { measured: 50.0, profiled: 145.0 });
@@ -191,7 +191,7 @@ fn frames_that_the_rung_leaves_out_are_not_overdue() {
     assert_eq!(said(570, 3), ContractState::LatencyMiss);
 }
 
-/// What a story of an application tells of one frame of 15 in a second, which arrives 20 ms after its capture.
+/// Hands over one of 15 frames in a second, which arrives 20 ms after its capture. Returns the handover time, and a report of the frame.
 fn hand(monitor: &mut Monitor, frame: u64) -> (Instant, TakenReport) {
     let captured = at(frame * 66);
     let handed = captured + Duration::from_millis(20);
@@ -205,7 +205,7 @@ fn hand(monitor: &mut Monitor, frame: u64) -> (Instant, TakenReport) {
     (handed, TakenReport { frame: id, received, taken: received, error: Duration::from_micros(100) })
 }
 
-/// A contract of 100 ms whose application takes every frame so long after it arrived, reporting five times a second.
+/// The state of a contract of 100 ms whose application takes every frame `wait_ms` after its arrival, and reports five times a second.
 fn taking_after(wait_ms: u64) -> (ContractState, String) {
     let mut monitor = Monitor::new(contract(), at(0));
     let mut reports = Vec::new();
@@ -222,7 +222,7 @@ fn taking_after(wait_ms: u64) -> (ContractState, String) {
     monitor.describe(at(59 * 66 + 21), &around())
 }
 
-/// A frame that arrived in time and waited for its application is late by the application's doing alone, however long it waited.
+/// If a frame arrived in time and waited for its application, only the application makes it late, however long it waited.
 #[test]
 fn who_takes_frames_late_is_told_so() {
     let (state, text) = taking_after(10);
@@ -235,7 +235,7 @@ fn who_takes_frames_late_is_told_so() {
     }
 }
 
-/// What is late on its way is a missed latency, whoever is slow besides.
+/// A frame that is late on its way is a missed latency, even if the application is slow too.
 #[test]
 fn a_long_way_to_the_application_misses_the_latency() {
     let mut monitor = Monitor::new(contract(), at(0));
@@ -250,7 +250,7 @@ fn a_long_way_to_the_application_misses_the_latency() {
     assert!(text.ends_with("; the way from the edge to the application takes 110 ms"), "{text}");
 }
 
-/// An application that hangs is told so; one that takes a frame every two seconds is only slow.
+/// An application that hangs is told so. An application that takes a frame every two seconds is only slow.
 #[test]
 fn an_application_that_hangs_is_not_well_served() {
     let story = |takes_one_in: u64, until: u64| {
@@ -266,7 +266,7 @@ fn an_application_that_hangs_is_not_well_served() {
         states
     };
     let slow = story(30, 150);
-    // Until it has taken two, nobody knows how often it takes one.
+    // Until the application has taken two frames, nobody knows how often it takes one.
     assert!(
         slow[61..].iter().all(|(state, _)| *state == ContractState::Ok),
         "{:?}",
@@ -279,7 +279,8 @@ fn an_application_that_hangs_is_not_well_served() {
     );
 }
 
-/// Reports are bytes from outside: a claim counts between what the edge saw, and of a frame that was handed over, once.
+/// Reports are bytes from outside. A claim counts only within the limits that
+/// the edge saw itself, only for a frame that was handed over, and only once.
 #[test]
 fn claims_of_an_application_stay_within_what_the_edge_saw() {
     let mut monitor = Monitor::new(contract(), at(0));
@@ -307,7 +308,7 @@ fn memory_is_bounded() {
     assert_eq!(monitor.frames.len(), FRAMES_MAX);
 }
 
-/// Rates are told in the unit that leaves a figure of at least 1: tiny frames do not need "0.0 Mbit/s".
+/// Rates are shown in the unit that leaves a figure of at least 1, so tiny frames do not need "0.0 Mbit/s".
 #[test]
 fn what_is_needed_is_told_in_a_unit_of_its_size() {
     for (bytes, needs) in [(140e3, "16.8 Mbit/s"), (157.0, "19 kbit/s"), (4.0, "480 bit/s")] {
@@ -323,8 +324,7 @@ fn what_is_needed_is_told_in_a_unit_of_its_size() {
     }
 }
 
-/// A camera whose source is gone says so at once. Nobody is told of frames that are late, and none are missed when the source
-/// is back.
+/// A camera whose source is gone says so at once. No frames are reported as late, and none are missed when the source is back.
 #[test]
 fn a_lost_source_is_no_missed_latency() {
     let why = String::from("the camera's source is lost: connection refused");
@@ -342,17 +342,17 @@ fn a_lost_source_is_no_missed_latency() {
     let text = format!("the camera is not connected; {why}");
     assert_eq!(monitor.describe(at(10_000), &gone), (ContractState::Absent, text));
 
-    // It is back, and its first frame is on its way.
+    // The source is back, and its first frame is on its way.
     let back = Surroundings { source: None, live_for: Some(Duration::from_millis(50)), ..waiting.clone() };
     assert_eq!(monitor.describe(at(10_000), &back).0, ContractState::Unverified);
-    // That takes too long: now it is the link.
+    // The frame takes too long: now the link is the cause.
     let slow = Surroundings { live_for: Some(Duration::from_millis(1_500)), ..back };
     let (state, text) = monitor.describe(at(10_000), &slow);
     assert_eq!((state, &text[..19]), (ContractState::LatencyMiss, "no frame for 1.5 s;"), "{text}");
 }
 
-/// A camera that publishes every two seconds, and whose frames are all withheld: the application is told so until the next one comes, and not
-/// only for the second that counts.
+/// A camera publishes every two seconds, and all of its frames are withheld. The application
+/// is told so until the next frame comes, and not only for the second that counts.
 #[test]
 fn a_frame_of_a_slow_camera_counts_until_the_next() {
     let mut monitor = Monitor::new(contract(), at(0));

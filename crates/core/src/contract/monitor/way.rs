@@ -1,7 +1,7 @@
 //! Measures how long frames take from the edge into the application's client library.
 //!
-//! The camera works with what this leaves of the latency bound, so it hears of it rarely and in steps: each
-//! change is a new demand.
+//! The camera works with the part of the latency bound that this time leaves. The
+//! camera is told of changes rarely and in steps, because each change is a new demand.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::units::Instant;
 const SPAN: Duration = Duration::from_secs(5);
 /// The most frames that are remembered.
 const FRAMES_MAX: usize = 512;
-/// The fewest frames that say something.
+/// The fewest frames for a measurement.
 const FRAMES_MIN: usize = 8;
 /// This share of the frames takes no longer than the way.
 const SHARE: f64 = 0.9;
-/// The way is told in steps of this share of the latency bound. Less than a step counts as none.
+/// The way is reported in steps of this share of the latency bound. A way below one step counts as zero.
 const STEP_SHARE: f64 = 0.05;
-/// The largest share of the latency bound that the way takes from the camera. A way that takes more would leave
-/// the camera too little for any frame, and is told as a missed latency.
+/// The largest share of the latency bound that the way takes from the camera. A longer way would
+/// leave the camera too little time for any frame. It is reported as a missed latency instead.
 const TAKEN_SHARE_MAX: f64 = 0.5;
 /// The shortest time between two changes.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,9 +28,9 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Way {
     frames: VecDeque<(Instant, Duration)>,
-    /// What nine of ten frames take at most, when last computed.
+    /// The time that nine of ten frames take at most, when last computed.
     known: Duration,
-    /// What was told last, and when.
+    /// When a way was last reported, and its length.
     told: Option<(Instant, Duration)>,
 }
 
@@ -43,13 +43,13 @@ impl Way {
         self.frames.push_back((now, took));
     }
 
-    /// What nine of ten frames took at most, as of the last [`Way::poll`].
+    /// The time that nine of ten frames took at most, as of the last [`Way::poll`].
     pub fn known(&self) -> Duration {
         self.known
     }
 
-    /// What the camera's bound is to be shorter by, if that has changed since the last answer. At most half
-    /// of `bound`.
+    /// The time by which the camera's bound must be shortened, at most half of
+    /// `bound`. `None`: it has not changed since the last answer, or is not known.
     pub fn poll(&mut self, now: Instant, bound: Duration) -> Option<Duration> {
         if self.told.is_some_and(|(at, _)| now.saturating_since(at) < TELL_INTERVAL) {
             return None;
@@ -68,11 +68,11 @@ impl Way {
         let most = bound.mul_f64(TAKEN_SHARE_MAX);
         let next = match self.known {
             known if known < step => Duration::ZERO,
-            // Up to the next step.
+            // Rounded up to the next step.
             known => step.mul_f64((known.as_secs_f64() / step.as_secs_f64()).ceil()).min(most),
         };
-        // It is told anew where it is longer, or shorter by more than a step: a way at the border of two steps
-        // must not change the demand every second.
+        // A change is reported if the way is longer, or shorter by more than a step.
+        // So a way at the border of two steps does not change the demand every second.
         let is_news = next > told || next + step < told || next == Duration::ZERO && told > Duration::ZERO;
         is_news.then(|| {
             self.told = Some((now, next));
@@ -91,7 +91,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// What is told while frames take so long, one every 50 ms, for ten seconds from `from` on.
+    /// The reported ways while frames take `took`, one frame every 50 ms, for ten seconds from `from` on.
     fn told(way: &mut Way, from: Instant, took: impl Fn(u64) -> Duration) -> Vec<Duration> {
         let frames = (0..200).filter_map(|frame| {
             let now = from + ms(50 * frame);

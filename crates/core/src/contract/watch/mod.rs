@@ -1,10 +1,8 @@
-//! Judges whether one subscription's contract is kept on each of its cameras, and reports it with every frame
-//! and at every change.
+//! Judges whether one subscription's contract is kept on each of its cameras. Reports the state with every frame and at every change.
 //!
-//! A [session](crate::session) calls [`ContractWatch::judge`] for every live frame before the application
-//! gets it, and [`ContractWatch::handle_waiting`] when there is none. It calls [`ContractWatch::poll`] at
-//! least every [`LOOK_INTERVAL`], because frames that do not come can break a contract. The state depends on
-//! the frames and on the edge's [`CameraView`]. The rules of the states are in [`super::monitor`].
+//! A [session](crate::session) calls [`ContractWatch::judge`] for every live frame before the application gets it, and
+//! [`ContractWatch::handle_waiting`] when there is no frame. It calls [`ContractWatch::poll`] at least every [`LOOK_INTERVAL`], because missing
+//! frames can break a contract. The state depends on the frames and on the edge's [`CameraView`]. The rules of the states are in [`super::monitor`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +21,20 @@ use crate::subscription::{Delivery, Missing};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
-/// How often a contract must be looked at when no frame comes.
+/// How often a contract must be checked when no frame comes.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest time between two changes of state that are reported for one camera.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// The most frames of one gap that are recorded one by one, for each kind of loss. More of them would not
-/// change the state.
+/// The most frames of one gap that are recorded one by one, for each kind of loss. More frames would not change the state.
 const LOST_MAX: u64 = 256;
 
-/// What a frame means for the contract, and the state of the contract with it.
+/// Whether a frame keeps the contract, and the state of the contract with it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameVerdict {
     /// The expected accuracy: from the subscription's own profile, or else as the camera reports it. It is 1
     /// for an unmodified frame. `None`: not known.
     pub expected_accuracy: Option<f64>,
-    /// The frame is below the floor, or was sent because nothing better would have been on time.
+    /// Whether the frame is below the floor, or was sent because nothing better would have been on time.
     pub infeasible: bool,
     /// The state over the last second.
     pub state: ContractState,
@@ -72,22 +69,24 @@ struct Watched {
     monitor: Monitor,
     /// When the last frame was judged.
     last: Option<Instant>,
-    /// Since when the application has waited for the next frame, and for how long when last looked at.
+    /// Since when the application has waited for the next frame.
     waits_since: Option<Instant>,
+    /// How long the application had waited for the next frame at the last check.
     waited: Option<Duration>,
     /// One in this many published frames is sent, at the rung of the last frame.
     one_in: u32,
-    /// Whether the last frame was as published. Then its accuracy is known, whatever the profile says.
+    /// Whether the last frame was unmodified, so that its accuracy is known whatever the profile says.
     unmodified: bool,
-    /// Withheld frames, and what was skipped before them.
+    /// Withheld frames, and frames that were skipped before them.
     withheld: Missing,
     told: Option<(ContractState, Instant)>,
-    /// The state told with the last frame, if no change was reported since.
+    /// The state reported with the last frame, if no change was reported since.
     said: Option<ContractState>,
     /// Whether a frame has come since the last look.
     changed: bool,
-    /// How many originals came, if the application asked for these; and whether it was told that it lacks some.
+    /// How many originals came, if the application asked for originals.
     originals: OriginalsGot,
+    /// Whether the application was told that it lacks originals.
     told_lack: bool,
 }
 
@@ -98,11 +97,11 @@ pub struct ContractWatch {
     profile: Option<Arc<SizedProfile>>,
     /// One entry for each attached camera; the edge bounds their number.
     cameras: BTreeMap<CameraName, Watched>,
-    /// When all cameras are due for a look.
+    /// When the next check of all cameras is due.
     look_due: Instant,
     /// How long frames take from the edge into the application's client library.
     way: Way,
-    /// Whether the application asked for originals, and is told what it lacks of them.
+    /// Whether the application asked for originals, and is told which it lacks.
     originals: bool,
 }
 
@@ -120,14 +119,13 @@ impl ContractWatch {
         }
     }
 
-    /// The same for an application that asked for originals. It is told also what it lacks of them.
+    /// Makes it a watch for an application that asked for originals. The application is also told which originals it lacks.
     #[must_use]
     pub fn of_originals(self) -> Self {
         Self { originals: true, ..self }
     }
 
-    /// Whether there may be something to tell when no frame comes: the contract can be broken, or originals be
-    /// lacking.
+    /// Whether there may be something to report when no frame comes: the contract can be broken, or originals can be lacking.
     pub fn tells(&self) -> bool {
         self.originals || !self.contract.asks_nothing()
     }
@@ -228,13 +226,12 @@ impl ContractWatch {
         Judged::Deliver(delivery, FrameVerdict { expected_accuracy, infeasible, state, reason })
     }
 
-    /// What was withheld of a camera and not yet told with a frame.
+    /// Takes the account of a camera's withheld frames that was not reported with a frame yet.
     pub fn rest(&mut self, camera: &CameraName) -> Missing {
         self.cameras.get_mut(camera).map(|watched| std::mem::take(&mut watched.withheld)).unwrap_or_default()
     }
 
-    /// Watches a camera no more, because the edge has forgotten it. Returns what was withheld of it and not yet
-    /// told with a frame.
+    /// Stops watching a camera, because the edge has forgotten it. Returns the account of its withheld frames that was not reported with a frame yet.
     pub fn handle_forgotten(&mut self, camera: &CameraName) -> Missing {
         self.cameras.remove(camera).map(|watched| watched.withheld).unwrap_or_default()
     }
@@ -247,7 +244,7 @@ impl ContractWatch {
         }
     }
 
-    /// The same, and whether originals are lacking that the application asked for.
+    /// The state of the contract on a watched camera and why, and whether requested originals are lacking.
     fn describe_watched(
         &self,
         now: Instant,
@@ -258,7 +255,7 @@ impl ContractWatch {
         if !self.originals {
             return ((state, text), false);
         }
-        // A frame now and then is all that was asked for.
+        // A contract that asks nothing is kept once a frame has come.
         let calm =
             state == ContractState::Unverified && self.contract.asks_nothing() && watched.last.is_some();
         let state = if calm { ContractState::Ok } else { state };
@@ -279,7 +276,7 @@ impl ContractWatch {
         }
     }
 
-    /// Takes in what the application's client library says of one of a camera's frames.
+    /// Takes in the report of the application's client library on one of a camera's frames.
     pub fn handle_taken(&mut self, now: Instant, camera: &CameraName, report: &TakenReport) {
         if let Some(watched) = self.cameras.get_mut(camera) {
             if let Some(way) = watched.monitor.handle_taken(now, report) {
@@ -289,13 +286,13 @@ impl ContractWatch {
         }
     }
 
-    /// How long frames take from the edge into the application's client library, if that has changed since
-    /// last asked. Nine of ten frames take no longer.
+    /// The time that nine of ten frames take at most from the edge into the
+    /// application's client library. `None`: it has not changed since the last call.
     pub fn poll_way(&mut self, now: Instant) -> Option<Duration> {
         self.way.poll(now, self.contract.latency_bound?)
     }
 
-    /// Notes that the application has taken every frame there is, and waits for the next.
+    /// Notes that the application has taken every frame, and waits for the next.
     pub fn handle_waiting(&mut self, now: Instant) {
         for watched in self.cameras.values_mut().filter(|watched| watched.last.is_some()) {
             let since = *watched.waits_since.get_or_insert(now);
@@ -304,8 +301,8 @@ impl ContractWatch {
         }
     }
 
-    /// The next change of state that has not been reported, or of whether originals are lacking. A contract that
-    /// asks nothing has none.
+    /// The next unreported change of the state, or of whether originals are lacking.
+    /// `None` for a contract that asks nothing, unless originals were asked for.
     pub fn poll(&mut self, now: Instant, view: impl Fn(&CameraName) -> Arc<CameraView>) -> Option<Change> {
         if !self.tells() {
             return None;
@@ -318,7 +315,7 @@ impl ContractWatch {
             }
             let ((state, reason), lacks) = self.describe_watched(now, watched, &view(camera));
             let told = watched.told.map(|(state, _)| state);
-            // It is no news that nothing is known before the first frame.
+            // Before the first frame, an unknown state is no news.
             let begins = told.is_none() && state == ContractState::Unverified && watched.last.is_none();
             // An application that relies on the state told with a frame must hear that it has changed.
             let unsaid = watched.said.is_some_and(|said| said != state);
@@ -339,7 +336,7 @@ impl ContractWatch {
         Some(Change { camera, state, reason, ends })
     }
 
-    /// The accuracy of a frame, if anything says it.
+    /// The accuracy of a frame. `None`: not known.
     fn verified(&self, delivery: &Delivery) -> Option<f64> {
         let rung = &delivery.record.frame.meta.rung;
         let by_profile = self.profile.as_ref().and_then(|known| known.profile.accuracy_of(rung));
@@ -364,7 +361,7 @@ impl ContractWatch {
     fn surroundings(&self, now: Instant, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
         let feasibility = &view.feasibility;
-        // If no rung of the profile keeps the contract, no camera can.
+        // If no rung of the profile keeps the floor, no camera can.
         let best = self
             .profile
             .as_ref()
@@ -423,7 +420,7 @@ impl ContractWatch {
         }
     }
 
-    /// The outcome that the camera reports for this contract, and since when.
+    /// The outcome that the camera reports for this contract, and since when it holds.
     fn negotiated(&self, view: &CameraView) -> Option<(negotiation::ContractOutcome, Instant)> {
         let place = view.demands.iter().position(|demand| demand.subscription == self.id)?;
         let (verdict, since) = view.negotiated.get(place)?;
@@ -437,7 +434,7 @@ impl ContractWatch {
             .map(|(_, since)| since)
     }
 
-    /// A sentence that names the contract that stands against this one.
+    /// A sentence that names the contract that conflicts with this one.
     fn conflict(&self, view: &CameraView) -> Option<String> {
         let mine = &self.contract;
         match self.negotiated(view) {
@@ -453,7 +450,7 @@ impl ContractWatch {
         }
         let floor = |contract: &Contract| contract.accuracy_floor.unwrap_or(f64::INFINITY);
         let bound = |contract: &Contract| contract.latency_bound.unwrap_or(Duration::MAX);
-        // Whoever gives no floor takes the rung of the others, and stands against nobody.
+        // A contract without a floor takes the rung of the others, and conflicts with none.
         let others = || {
             let others = view.demands.iter().filter(|other| other.subscription != self.id);
             others.filter(|other| other.contract.accuracy_floor.is_some())
@@ -476,7 +473,7 @@ impl ContractWatch {
     }
 }
 
-/// Names the contract that is kept beside this one and makes frames larger than this one needs, if there is one.
+/// Names the contract that is kept together with this one and makes frames larger than this one needs. `None`: there is none.
 fn kept_beside(view: &CameraView, mine: &Contract) -> Option<String> {
     let kept = view.demands.iter().zip(&view.negotiated);
     let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(negotiation::ContractOutcome::Kept));
@@ -496,7 +493,7 @@ fn stands_against(other: &NamedContract, mine: &Contract) -> String {
     format!("no setting keeps it and {}, which asks for {}{first}", name(other), asks.join(" within "))
 }
 
-/// The name of a subscription, for people.
+/// The name of a subscription, for display.
 fn name(demand: &NamedContract) -> String {
     match demand.application.as_str() {
         "" => format!("subscription {}", demand.subscription.0),
@@ -512,7 +509,7 @@ impl Watched {
         logged.map(|logged| now.saturating_since(logged)).unwrap_or_default()
     }
 
-    /// Takes in frames that were skipped since the last one. Those that were sent and lost count as late.
+    /// Takes in frames that were skipped since the last frame. Frames that were sent and lost count as late.
     fn note_lost(&mut self, now: Instant, skipped: &SkipCounts) {
         let lost = [
             SkipReason::Stalled,
@@ -525,8 +522,7 @@ impl Watched {
         let infeasible = skipped.of(SkipReason::Infeasible);
         let Some(last) = self.last else { return };
         self.monitor.handle_passed(now, skipped.of(SkipReason::ApplicationBusy));
-        // It is not known when each of them was due, so they are spread evenly over the time since the last
-        // frame.
+        // It is not known when each frame was due, so the frames are spread evenly over the time since the last one.
         let outcome =
             |on_time, infeasible, came| FrameOutcome { on_time, infeasible, expected_accuracy: None, came };
         let mut due: Vec<(Instant, FrameOutcome)> = Vec::new();

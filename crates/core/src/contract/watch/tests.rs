@@ -1,4 +1,4 @@
-//! What a subscription is told of its contract, and of others beside it.
+//! Tests of what a subscription is told of its own contract and of conflicting ones.
 
 use super::*;
 use crate::units::BitsPerSecond;
@@ -20,7 +20,7 @@ fn demand(id: u64, bound_ms: u64, floor: f64, priority: i32) -> NamedContract {
     NamedContract { subscription: SubscriptionId(id), application: format!("app{id}"), contract }
 }
 
-/// What each demand is told after a second without frames, given the camera's report.
+/// What the application of each demand is told after a second without frames, given the camera's report.
 fn told(
     demands: Vec<NamedContract>,
     negotiated: &[Option<negotiation::ContractOutcome>],
@@ -68,7 +68,7 @@ fn the_loser_is_told_whose_contract_stands_against_its_own() {
     assert!(!told[3].1.contains("subscription"), "nobody is to blame: {}", told[3].1);
 }
 
-/// Frames that are made for two have what the stricter asks for. If the other one misses frames, it is told so.
+/// Frames that are made for two contracts keep the stricter floor. If the other contract misses frames, its application is told why.
 #[test]
 fn who_misses_frames_beside_a_stricter_contract_is_told_which() {
     use negotiation::ContractOutcome::{Conflict, Kept};

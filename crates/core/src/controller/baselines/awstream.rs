@@ -43,12 +43,12 @@ const PROBE_SHARE: f64 = 1.05;
 const WINDOW: Duration = Duration::from_secs(1);
 /// The shortest time between two congestion reports of the receiver.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
-/// The receiver notes the latency after this many frames. The least of this many notes is the ideal latency.
+/// The receiver notes the latency after this many frames. The smallest of the last [`NOTES`] notes is the ideal latency.
 const NOTE_FRAMES: u32 = 30;
 const NOTES: usize = 10;
 /// The most ticks that are caught up after a pause.
 const TICKS_MAX: u32 = 100;
-/// The most frames whose leaving is followed.
+/// The most frames that are tracked until they have left.
 const QUEUED_MAX: usize = 4096;
 
 /// The constants of which two different sets were published.
@@ -62,8 +62,7 @@ pub struct Constants {
     pub steady_empties: u32,
     /// The number of steps in which probing is raised.
     pub probe_steps: u32,
-    /// Pairs of an ideal latency in milliseconds and a factor. Up to that ideal latency, this multiple of it
-    /// is congestion.
+    /// Pairs of an ideal latency in milliseconds and a factor. Up to that ideal latency, a latency above this multiple of it is congestion.
     pub congestion_factors: [(f64, f64); 4],
 }
 
@@ -150,10 +149,9 @@ struct Receiver {
 }
 
 impl Monitor {
-    /// What one look at the queue says.
+    /// Looks at the queue once, and returns what it signals.
     ///
-    /// A frame that was handed over within the last frame interval lies in the socket's buffer, not in the
-    /// queue.
+    /// A frame that was sent within the last frame interval is in the socket's buffer, not in the queue.
     fn tick(&mut self, at: Instant, interval: Duration, constants: &Constants) -> Option<Signal> {
         let bytes = std::mem::take(&mut self.left_bytes);
         let rate = bytes / (TICK.as_millis() as f64);

@@ -1,5 +1,4 @@
-//! Sends every frame at the best rung, without adaptation. If the ladder ends with the original, that is the
-//! original.
+//! Sends every frame at the best rung, without adaptation. If the ladder ends with the original, the best rung is the original.
 
 use crate::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::FrameId;

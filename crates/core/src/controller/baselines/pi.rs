@@ -9,11 +9,10 @@
 //! size  = regression(target) − K1 · error − K2 · Σ error
 //! ```
 //!
-//! Taken literally, the published algorithm cannot work. Its signs make late frames larger. It acts only
-//! while frames are late, so quality never returns. The authors' code sums |error| and mixes kilobytes with
-//! bytes. This implementation has the signs that the paper's text means, and acts on errors of both signs. It
-//! keeps the sum within the range of the ladder, and has all sizes in bytes. The gains by band of |error|,
-//! the sampling of every fifth frame and the regression are those that the authors published.
+//! Taken literally, the published algorithm cannot work. Its signs make late frames larger. It acts only while frames are late,
+//! so quality never returns. The authors' code sums |error| and mixes kilobytes with bytes. This implementation has the signs
+//! that the paper's text means, and acts on errors of both signs. It keeps the sum within the range of the ladder, and has all
+//! sizes in bytes. The gains by band of |error|, the sampling of every fifth frame and the regression are the published ones.
 
 use crate::controller::flight::{ms, ms_between};
 use crate::controller::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
@@ -69,10 +68,9 @@ pub struct Config {
     pub regression: Regression,
     /// Multiplies all gains, since the published ones belong to the authors' network. Default 1.
     pub gain_factor: f64,
-    /// The target as a share of the latency bound. Default 1. Below 1, frames with the target latency are
-    /// early.
+    /// The target as a share of the latency bound. Default 1. Below 1, frames at the target latency are early.
     pub target_share: f64,
-    /// The number of frames from one sample of the latency, and setting of the size, to the next. Default 5.
+    /// The number of frames from one sample of the latency, and update of the size, to the next. Default 5.
     pub sample_frames: u32,
     /// Smaller errors, in milliseconds, are ignored. Default 2.
     pub error_ms_min: f64,

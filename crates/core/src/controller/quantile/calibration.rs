@@ -6,15 +6,14 @@
 /// The number of frames, roughly, over which the comparison reaches back.
 const MEMORY_FRAMES: f64 = 500.0;
 
-/// The share of late frames that a policy expected, and the share that came. For a well calibrated policy
-/// they are equal.
+/// The expected and the actual share of late frames. For a well calibrated policy they are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// Frames with a prediction that have arrived or were lost.
     pub frames: u64,
     /// The share of late frames that was expected, over about the last 500 frames.
     pub expected_late: f64,
-    /// The share of late frames that came.
+    /// The actual share of late frames, over about the last 500 frames.
     pub actual_late: f64,
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// A stream of fewer frames learns from each of them as much as one with this interval learns in the same time. Contracts are judged by time: who gets four
-/// records a second does not wait for a minute until the policy knows what being late costs. 15 frames per second.
+/// A frame of a stream with this interval (15 frames per second) counts for one step of learning. A frame
+/// of a slower stream counts for more, so that all streams learn equally fast. Contracts are judged by
+/// time, so a stream of four records per second must not need a minute to learn the cost of a late frame.
 pub(super) const LEARNING_INTERVAL: Duration = Duration::from_millis(67);
 
-/// A mechanism that an experiment can switch off to measure its worth (`mez bench ablation`). No constant can
-/// switch it off. The testbed also lists the mechanisms that a neutral constant switches off.
+/// A mechanism that an experiment can switch off to measure its worth (`mez bench ablation`). These mechanisms have
+/// no constant that switches them off. The testbed also lists the mechanisms that a neutral constant switches off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// Own bytes on their way delay the frame that is chosen.
@@ -15,7 +16,7 @@ pub enum Mechanism {
     /// The remembered errors vary the prediction. Without them, the link may be as fast as estimated, or half
     /// as fast.
     Errors,
-    /// Waits behind other stations vary the prediction beside the errors.
+    /// Waits behind other stations vary the prediction, in addition to the errors.
     Waits,
     /// After the first error of a step, further errors count only until the estimate has come down.
     OneSurprise,
@@ -35,11 +36,11 @@ pub enum Mechanism {
     Waiting,
     /// After a fall, a better rung that needs a new chain waits.
     Steadiness,
-    /// A frame of a chain that would be late waits for what is on its way, or for the next frame.
+    /// A frame of a chain that would be late waits for bytes on their way, or for the next frame.
     HoldingBack,
-    /// A late frame that goes on is sent all the same if it does not make the next one late.
+    /// A late frame that continues a chain is sent all the same if it does not make the next one late.
     SparingNext,
-    /// While nothing can be measured, or while the window limits, a frame goes a rung up from time to time.
+    /// While nothing can be measured, or while the window limits, a frame is sent one rung higher from time to time.
     Probing,
     /// While nothing can be measured, or while the window limits, a video frame is made larger from time to
     /// time by a finer quantiser.
@@ -55,7 +56,7 @@ pub struct Config {
     pub gain: f64,
     /// The weight of a short sample: a few bursts decide how long it takes. Default 0.18.
     pub gain_short: f64,
-    /// A sample of a shorter time counts as short, in milliseconds. Default 10.
+    /// A sample that took less time counts as short, in milliseconds. Default 10.
     pub short_ms: f64,
     /// The weight of a sample after an outage, and after two errors in a row of the same sign that both
     /// exceed a standard deviation. Default 0.6.
@@ -70,7 +71,7 @@ pub struct Config {
     pub gain_another: f64,
     /// A sample of fewer bytes can only raise the estimate, unless it took long. Default 12,000: ten packets.
     pub sample_bytes_min: f64,
-    /// A sample of a shorter time can only raise the estimate, in milliseconds. Default 2.
+    /// A sample that took less time can only raise the estimate, in milliseconds. Default 2.
     pub sample_ms_min: f64,
     /// A frame in service counts once it has taken longer than this, in milliseconds. Default 10.
     pub censor_ms_min: f64,
@@ -90,7 +91,7 @@ pub struct Config {
     /// How far ahead the worth of a rung of a chain is counted. A change of rung begins with a keyframe, and
     /// pays off later. Default 5 s, half of the longest chain.
     pub chain_horizon: Duration,
-    /// How often one frame goes a rung up while the congestion window limits. Default 1.5 s.
+    /// How often a frame is sent one rung higher while the congestion window limits. Default 1.5 s.
     pub probe_interval: Duration,
     /// The mechanism that an experiment has switched off. Default none.
     pub off: Option<Mechanism>,

@@ -1,4 +1,4 @@
-//! Predicts what becomes of a frame at a rung: its on-time probability π and the rung's worth.
+//! Predicts for a frame at a rung its on-time probability π and the rung's worth.
 //!
 //! Each remembered pair of a wait and an error is one way in which the link may behave. π is the share of
 //! pairs with which the frame is on time: the empirical distribution in place of a model of the link. The
@@ -14,8 +14,8 @@ use crate::controller::flight::{Backlog, Flights, Service, ms};
 use crate::controller::{Coding, Offer};
 use crate::units::Instant;
 
-/// A frame with an on-time probability below this is probably late. While own bytes are on their way, such a
-/// frame waits for them: sent at once, it would only make the next one late too.
+/// A frame with an on-time probability below this is probably late. It waits for own bytes
+/// on their way: if it were sent at once, it would only make the next frame late too.
 pub(super) const WORTH_QUEUEING: f64 = 0.5;
 /// A link has room to spare for frames that occupy it for at most this share of the time.
 const SPARE_SHARE: f64 = 0.25;
@@ -36,15 +36,15 @@ impl Knowledge {
         Self { config, flights, rate, sizes, price: LatePrice::new() }
     }
 
-    /// Takes in what share of the frames has to be on time, and for how much a frame counts: in a stream of few frames for as much as all frames of a
-    /// faster one in the same time ([`LEARNING_INTERVAL`]).
+    /// Sets the share of frames that must be on time, and the weight of one frame. A frame of a slow stream
+    /// counts for as much as all frames of a faster stream in the same time ([`LEARNING_INTERVAL`]).
     pub(super) fn set_terms(&mut self, offer: &Offer<'_>) {
         let steps = offer.interval.div_duration_f64(LEARNING_INTERVAL).max(1.0);
         self.price.ask(offer.on_time_share, steps);
         self.rate.set_steps(steps);
     }
 
-    /// The estimated rate of the link in bytes per millisecond, once a frame was measured.
+    /// The estimated rate of the link in bytes per millisecond. `None` until a frame was measured.
     pub(super) fn rate_now(&self, now: Instant) -> Option<f64> {
         self.rate.estimate(&self.config, self.in_service(now))
     }
@@ -70,8 +70,8 @@ impl Knowledge {
         Forecast { knows: self, offer: *offer, left_ms, backlog, rate }
     }
 
-    /// The largest size of a frame that takes `camera_time` to make, so that it is on time with the required
-    /// probability.
+    /// The largest size in bytes at which a frame is on time with the required
+    /// probability, if it takes `camera_time` to make. `None` until a frame was measured.
     pub(super) fn bytes_in_time(&self, offer: &Offer<'_>, camera_time: Duration) -> Option<f64> {
         let rate = self.rate_now(offer.now)?;
         let (left_ms, backlog) = (self.left_ms(offer) - ms(camera_time), self.backlog(offer.now));
@@ -123,31 +123,31 @@ pub(super) struct Prospect {
 }
 
 impl Forecast<'_> {
-    /// Whether own bytes hold anything back. Bytes that have passed the link, as far as is known, do not.
+    /// Whether own bytes hold anything back. Bytes that are known to have passed the link do not.
     pub(super) fn is_busy(&self) -> bool {
         self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
     }
 
-    /// Whether a frame of this rung is wanted if it is on time. If the profile no longer holds, it may take all of the
-    /// link, but no time of the next frame.
+    /// Whether a frame of this rung is wanted if it is on time. If the profile no
+    /// longer holds, the frame may take all of the link, but no time of the next frame.
     pub(super) fn wants(&self, rung: usize) -> bool {
         if self.offer.prefers_finer { self.occupies(rung) <= 1.0 } else { self.wants_undrifted(rung) }
     }
 
-    /// The same where the profile holds. A frame that is finer than the profile's scene needs is wanted only if it
-    /// leaves most of the link to others.
+    /// Whether a frame of this rung is wanted if it is on time and the profile holds. A frame that is
+    /// finer than the profile's scene needs is wanted only if it leaves most of the link to others.
     pub(super) fn wants_undrifted(&self, rung: usize) -> bool {
         !self.offer.ladder.is_tied(rung) || self.occupies(rung) <= SPARE_SHARE
     }
 
-    /// The share of the time for which frames of this rung occupy the link.
+    /// The share of the time in which frames of this rung occupy the link.
     fn occupies(&self, rung: usize) -> f64 {
         let took_ms = self.offer.ladder.rungs()[rung].bytes.mean / self.rate;
         took_ms / ms(self.offer.interval_at(rung)).max(f64::MIN_POSITIVE)
     }
 
-    /// The part of `left_ms` that remains for the network at this rung: less the time to encode a frame, and
-    /// less what the detector takes beyond the time that a bound on results leaves to it.
+    /// The part of `left_ms` that remains for the network at this rung. The time to encode a frame
+    /// is subtracted, and the detector's time beyond what a bound on results leaves to the detector.
     fn left_for(&self, left_ms: f64, rung: usize) -> f64 {
         let offer = &self.offer;
         let profile = &offer.ladder.rungs()[rung];
@@ -158,8 +158,8 @@ impl Forecast<'_> {
         left_ms - ms(profile.camera_time) - detector_ms.max(0.0)
     }
 
-    /// The share of remembered waits and errors with which a frame of this rung would be on time, and the
-    /// mean number of later frames that it would keep from being sent.
+    /// Returns the share of remembered waits and errors with which a frame of this rung would
+    /// be on time, and the mean number of later frames that it would keep from being sent.
     fn foresee(&self, rung: usize) -> (f64, f64) {
         let (offer, knows) = (&self.offer, self.knows);
         let left_ms = self.left_for(self.left_ms, rung);
@@ -169,8 +169,8 @@ impl Forecast<'_> {
         for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, &sizes)) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
-            // The first packet's time is part of the delay; the excess of its time over the smallest is part
-            // of the wait. Behind own frames, it is in neither.
+            // The first packet's time is part of the delay, and its excess over the smallest time
+            // is part of the wait. Behind own frames, the first packet's time is in neither.
             let drained_ms = self.backlog.drained_in_ms(ms_per_byte);
             let first_bytes = pair.first_bytes.min(bytes);
             let packet_ms = if drained_ms > 0.0 { first_bytes * ms_per_byte } else { 0.0 };
@@ -179,8 +179,8 @@ impl Forecast<'_> {
             let end_ms = end_ms.max(first_ms + knows.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits until this one ends or is cancelled for being late. A frame that others
-            // refer to is seldom cancelled, because the next one would have to stand alone; it counts as if it
-            // never were. If the frame after the next comes first, the next one has waited in vain.
+            // refer to is seldom cancelled, because the next one would have to stand alone. It counts as
+            // never cancelled. If the frame after the next comes first, the next one has waited in vain.
             let held_ms = if offer.coding.is_some() { end_ms } else { end_ms.min(left_ms) };
             let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
@@ -188,9 +188,8 @@ impl Forecast<'_> {
         (f64::from(on_time) / f64::from(pairs), displaced / f64::from(pairs))
     }
 
-    /// Predicts successive frames at this rung, each referring to the last, each on an idle link. Returns the
-    /// on-time share as [`Self::foresee`] does, and the mean number of later frames that one keeps from being
-    /// sent by the time that it takes on average.
+    /// Predicts successive frames at this rung, each referring to the last, each on an idle link. Returns the on-time share
+    /// as [`Self::foresee`] does, and the number of later frames that a frame of mean duration keeps from being sent.
     fn foresee_going_on(&self, rung: usize) -> (f64, f64) {
         let (offer, knows) = (&self.offer, self.knows);
         let bound_ms = ms(offer.latency_bound) - knows.flights.delay_ms() - knows.config.guard_ms;
@@ -235,16 +234,14 @@ impl Forecast<'_> {
         let Some(coding) = offer.coding else {
             return Prospect { rung, on_time: now.0, worth: worth(now) };
         };
-        // A keyframe is expensive once; the frames that follow at its rung are not. Both count, weighted by
-        // how long they last.
+        // A keyframe is expensive once, and the frames that follow at its rung are not. Both count, weighted by how long they last.
         let later = self.foresee_going_on(rung);
         let horizon = ms(config.chain_horizon) / ms(offer.interval).max(1.0);
         let share = (f64::from(coding.every[rung]) / horizon).min(1.0);
         Prospect { rung, on_time: now.0, worth: share * worth(now) + (1.0 - share) * worth(later) }
     }
 
-    /// The best on-time probability of the lowest rung and of rungs above it that leave out fewer frames,
-    /// whose frames may be smaller.
+    /// The best on-time probability among the lowest rung and the rungs above it that leave out fewer frames. Frames of such rungs may be smaller.
     pub(super) fn safest(&self, lowest: Prospect) -> f64 {
         let offer = &self.offer;
         let interval = offer.interval_at(lowest.rung);
@@ -252,8 +249,8 @@ impl Forecast<'_> {
         above.map(|rung| self.on_time(rung)).fold(lowest.on_time, f64::max)
     }
 
-    /// Whether the next frame would probably be on time although this one goes first, if both go on with the
-    /// chain at this rung. If so, to leave this one out saves nothing: the next would carry its changes.
+    /// Whether the next frame would probably be on time although this one is sent first, if both continue the chain
+    /// at this rung. If so, leaving this frame out saves nothing, because the next one would carry its changes.
     pub(super) fn spares_next(&self, rung: usize) -> bool {
         let (offer, knows) = (&self.offer, self.knows);
         let Some(coding) = offer.coding.filter(|coding| coding.continues == Some(rung)) else { return false };
@@ -267,12 +264,11 @@ impl Forecast<'_> {
         Forecast { offer: next, left_ms, backlog, ..*self }.on_time(rung) >= WORTH_QUEUEING
     }
 
-    /// Until when a frame of a chain waits that would probably be late. `None`: it goes now.
+    /// Until when a frame of a chain that would probably be late waits. `None`: it is sent now.
     ///
-    /// It waits for own bytes on their way, until `silent_until`, unless the next frame would be on time behind
-    /// it. Otherwise it waits for the next frame, until `quiet_until` at most, if three things hold: it would
-    /// have to stand alone, it is at least half an interval old, and the next one would probably be on time.
-    /// `silent_until`: nothing waits longer.
+    /// The frame waits for own bytes on their way, until `silent_until`, unless the next frame would be on time behind it.
+    /// Otherwise it waits for the next frame, until `quiet_until` at most, if three things hold: it would have to stand alone,
+    /// it is at least half an interval old, and the next frame would probably be on time. No frame waits after `silent_until`.
     pub(super) fn held_back(
         &self,
         best: Prospect,
@@ -289,7 +285,7 @@ impl Forecast<'_> {
         }
         let interval = offer.interval_at(best.rung);
         let next = offer.captured + interval;
-        // A camera's frames do not come as evenly as its clock ticks.
+        // A camera's frames are not evenly spaced, so the next one may be late.
         let due = (next + offer.interval / 2).min(quiet_until);
         if coding.continues == Some(best.rung) || offer.age() < interval / 2 || offer.now >= due {
             return None;

@@ -11,10 +11,10 @@
 //! max(drain(Q, x + ε), w) + S / exp(x + ε) ≤ h
 //! ```
 //!
-//! The policy chooses the rung with the greatest `π · accuracy − λ (1 − π) − n · accuracy`, where `n` is the
-//! number of later frames that it keeps from being sent. `λ` is the price of a late frame beyond its own
-//! worth. It rises while more frames are late than the contract allows, or than would be late at the safest
-//! rung if none can keep the contract. For frames that refer to others it is at least 0.2.
+//! The policy chooses the rung with the greatest `π · accuracy − λ (1 − π) − n · accuracy`, where `n` is the number
+//! of later frames that this frame keeps from being sent. `λ` is the price of a late frame beyond the frame's own
+//! worth. `λ` rises while more frames are late than the contract allows. If no rung can keep the contract, it rises
+//! while more are late than at the safest rung. For frames that refer to others, `λ` is at least 0.2.
 //!
 //! | file | what it holds | source |
 //! | --- | --- | --- |
@@ -25,10 +25,10 @@
 //! | `price.rs` | λ | dual ascent |
 //! | `steadiness.rs` | when a better rung waits after a fall | exponential backoff |
 //! | `probing.rs` | frames that are larger than chosen, to measure | ours |
-//! | `calibration.rs` | what was predicted against what came | |
+//! | `calibration.rs` | predicted against actual lateness | |
 //!
-//! `docs/controller-mechanisms.md` lists every mechanism. `docs/controller-results.md` says what each is
-//! worth, `docs/controller-rejected.md` what was tried and rejected.
+//! `docs/controller-mechanisms.md` lists every mechanism. `docs/controller-results.md` gives the worth
+//! of each mechanism, and `docs/controller-rejected.md` the mechanisms that were tried and rejected.
 
 mod calibration;
 mod config;
@@ -52,7 +52,7 @@ use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
-/// The longest time without a frame on an idle link that has one to send, outside an outage.
+/// The longest time without a frame on an idle link while frames wait, outside an outage.
 pub const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// Own bytes on their way may hold back a frame until at least this long after the last report.
@@ -67,7 +67,7 @@ pub struct Quantile {
     probing: Probing,
     steadiness: Steadiness,
     calibration: Calibration,
-    /// Whether nothing gets through.
+    /// Whether the link is out: nothing gets through.
     out: bool,
     /// Whether the floor was called infeasible at the last decision.
     infeasible: bool,
@@ -114,7 +114,7 @@ impl Quantile {
                 finest = Some(prospect);
             }
         }
-        // A drift makes nothing coarser: where no finer rung is on time often enough, what is worth most goes.
+        // A drift makes no frame coarser. If no finer rung is on time often enough, the rung with the greatest worth is chosen.
         let best = finest.filter(|finest| finest.rung > best.rung).unwrap_or(best);
         let expired = offer.cap.is_some_and(|cap| offer.now >= cap.until);
         match offer.capped(best.rung, lowest.rung) {
@@ -129,8 +129,7 @@ impl Quantile {
         self.tried.map_or(now, |tried| tried + SEND_GAP_MAX)
     }
 
-    /// How long a late frame may wait for own bytes on their way. While the receiver reports bytes, the link
-    /// is not silent.
+    /// Until when a late frame may wait for own bytes on their way. While the receiver reports bytes, the link is not silent.
     fn silent_until(&self, now: Instant) -> Instant {
         let heard_until = self.heard.map_or(now, |heard| heard + HEARD_MAX);
         self.quiet_until(now).max(heard_until)
@@ -164,15 +163,14 @@ impl Quantile {
     fn learn(&mut self, flight: &Flight, on_time: bool) {
         match flight.on_time_probability {
             Some(predicted) => self.calibration.record(predicted, on_time),
-            // It went because it was likely enough on time.
+            // A frame of the source's own video has no prediction. It was sent because it was likely enough to be on time.
             None if flight.of_source => {}
             None => return,
         }
         self.knows.price.learn(&self.knows.config, on_time, self.safest);
     }
 
-    /// Sends the smallest frame that keeps the floor from time to time, while nothing is known about the link
-    /// or nothing gets through.
+    /// Sends the smallest frame that keeps the floor every [`OUTAGE_INTERVAL`], while nothing is known about the link or nothing gets through.
     fn try_out(&mut self, offer: &Offer<'_>, rung: usize, infeasible: bool) -> Decision {
         match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {
             Some(due) if offer.now < due => Decision::Wait { until: due },
@@ -200,7 +198,7 @@ impl Policy for Quantile {
 
     fn handle_sent(&mut self, frame: &SentFrame) {
         self.tried = Some(frame.sent);
-        // The link had room for it. Whether any rung keeps the contract was not asked.
+        // A source's frame is sent only if the link has room for it. Whether any rung keeps the contract was not computed.
         if frame.of_source {
             (self.infeasible, self.safest) = (false, 1.0);
         }
@@ -216,8 +214,8 @@ impl Policy for Quantile {
             rate.renew(config);
         }
         let landed = flights.report(now, arrival);
-        // A frame that is cancelled at its first report has shown nothing but a packet. What had left of it
-        // shows what the link has become; otherwise the next frame would be as large, and be cancelled too.
+        // A frame that is cancelled at its first report has shown only one packet. The bytes that had left measure the
+        // present rate of the link. Without this measurement, the next frame would be as large, and be cancelled too.
         if let Some(Passage { bytes, ms: took_ms }) = flights.take_tail() {
             rate.record(config, &Sample::passed(bytes, took_ms));
         }
@@ -272,10 +270,9 @@ impl Policy for Quantile {
         self.safest = safest;
         let silent_until = self.silent_until(offer.now);
         if self.waits_for_own(&forecast, safest, silent_until) {
-            // Own bytes on their way hold it up. Whether the link is too slow is another question.
+            // Own bytes on their way hold the frame up. That does not mean that the link is too slow.
             self.infeasible = !reaches_floor || forecast.on_time_going_on(floor) < WORTH_QUEUEING;
-            // Reports of these bytes trigger the next decision. If none comes, the link is out and will be
-            // tried.
+            // Reports of these bytes trigger the next decision. If no report comes, the link is out and will be tested.
             return Decision::Wait { until: silent_until };
         }
         if infeasible
@@ -284,8 +281,7 @@ impl Policy for Quantile {
             && offer.now < due
         {
             self.infeasible = true;
-            // Frames below the bounds are not wanted. But without any frame nobody would know when the bounds
-            // can be kept again.
+            // Frames below the bounds are not wanted. But without any frame, the policy could not detect that the bounds can be kept again.
             return Decision::Wait { until: due };
         }
         let best = self.best(&forecast, lowest);
@@ -322,20 +318,19 @@ impl Policy for Quantile {
             return false;
         }
         let (floor, _) = offer.floor_rung();
-        // The next frame may have to stand alone. At the rung of this one, that must not cost more than
-        // cancelling saves. One of its source's video is of no rung.
+        // The next frame may have to stand alone. At the rung of this frame, a keyframe must not cost more extra bytes
+        // than cancelling saves. A frame of the source's own video has no rung, so the floor's rung counts instead.
         let rung = if sending.of_source { floor } else { sending.rung.min(offer.ladder.len() - 1) };
         if (offer.unsent_bytes as f64) < offer.bytes(rung).mean - offer.ladder.rungs()[rung].bytes.mean {
             return false;
         }
-        // A frame is cancelled only if that helps the frame that waits,
+        // Cancelling helps the frame that waits, if that frame would then be on time.
         let backlog = backlog.without(offer.unsent_bytes as f64);
         let forecast = Forecast { backlog, ..self.knows.forecast(offer, rate) };
         if forecast.on_time(floor) >= WORTH_QUEUEING {
             return true;
         }
-        // or some frames after it, if the bytes that have left take longer. On a link on which no frame would
-        // be on time, nothing is gained.
+        // Otherwise cancelling helps only later frames: if the unsent bytes take at least an interval, and later frames can be on time at all.
         let unsent_ms = offer.unsent_bytes as f64 / rate;
         unsent_ms >= ms(offer.interval) && forecast.on_time_going_on(floor) >= WORTH_QUEUEING
     }
@@ -363,7 +358,7 @@ impl Policy for Quantile {
         if self.out {
             return None;
         }
-        // A link that no frame was large enough to measure holds nothing back.
+        // If no frame was large enough to measure the link, the link holds nothing back.
         let known = self.knows.rate.estimate(&self.knows.config, None);
         Some(known.map_or(1.0, |rate| self.knows.forecast(offer, rate).on_time_going_on(rung)))
     }

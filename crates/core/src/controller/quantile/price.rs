@@ -1,9 +1,8 @@
 //! Adjusts λ, the price of a late frame beyond its own worth.
 //!
-//! The method is dual ascent: a late frame raises the price, and a frame on time lowers it. In the long run,
-//! as many frames are late as the contract allows (S. Boyd, L. Vandenberghe 2004, chapter 5, on dual
-//! variables as prices). Where no rung can keep the contract, as many as are late at the safest rung: a higher
-//! price would make frames small and change nothing else.
+//! The method is dual ascent: a late frame raises the price, and a frame on time lowers it. In the long run, as many frames
+//! are late as the contract allows (S. Boyd, L. Vandenberghe 2004, chapter 5, on dual variables as prices). If no rung can
+//! keep the contract, as many are late as at the safest rung: a higher price would make frames small and change nothing else.
 
 use super::config::Config;
 
@@ -13,7 +12,7 @@ pub(super) struct LatePrice {
     rise: f64,
     /// The on-time share that the contract asks.
     on_time_share: f64,
-    /// For how many steps a frame counts.
+    /// The number of steps that each frame counts for.
     steps: f64,
 }
 
@@ -22,7 +21,7 @@ impl LatePrice {
         Self { rise: 0.0, on_time_share: 1.0, steps: 1.0 }
     }
 
-    /// Sets the on-time share that the contract asks, and for how many steps each frame counts.
+    /// Sets the on-time share that the contract asks, and the number of steps that each frame counts for.
     pub(super) fn ask(&mut self, on_time_share: f64, steps: f64) {
         (self.on_time_share, self.steps) = (on_time_share, steps);
     }

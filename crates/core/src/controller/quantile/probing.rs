@@ -1,7 +1,7 @@
-//! Decides when frames are made larger than the policy would choose, to learn what the link carries.
+//! Decides when frames are made larger than the policy would choose, to measure what the link carries.
 //!
-//! Two kinds of links cannot be measured by the chosen frames. On one, the congestion window limits, and
-//! grows only when it is used. On the other, a frame is a single packet, which has no duration.
+//! The chosen frames cannot measure the link in two cases: the congestion window limits
+//! and grows only when it is used, or a frame is a single packet, which has no duration.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::units::Instant;
 const STRETCH_BYTES_MAX: f64 = 14e3;
 /// The smallest size to which a frame is enlarged to measure the link, in bytes: two packets.
 const STRETCH_BYTES_MIN: f64 = 2.4e3;
-/// The share of the bytes that would be in time to which a frame is enlarged.
+/// A frame is enlarged to this share of the bytes that would be in time.
 const STRETCH_SHARE: f64 = 0.6;
-/// The time to the next enlarged frame after one that could not be on time, although others could.
+/// The time to the next enlarged frame after an enlarged frame that could not be on time, although others could.
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
-/// The least share of frames that may be late for measuring the link, whatever the contract allows. Without any,
-/// nobody would notice that a link has become faster.
+/// The least share of frames that may be late for measuring the link, whatever the
+/// contract allows. If it were 0, nobody would notice that a link has become faster.
 const LATE_SHARE_MIN: f64 = 0.01;
 /// The time to the next enlarged frame after one that showed a faster link.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);
 
-/// How far apart frames are if as many are late as the contract allows. Frames that are larger to measure the
-/// link, and may be late for it, come no more often.
+/// The interval between late frames if as many are late as the contract allows. Frames
+/// that are enlarged to measure the link, and may be late for it, come at most this often.
 fn late_interval(offer: &Offer<'_>) -> Duration {
     offer.interval.div_f64((1.0 - offer.on_time_share).max(LATE_SHARE_MIN))
 }
@@ -34,7 +34,7 @@ fn late_interval(offer: &Offer<'_>) -> Duration {
 /// When frames were enlarged, and may be again.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// When a frame may go a rung up again.
+    /// When a frame may be sent one rung higher again.
     raise_due: Instant,
     /// The last rung that was tried while frames were too small to measure the link.
     blind_rung: usize,
@@ -57,11 +57,11 @@ impl Probing {
         self.blind_rung = 0;
     }
 
-    /// Goes one rung up from time to time, while the congestion window limits or frames are too small to
-    /// measure the link.
+    /// Returns the prospect one rung above `best` from time to time, while the congestion
+    /// window limits or frames are too small to measure the link. Otherwise returns `best`.
     pub(super) fn raise(&mut self, forecast: &Forecast<'_>, best: Prospect) -> Prospect {
         let (offer, rate) = (&forecast.offer, &forecast.knows.rate);
-        // While nothing is measured, each try goes above the last. Otherwise nothing would ever be measured.
+        // While nothing is measured, each try is one rung above the last. Otherwise nothing would ever be measured.
         let tried = if rate.blind { self.blind_rung } else { 0 };
         let rung = best.rung.max(tried) + 1;
         let stretches = offer.coding.is_some_and(|coding| coding.stretches);
@@ -84,9 +84,9 @@ impl Probing {
         higher
     }
 
-    /// The size to which this frame should be enlarged from time to time, while frames are too small to
-    /// measure the link and can be enlarged at the rung at which they go on. The next rung may be a hundred
-    /// times as large, where video ends and stills begin.
+    /// The size in bytes to which this frame should be enlarged to measure the link. Frames are enlarged
+    /// from time to time, while they are too small to measure the link and can be enlarged at the rung
+    /// of their chain. The next rung may be a hundred times as large, where video ends and stills begin.
     pub(super) fn stretch(
         &mut self,
         forecast: &Forecast<'_>,

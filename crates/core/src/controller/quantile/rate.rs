@@ -7,14 +7,13 @@ use crate::controller::flight::{FASTER, PACKET_BYTES, Passage, Service, ms};
 pub(super) const PAIRS_MAX: usize = 120;
 /// The fewest pairs from which the usual size of an error is known.
 const SHIFT_PAIRS_MIN: usize = 20;
-/// An error above this, in natural logarithms, shows another link: 2.7 times as fast.
+/// An error above this, in natural logarithms, shows that the link has changed: it is 2.7 times as fast.
 const ANOTHER: f64 = 1.0;
-/// A link is also another if it is slower than the worst remembered error by more than this, in natural
-/// logarithms: 2.2 times.
+/// The link has also changed if it is slower than the worst remembered error by more than this, in natural logarithms: 2.2 times.
 const TURNED: f64 = 0.8;
-/// The fewest bytes that can show that a link is another, slower one: three packets.
+/// The fewest bytes that can show that the link has become far slower: three packets.
 const FEW_BYTES_MIN: f64 = 3.0 * PACKET_BYTES;
-/// Fewer bytes than this may arrive in one burst on any link, so they do not show another link.
+/// Fewer bytes than this may arrive in one burst on any link, so they do not show that the link has changed.
 const ANOTHER_BYTES_MIN: f64 = 6e3;
 /// The errors that are assumed before any was seen: the link may be half as fast as the first frame showed.
 const UNKNOWN: [Pair; 2] =
@@ -24,12 +23,12 @@ const UNKNOWN: [Pair; 2] =
 /// together, because a link that others use is late and slow at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pair {
-    /// Milliseconds behind others, without the time that the first packet itself may have taken.
+    /// Milliseconds of waiting behind other stations, without the time that the first packet itself may have taken.
     wait_ms: f64,
     /// The part of the wait that the first packet may have taken, as bytes. Its time depends on the rate of
     /// the link.
     packet_bytes: f64,
-    /// The bytes of the first packet: of all of the frame, if it was a single one.
+    /// The bytes of the first packet. For a frame of a single packet, its whole size.
     pub(super) first_bytes: f64,
     /// The estimated rate ÷ the measured rate, `exp(−ε)`. Above 1, the link was slower than estimated.
     pub(super) slowness: f64,
@@ -45,9 +44,8 @@ impl Pair {
         Self { wait_ms: wait_ms - packet_ms, packet_bytes, first_bytes, slowness, catching_up: false }
     }
 
-    /// The wait of a frame of `bytes` on a link of `rate` bytes per millisecond, until as much of it is through as the
-    /// remembered first packet had. A smaller one takes less time. Where frames are that small, nothing else tells their
-    /// sizes apart.
+    /// The wait in milliseconds of a frame of `bytes` on a link of `rate` bytes per millisecond, until as many of its bytes are through as the
+    /// remembered first packet had. A frame smaller than that packet waits less. Among frames of a single packet, only this wait depends on the size.
     pub(super) fn wait_at(&self, rate: f64, bytes: f64) -> f64 {
         let fewer_bytes = (self.first_bytes - bytes).max(0.0);
         self.wait_ms + (self.packet_bytes - fewer_bytes).max(0.0) / rate
@@ -61,14 +59,14 @@ pub(super) struct Sample {
     pub(super) first_bytes: f64,
     /// Bytes after the first arrival.
     pub(super) bytes: f64,
-    /// Milliseconds from the first to the last of them.
+    /// Milliseconds from the first arrival to the last of `bytes`.
     pub(super) took_ms: f64,
-    /// The last part of these bytes.
+    /// The last part of `bytes`.
     pub(super) lately: Option<Passage>,
     /// Milliseconds that the frame's first byte had waited for the link.
     pub(super) wait_ms: f64,
-    /// The most milliseconds that its first packet was on its way: what it took beyond the smallest delay, and a whole
-    /// round trip for that delay, in which the difference of two clocks is. 0: not known.
+    /// An upper bound of the first packet's time on its way, in milliseconds: its time beyond the smallest delay, plus a whole
+    /// round trip. The smallest delay itself is unusable here, because it contains the difference of two clocks. 0: not known.
     pub(super) on_way_ms_max: f64,
     /// Whether the congestion window held the frame back. The link may then be faster.
     pub(super) window_limited: bool,
@@ -77,7 +75,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Bytes that took so long, of a frame that waited for nobody.
+    /// A sample of `bytes` that took `took_ms`, of a frame that did not wait.
     pub(super) const fn passed(bytes: f64, took_ms: f64) -> Self {
         Self {
             first_bytes: PACKET_BYTES,
@@ -99,18 +97,17 @@ pub(super) struct Rate {
     log_rate: Option<f64>,
     pairs: Vec<Pair>,
     next: usize,
-    /// The place of the pair whose error goes with the next wait that comes without one.
+    /// While `pairs` has room: the index of the pair whose error is stored with the next wait that has no error of its own.
     waits: usize,
     /// The number of further samples that weigh more than usual.
     renewed: u32,
     /// The last error, in standard deviations.
     deviations: f64,
-    /// Whether the last error was a surprise, or followed one before the estimate has come down.
+    /// Whether the estimate is still coming down after a surprise.
     catching_up: bool,
     /// Whether the last frame was too small to measure anything.
     pub(super) blind: bool,
-    /// Whether the last frame told nothing about the link's rate, because it was too small or took too short
-    /// a time.
+    /// Whether the last frame did not measure the link's rate, because it was too small or took too short a time.
     pub(super) is_dull: bool,
     /// Whether the last frame showed that the link is much faster than estimated.
     pub(super) is_faster: bool,
@@ -118,7 +115,7 @@ pub(super) struct Rate {
     pub(super) is_another: bool,
     /// Whether the congestion window held back the last sample.
     pub(super) window_limited: bool,
-    /// For how many samples a frame may count that kept the link busy for as long.
+    /// The most samples that one frame may count for, if it kept the link busy for that long.
     steps: f64,
 }
 
@@ -141,7 +138,7 @@ impl Rate {
         }
     }
 
-    /// Sets for how many samples a frame may count.
+    /// Sets the most samples that one frame may count for.
     pub(super) fn set_steps(&mut self, steps: f64) {
         self.steps = steps;
     }
@@ -182,8 +179,7 @@ impl Rate {
         let turned = self.turned(config, &service, false);
         let turned = turned.filter(|_| !sample.window_limited && !sample.cancelled);
         let error = turned.unwrap_or(error);
-        // Until the estimate has come down, it is wrong in the same way again. That is one surprise, however
-        // many frames show it.
+        // Until the estimate has come down, further frames repeat the same error. All of them count as one surprise.
         let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
         let catching_up = self.catching_up && slower_by(1.0);
         let wait_ms = if config.has(Mechanism::Waits) { sample.wait_ms.max(0.0) } else { 0.0 };
@@ -205,7 +201,7 @@ impl Rate {
         } else {
             config.gain
         };
-        // As if a faster stream had measured the link in the meantime.
+        // A long sample counts for as many samples as a faster stream would have taken in the meantime.
         let steps = (sample.took_ms / ms(LEARNING_INTERVAL)).clamp(1.0, self.steps);
         let gain = 1.0 - (1.0 - gain).powf(steps);
         self.log_rate = Some(log_rate + gain * error);
@@ -213,9 +209,8 @@ impl Rate {
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
     }
 
-    /// Takes in a frame of a single packet. It has no duration, but the link had it for no longer than it was on its way.
-    /// That bounds the rate from below. Otherwise an estimate that is too low would stay for as long as frames are that
-    /// small.
+    /// Takes in a frame of a single packet. Such a frame has no duration, but it occupied the link for no longer than it was on its way.
+    /// That time bounds the rate from below. Without this bound, an estimate that is too low would stay while all frames are single packets.
     fn record_packet(&mut self, config: &Config, sample: &Sample) {
         let at_least = (sample.first_bytes / sample.on_way_ms_max.max(config.sample_ms_min)).ln();
         let knows = sample.on_way_ms_max > 0.0 && config.has(Mechanism::SinglePackets);
@@ -225,14 +220,14 @@ impl Rate {
         self.remember_wait(config, sample);
     }
 
-    /// Remembers the wait of a frame that told nothing about the rate, with the error of another frame.
+    /// Remembers the wait of a frame that did not measure the rate, with the error of another frame.
     /// Otherwise one long wait would count for as long as frames are too small to measure the rate.
     fn remember_wait(&mut self, config: &Config, sample: &Sample) {
         let Some(log_rate) = self.log_rate.filter(|_| config.has(Mechanism::Waits)) else { return };
         if self.pairs.is_empty() || sample.cancelled {
             return;
         }
-        // The pair whose place it takes, or the pairs in turn while there is room.
+        // The wait takes the error of the pair that it replaces. While there is room, it takes the pairs' errors in turn.
         let like = if self.pairs.len() < PAIRS_MAX { self.waits } else { self.next };
         self.waits = (like + 1) % self.pairs.len();
         let Pair { slowness, catching_up, .. } = self.pairs[like];
@@ -246,8 +241,7 @@ impl Rate {
         (self.pairs.len() >= SHIFT_PAIRS_MIN).then(|| (squares / self.pairs.len() as f64).sqrt().max(1e-6))
     }
 
-    /// Whether two successive errors of the same sign, each above a standard deviation, show that the rate
-    /// has changed.
+    /// Whether two successive errors of the same sign, each above a standard deviation, show that the rate has changed.
     fn shifted(&mut self, error: f64, deviation: Option<f64>) -> bool {
         let Some(deviation) = deviation else { return false };
         let deviations = error / deviation;
@@ -255,10 +249,10 @@ impl Rate {
         before * deviations > 0.0 && before.abs().min(deviations.abs()) > 1.0
     }
 
-    /// The error of a frame that shows, by all its bytes or by the last of them, that the link has become far
-    /// slower than any remembered error. So a link that others use must become slower by more than a link
-    /// that was steady until now. A few packets show it if they took far longer than with any remembered wait and
-    /// error. Of a frame that is over, that must hold for the last of them too: otherwise it was a pause.
+    /// The error of a frame that shows that the link has become far slower than any remembered error. All bytes of the
+    /// frame may show it, or the last of them. A shared link has larger remembered errors, so it must slow down by
+    /// more than a steady link. A few packets show a slower link if they took far longer than any remembered wait and
+    /// error predict. For a finished frame, its last packets must show this too: otherwise there was only a pause.
     fn turned(&self, config: &Config, service: &Service, is_in_service: bool) -> Option<f64> {
         let log_rate = self
             .log_rate
@@ -295,9 +289,8 @@ impl Rate {
 
     /// The estimated rate in bytes per millisecond, once a frame was measured.
     ///
-    /// A frame in service gives an upper bound of the rate. If that is below the estimate, the mean of both
-    /// logarithms counts for now. If the link has changed, the bound alone counts. It is not remembered,
-    /// because the frame is not whole yet.
+    /// A frame in service gives an upper bound of the rate. If the bound is below the estimate, the mean of both logarithms counts
+    /// for now. If the link has changed, the bound alone counts. The bound is not remembered, because the frame is not whole yet.
     pub(super) fn estimate(&self, config: &Config, service: Option<Service>) -> Option<f64> {
         let log_rate = self.log_rate?;
         let turned = service.and_then(|service| self.turned(config, &service, true));
@@ -308,9 +301,8 @@ impl Rate {
 
     /// Past waits and errors; never empty.
     ///
-    /// Errors of an estimate that was still coming down count only while it does. The first error of a step
-    /// stays. If the others stayed too, the policy would expect several such steps for as long as it
-    /// remembers them.
+    /// Errors of an estimate that was still coming down count only while it does. The first error of a step stays. If
+    /// the further errors stayed too, the policy would expect several such steps for as long as it remembers them.
     pub(super) fn pairs(&self) -> impl Iterator<Item = &Pair> + Clone {
         let pairs: &[Pair] = if self.pairs.is_empty() { &UNKNOWN } else { &self.pairs };
         let all = self.catching_up;
@@ -341,7 +333,7 @@ mod tests {
         assert!((rate.estimate(&config, None).unwrap() / 5e3 - 1.0).abs() < 0.01);
     }
 
-    /// A long measurement in a stream of few frames counts for several; a short one, and one of a fast stream, for one.
+    /// In a stream of few frames, a long sample counts for several. A short sample, and a sample of a fast stream, counts for one.
     #[test]
     fn a_long_sample_of_a_slow_stream_counts_for_several() {
         let config = Config::default();
@@ -409,7 +401,7 @@ mod tests {
         assert!((rate.estimate(&config, None).unwrap() - 10e3).abs() < 1.0);
     }
 
-    /// Frames of a link that varies by a twentieth, of which some follow a step to a fifth of the rate.
+    /// Records frames of a link whose rate varies by a twentieth around `bytes_per_ms`.
     fn step(rate: &mut Rate, config: &Config, frames: std::ops::Range<u32>, bytes_per_ms: f64) {
         for frame in frames {
             let wobble = if frame % 2 == 0 { 0.95 } else { 1.05 };
@@ -450,8 +442,7 @@ mod tests {
         steady.record(&config, &Sample { lately: Some(lately), ..sample(200e3, 60.0) });
         assert!(near(steady.estimate(&config, None).unwrap(), 1e3), "and when it is over");
 
-        // If others use the link, one frame in ten is three times as slow as expected, and a fifth of the
-        // rate tells less.
+        // If others use the link, one frame in ten is three times as slow as expected. A fifth of the rate is then weaker evidence.
         let mut shared = Rate::new();
         for frame in 0..60 {
             shared.record(&config, &sample(100e3, if frame % 10 == 5 { 60.0 } else { 20.0 }));
@@ -459,7 +450,7 @@ mod tests {
         assert!(shared.estimate(&config, Some(service)).unwrap() > 2e3);
     }
 
-    /// Four packets of a frame that would have been there long ago, and that still come slowly. A pause is not that, once it is over.
+    /// Four packets that took far too long and still arrive slowly show another link. A pause that is over does not.
     #[test]
     fn a_few_packets_that_take_far_too_long_show_another_link() {
         let config = Config::default();

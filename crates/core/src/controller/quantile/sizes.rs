@@ -12,7 +12,7 @@ const LARGEST_KEPT: f64 = 0.97;
 /// The sizes of recent frames.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// A quantile of the size for the pair at each index, so that one sum covers the errors of rate and size.
+    /// For each index of a pair, a quantile of the size, so that one sum covers the errors of both rate and size.
     quantiles: [f64; PAIRS_MAX],
     /// The moving average of actual sizes ÷ sizes of the profile.
     ratio: f64,

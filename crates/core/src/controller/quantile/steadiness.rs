@@ -21,7 +21,7 @@ const RISE_KEPT_MIN: Duration = Duration::from_secs(10);
 pub(super) struct Steadiness {
     /// The rung of the last frame.
     rung: Option<usize>,
-    /// When it last rose, if it has not fallen since.
+    /// When the rung last rose, if it has not fallen since.
     rose: Option<Instant>,
     /// How long a better rung waits after a fall.
     wait: Duration,

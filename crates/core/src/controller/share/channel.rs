@@ -1,5 +1,4 @@
-//! Estimates the rate of a channel that several cameras share, from all frames that the edge receives over
-//! it.
+//! Estimates the rate of a channel that several cameras share, from all frames that the edge receives over the channel.
 
 use crate::controller::flight::{FASTER, PACKET_BYTES, ms_between};
 use crate::units::{BitsPerSecond, Instant};
@@ -12,13 +11,14 @@ const SPREAD_GAIN: f64 = 0.02;
 const SAMPLE_MS: f64 = 66.0;
 /// The share of airtime that is given to cameras is `exp(−CAUTION · spread)`: less of an unsteady channel.
 const CAUTION: f64 = 0.15;
-/// A busy time that has lasted this long is measured, even if it goes on. In milliseconds.
+/// A busy time that has lasted this long, in milliseconds, is measured even if it goes on.
 const BUSY_MS_MAX: f64 = 100.0;
 /// A shorter busy time gives only a lower bound of the rate, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;
-/// If nothing has measured the channel for so long, frames that are far apart give a lower bound of the rate. In milliseconds.
+/// If nothing has measured the channel for this long, in milliseconds, frames that are far apart give a lower bound of the rate.
 const UNMEASURED_MS: f64 = 1_000.0;
-/// The shortest time between two such frames. The host that receives them may be late, and then they look closer than they are.
+/// The shortest time between two frames that give a lower bound, in milliseconds.
+/// If the receiving host is late, frames look closer together than they were.
 const APART_MS_MIN: f64 = 5.0;
 
 /// Measures the rate of a channel while it is busy.
@@ -27,8 +27,7 @@ const APART_MS_MIN: f64 = 5.0;
 /// counted over the time in which at least one frame was arriving.
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// The present busy time: its beginning, the end of its last frame, and the bytes that have arrived in
-    /// it.
+    /// The present busy time: its beginning, the end of its last frame, and the bytes that have arrived in it.
     busy: Option<(Instant, Instant, f64)>,
     /// When the rate was last measured.
     measured: Option<Instant>,
@@ -41,11 +40,11 @@ pub struct Channel {
 /// The estimated rate of a channel, and its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelRate {
-    /// Bytes per millisecond while it is busy.
+    /// Bytes per millisecond while the channel is busy.
     pub bytes_per_ms: f64,
     /// The mean absolute error of the natural logarithm of the rate.
     pub spread: f64,
-    /// What messages and acknowledgements of all cameras on the channel take.
+    /// Bytes per second that messages and acknowledgements of all cameras on the channel take.
     pub control_bytes_per_second: f64,
 }
 
@@ -58,8 +57,8 @@ impl ChannelRate {
 }
 
 impl Channel {
-    /// Takes in a frame of any camera whose first packet arrived at `first` and whose last packet arrived at
-    /// `last`. `first_bytes`: what of it was there at `first`; `None`: nobody knows.
+    /// Takes in a frame of any camera whose first packet arrived at `first` and whose last packet arrived
+    /// at `last`. `first_bytes`: the frame's bytes that had arrived at `first`. `None`: not known.
     pub fn handle_frame(&mut self, (first, last): (Instant, Instant), bytes: u32, first_bytes: Option<u32>) {
         let bytes = f64::from(bytes);
         // The first packet after an idle time had passed by `first`, so its bytes do not count.
@@ -85,8 +84,9 @@ impl Channel {
         };
     }
 
-    /// So many bytes came between `end` and `last`, and maybe nothing for a part of that time: the channel carries at least that. This matters
-    /// where all frames are single packets, which measure nothing: a rate that was estimated too low would make them small for ever.
+    /// Raises the estimate to the rate at which `bytes` came between `end` and `last`, if nothing else measures the
+    /// channel. The channel carries at least this rate, because it may have been idle for part of that time. This matters
+    /// where all frames are single packets: if the rate were estimated too low, frames would stay small for ever.
     fn pass(&mut self, end: Instant, last: Instant, bytes: f64) {
         let is_unmeasured = self.measured.is_none_or(|at| ms_between(at, last) >= UNMEASURED_MS);
         let (Some(known), took_ms) = (self.log_rate, ms_between(end, last)) else { return };
@@ -116,19 +116,19 @@ impl Channel {
         self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain(weight_ms) * error));
     }
 
-    /// The estimate, once anything was measured.
+    /// The estimate. `None` until something was measured.
     pub fn known(&self) -> Option<ChannelRate> {
         let bytes_per_ms = self.log_rate?.exp();
         Some(ChannelRate { bytes_per_ms, spread: self.spread, control_bytes_per_second: 0.0 })
     }
 
-    /// The estimated rate, for people.
+    /// The estimated rate, for display.
     pub fn rate(&self) -> Option<BitsPerSecond> {
         self.known().map(|known| BitsPerSecond(known.bytes_per_ms * 8e3))
     }
 }
 
-/// The weight of a sample that took so long.
+/// The weight of a sample that took `took_ms`.
 fn gain(took_ms: f64) -> f64 {
     1.0 - (1.0 - GAIN).powf(took_ms / SAMPLE_MS)
 }
@@ -157,7 +157,7 @@ mod tests {
         assert!((rate / 3_000.0 - 1.0).abs() < 0.01, "{rate}");
     }
 
-    /// Records of 1,560 bytes on a channel of 7.5 bytes per millisecond: what came at once is 1,300 bytes, and not 1,200.
+    /// Records of 1,560 bytes on a channel of 7.5 bytes per millisecond: the first packet has 1,300 bytes, and not 1,200.
     #[test]
     fn small_frames_are_measured_by_what_came_after_their_first_packet() {
         let rate = |first_bytes| {
@@ -186,8 +186,7 @@ mod tests {
         assert!(steady > 0.99 && unsteady < 0.95, "{steady} and {unsteady}");
     }
 
-    /// Frames that were made small for a slow channel pass at once on a fast one. They show its rate
-    /// nevertheless.
+    /// Frames that were made small for a slow channel take almost no time on a fast one. They show its rate nevertheless.
     #[test]
     fn a_channel_that_has_become_faster_is_known_by_short_frames() {
         let mut channel = Channel::default();
@@ -207,7 +206,7 @@ mod tests {
         assert!(rate(&channel) >= fast, "it carries at least that, though less was sent: {}", rate(&channel));
     }
 
-    /// After an outage a channel looks as if it carried nothing, and all frames are made single packets, which measure nothing.
+    /// After an outage a channel seems to carry almost nothing. All frames become single packets, which measure nothing.
     #[test]
     fn a_rate_that_is_much_too_low_does_not_stay() {
         let mut channel = Channel::default();
@@ -220,7 +219,7 @@ mod tests {
         }
         let found = channel.known().expect("a frame").bytes_per_ms;
         assert!((found / 14.0 - 1.0).abs() < 0.05, "700 bytes in 50 ms: {found}");
-        // It is never raised above what came.
+        // The estimate is never raised above the rate of the frames that came.
         let mut steady = Channel::default();
         for frame in 0..100 {
             steady.handle_frame((at(frame * 100), at(frame * 100 + 60)), 13_200, None);

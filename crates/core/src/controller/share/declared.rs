@@ -1,4 +1,4 @@
-//! Reads which cameras share a channel. The operator declares it, because the edge cannot see it.
+//! Reads the operator's declaration of which cameras share a channel. The edge cannot see it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,12 +59,12 @@ impl DeclaredChannel {
         Ok(Self { name, goal, cameras })
     }
 
-    /// The channel's name, for people.
+    /// The channel's name, for display.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who gets the next upgrade.
+    /// Which camera gets the next upgrade.
     pub fn goal(&self) -> Goal {
         self.goal
     }
@@ -81,16 +81,16 @@ pub enum ChannelError {
     /// No `=`.
     #[error("the channel {text:?} names no cameras; write NAME=PATTERN, such as hall=dock/*")]
     NoCameras {
-        /// What was given.
+        /// The refused text.
         text: String,
     },
-    /// The name is empty, too long, or has other characters than those allowed.
+    /// The name is empty, is too long, or has a character that is not allowed.
     #[error(
         "the channel name {name:?} is not one to {CHANNEL_NAME_BYTES_MAX} letters, digits, '.', '_' and '-'; \
          choose another, such as hall"
     )]
     Name {
-        /// What was given.
+        /// The refused name.
         name: String,
     },
     /// No patterns.
@@ -107,7 +107,7 @@ pub enum ChannelError {
     Goal {
         /// The channel.
         name: String,
-        /// What was given.
+        /// The refused goal.
         goal: String,
     },
     /// A pattern is not valid.
@@ -149,7 +149,7 @@ impl FromStr for DeclaredChannel {
     fn from_str(text: &str) -> Result<Self, ChannelError> {
         let (head, patterns) =
             text.split_once('=').ok_or_else(|| ChannelError::NoCameras { text: shown(text) })?;
-        // Nothing splits into one empty pattern, whose error would not say what is missing.
+        // An empty text splits into one empty pattern, whose error would not say what is missing.
         Self::of(head, patterns.split(',').filter(|_| !patterns.is_empty()))
     }
 }
@@ -166,12 +166,12 @@ impl fmt::Display for DeclaredChannel {
     }
 }
 
-/// The channels of an edge, each with a name of its own. Default: none.
+/// The channels of an edge, each with a unique name. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Channels(Vec<DeclaredChannel>);
 
 impl Channels {
-    /// Collects channels. A camera that several of them select is on the first.
+    /// Collects channels. A camera that several channels select belongs to the first.
     ///
     /// # Errors
     /// There are too many channels, or two have the same name.
@@ -198,7 +198,7 @@ impl Channels {
     }
 }
 
-/// The beginning of a refused text, as much as helps the reader of an error.
+/// The first 100 characters of a refused text, for an error message.
 fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }

@@ -1,14 +1,10 @@
-//! Divides one channel between the cameras that share it. The edge decides, because it sees all of them.
+//! The resource is time: a frame that has `s` bytes with its headers (`overhead.rs`) takes `s / r` of it. The edge measures the
+//! rate `r` by the frames of all cameras (`channel.rs`), and subtracts the time for messages. First, every camera that somebody
+//! wants gets the cheapest rung that keeps its floor. Then one camera after another is upgraded while the sum fits. This is a
+//! greedy choice on the frontier of accuracy and airtime. Each camera receives the frame size of its rung as a cap, which
+//! expires soon. Within the cap it decides by itself. If not even the floors fit, cameras of the lowest priority are shed first.
 //!
-//! The resource is time: a frame that has `s` bytes with its headers (`overhead.rs`) takes `s / r` of it. The edge
-//! measures `r` by the frames of all cameras (`channel.rs`), and subtracts what messages take. First, every camera that somebody wants gets the cheapest rung that keeps its
-//! floor. Then one camera after another is upgraded while the sum fits. This is a greedy choice on the
-//! frontier of accuracy and airtime. Each camera is told the frame size of its rung as a cap, which expires
-//! soon. Within the cap it decides by itself. If not even the floors fit, cameras of the lowest priority are
-//! shed first.
-//!
-//! All cameras reach the edge over the same cable, so the edge cannot see which of them share a channel. The
-//! operator declares it (`declared.rs`).
+//! All cameras reach the edge over the same cable, so the edge cannot see which of them share a channel. The operator declares it (`declared.rs`).
 
 use std::time::Duration;
 
@@ -27,17 +23,17 @@ mod overhead;
 
 /// How long a cap lasts. After three lost updates the camera decides by itself again.
 pub const CAP_LIFETIME: Duration = Duration::from_millis(750);
-/// How often caps are computed. One that has changed is sent.
+/// How often caps are computed. A cap that has changed is sent at once.
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a cap that has not changed is sent again. Each time takes two datagrams, of which slow channels have few.
+/// How often an unchanged cap is sent again. Each time takes two datagrams, and slow channels carry few.
 pub const CAP_REFRESH_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a camera that was shed sends a frame of its cheapest rung, if somebody wants what fits.
+/// How often a camera that was shed sends a frame of its cheapest rung, if a contract accepts frames below the floor.
 pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The most of a channel's time that is kept for messages and acknowledgements.
+/// The largest share of a channel's time that is kept for messages and acknowledgements.
 const CONTROL_SHARE_MAX: f64 = 0.5;
 
-/// Who gets the next upgrade.
+/// Which camera gets the next upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
     /// The camera whose accuracy is lowest.
@@ -45,12 +41,11 @@ pub enum Goal {
     MaxMin,
     /// The camera that gains most accuracy for the airtime.
     Sum,
-    /// The camera that has the fewest bytes per second, whatever its accuracy. For applications whose
-    /// accuracies cannot be compared.
+    /// The camera that has the fewest bytes per second, whatever its accuracy. For applications whose accuracies cannot be compared with each other.
     Bandwidth,
 }
 
-/// A rung, as far as the division of a channel needs it.
+/// The properties of a rung that the division of a channel needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// Mean bytes of its frames, above 0.
@@ -69,7 +64,7 @@ impl Step {
 /// What a camera needs of its channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The rungs that it can send, by increasing size; at least one.
+    /// The rungs that the camera can send, by increasing size. At least one.
     pub steps: &'a [Step],
     /// The index of the cheapest rung that keeps the floor. If none does, the index of the best rung.
     pub floor: usize,
@@ -77,18 +72,18 @@ pub struct Claim<'a> {
     pub interval: Duration,
     /// The longest allowed time from capture to the application.
     pub latency_bound: Duration,
-    /// If the channel is too small, cameras of a lower priority are shed first.
+    /// The camera's priority. If the channel is too small, cameras of a lower priority are shed first.
     pub priority: i32,
-    /// What it takes beside the payload of its frames.
+    /// What the camera takes of the channel in addition to the payload of its frames.
     pub overhead: Overhead,
 }
 
 /// What a camera gets of its channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grant {
-    /// The index of its rung in `steps`. `None`: the channel has no room for it.
+    /// The index of the camera's rung in [`Claim::steps`]. `None`: the channel has no room for the camera.
     pub rung: Option<usize>,
-    /// The cap that the camera is told.
+    /// The cap that is sent to the camera.
     pub cap: Cap,
 }
 
@@ -115,12 +110,11 @@ impl Claim<'_> {
 
 /// Divides a channel between cameras.
 ///
-/// Returns one grant per claim, in the same order. The result is deterministic; among equal claims, the first
-/// one wins.
+/// Returns one grant per claim, in the same order. The result is deterministic: among equal claims, the first one wins.
 pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: Goal) -> Vec<Grant> {
     let bytes_per_ms = channel.bytes_per_ms;
     let mut rungs: Vec<Option<usize>> = vec![None; claims.len()];
-    // At most half, because a rate that is estimated much too low must not leave nothing for frames, which measure it.
+    // At most half. If the rate is estimated much too low, something must be left for frames, because frames measure the rate.
     let for_control = (channel.control_bytes_per_second / (bytes_per_ms * 1e3)).min(CONTROL_SHARE_MAX);
     let all = channel.airtime_share() * (1.0 - for_control);
     let mut left = all;
@@ -129,7 +123,7 @@ pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: G
     for index in by_priority {
         let claim = &claims[index];
         let airtime = claim.airtime(claim.floor(), bytes_per_ms);
-        // A camera that is alone may try what does not fit by the estimate.
+        // A camera that is alone may try a rung that does not fit by the estimate.
         if airtime <= left || left == all {
             left -= airtime;
             rungs[index] = Some(claim.floor());
@@ -193,7 +187,7 @@ mod tests {
         Step::of(&ladder())
     }
 
-    /// The place of the cheapest rung with that accuracy.
+    /// The index of the cheapest rung with that accuracy.
     fn lowest_at(accuracy: f64) -> usize {
         ladder().lowest_at(Some(accuracy)).expect("the best one has it")
     }
@@ -252,7 +246,7 @@ mod tests {
         assert_eq!(alone, [Some(2), Some(7)], "the first has its best rung, and leaves the rest");
     }
 
-    /// Frames of 400 bytes take twice of the channel what their payload has, and messages take theirs before.
+    /// Frames of 400 bytes take twice their payload of the channel, and messages are subtracted first.
     #[test]
     fn headers_and_messages_take_their_part_of_the_channel() {
         let steps: Vec<Step> = [(400.0, 0.6), (800.0, 0.8), (1_600.0, 0.9)]
@@ -303,8 +297,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any claims, no more airtime is given than there is, and no camera gets less than its floor.
-        /// None is shed while one of a lower priority with a cheaper floor is not.
+        /// For any claims, the channel's airtime is not exceeded, and no camera gets less than its floor.
+        /// No camera is shed while one of a lower priority with a floor at least as costly is not.
         #[test]
         fn the_channel_is_not_given_away_twice(
             claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3), 1..12),

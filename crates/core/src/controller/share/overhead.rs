@@ -1,42 +1,42 @@
-//! Counts what a camera takes of its channel beside the payload of its frames: headers, and messages of the control stream.
+//! Counts what a camera takes of its channel in addition to the payload of its frames: headers, and messages of the control stream.
 //!
-//! For small frames it is as much as the payload: a frame of 400 bytes has 240 bytes of headers, and a connection carries some ten
-//! messages a second. Who divides such a channel by payload alone promises half as much again as it carries, and a queue builds up.
+//! For small frames the overhead is as large as the payload: a frame of 400 bytes has 240 bytes of headers, and a connection carries some
+//! ten messages a second. A division by payload alone would promise half as much again as the channel carries, and a queue would build up.
 
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// The bytes of a datagram beside its content: headers of IP, UDP and QUIC, and the cipher's tag.
+/// The bytes of a datagram in addition to its content: headers of IP, UDP and QUIC, and the cipher's tag.
 pub const DATAGRAM_OVERHEAD_BYTES: u32 = 60;
 /// The content of a full datagram.
 pub const DATAGRAM_BYTES: u32 = 1_390;
-/// The datagrams per second by which a camera acknowledges what the edge sends it, and which carry nothing else: measured at ten frames per second.
+/// The datagrams per second that only acknowledge what the edge sends to a camera: measured at ten frames per second.
 const ACKNOWLEDGEMENTS_PER_SECOND: f64 = 8.0;
-/// How long messages are counted for one sample of their rate.
+/// The duration of one sample of the messages' rate.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// The most bytes per second that are kept for the messages of one camera: about twice what a busy one sends. One that floods its edge takes no more
-/// from the others' shares.
+/// The most bytes per second that are kept for the messages of one camera: about twice what
+/// a busy camera sends. A camera that floods its edge takes no more from the others' shares.
 const CONTROL_MAX: f64 = 8e3;
 /// The weight of a sample.
 const GAIN: f64 = 0.3;
 
-/// What content takes of a link: with the overhead of its datagrams.
+/// The bytes that content takes of a link, with the overhead of its datagrams.
 pub fn on_the_wire(bytes: u32) -> u32 {
     bytes.saturating_add(DATAGRAM_OVERHEAD_BYTES.saturating_mul(bytes.div_ceil(DATAGRAM_BYTES)))
 }
 
-/// What a camera takes of its channel beside the payload of its frames. Default: nothing.
+/// What a camera takes of its channel in addition to the payload of its frames. Default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overhead {
-    /// Bytes of each frame: its header, and the last datagram's.
+    /// Overhead of each frame in bytes: the frame's header, and the overhead of its last datagram.
     pub frame_bytes: f64,
-    /// Of each byte of payload: that of full datagrams.
+    /// Overhead of each byte of payload: the overhead of full datagrams.
     pub share: f64,
 }
 
 impl Overhead {
-    /// What a frame with so many bytes of payload takes of the channel.
+    /// The bytes that a frame with a payload of `bytes` takes of the channel.
     pub fn with_frame(&self, bytes: f64) -> f64 {
         bytes * (1.0 + self.share) + self.frame_bytes
     }
@@ -46,7 +46,7 @@ impl Overhead {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OverheadMeter {
     header_bytes: u32,
-    /// The sample that is being taken: since when, and its bytes.
+    /// The sample that is being taken: its beginning and its bytes so far.
     sample: Option<(Instant, f64)>,
     bytes_per_second: Option<f64>,
 }
@@ -57,7 +57,7 @@ impl OverheadMeter {
         self.header_bytes = header_bytes;
     }
 
-    /// A message of the control stream came. Each has a datagram of its own, because they are far apart.
+    /// A message of the control stream came. Each message has a datagram of its own, because messages are far apart.
     pub fn handle_message(&mut self, now: Instant, bytes: u32) {
         let (since, so_far) = self.sample.unwrap_or((now, 0.0));
         let passed = now.saturating_since(since);
@@ -72,7 +72,7 @@ impl OverheadMeter {
         self.sample = Some((now, 0.0));
     }
 
-    /// The overhead of its frames, by that of the last one.
+    /// The overhead of the camera's frames, as measured by the last frame.
     pub fn of_frames(&self) -> Overhead {
         Overhead {
             frame_bytes: f64::from(self.header_bytes + DATAGRAM_OVERHEAD_BYTES),
@@ -80,7 +80,7 @@ impl OverheadMeter {
         }
     }
 
-    /// What its messages and acknowledgements take, as far as it was measured.
+    /// Bytes per second that the camera's messages and acknowledgements take. 0 until measured.
     pub fn control_bytes_per_second(&self) -> f64 {
         let acknowledgements = ACKNOWLEDGEMENTS_PER_SECOND * f64::from(DATAGRAM_OVERHEAD_BYTES);
         self.bytes_per_second.map_or(0.0, |messages| (messages + acknowledgements).min(CONTROL_MAX))

@@ -1,19 +1,19 @@
-//! Serves the members of one group: takes records from the one session of the group, finds those that are given again,
-//! and says for whom each is.
+//! Serves the members of one group: takes records from the group's one session,
+//! finds records that are given again, and names the member that gets each record.
 //!
-//! A [`GroupSession`] lives as long as its group is known. While somebody is a member it is open: it then holds a [`Session`],
-//! which the edge broker knows as one subscription. It has no input or output of its own. An edge drives it:
+//! A [`GroupSession`] lives as long as its group is known. While the group has members, it is open: it then holds a
+//! [`Session`], which the edge broker knows as one subscription. It has no input or output of its own. An edge drives it:
 //!
-//! 1. When the first member is admitted ([`Groups::admit`](super::members::Groups::admit)), it calls
-//!    [`GroupSession::open`] and tells the broker what that returns. When the last one has gone, it calls [`GroupSession::close`].
+//! 1. When the first member is admitted ([`Groups::admit`](super::members::Groups::admit)), it asks the broker for the subscription that
+//!    [`GroupSession::asked_for`] returns, and calls [`GroupSession::open`]. When the last one has gone, it calls [`GroupSession::close`].
 //! 2. It reports what members do ([`GroupSession::join`] and others), and what happens to the session
 //!    ([`GroupSession::handle_attach`] and others).
 //! 3. When something was reported, a log has grown, or [`GroupSession::poll_timeout`] has passed, it calls [`GroupSession::poll`] until
 //!    that returns nothing. Then it calls [`GroupSession::poll_question`] until that returns nothing, and finds the answers.
-//! 4. Before it passes on any of that, it writes down what [`GroupSession::poll_change`] returns, if the group keeps its place
-//!    ([`GroupOptions::keeps_place`]) and the edge has a disk.
+//! 4. Before it passes on any output or question, it writes down what [`GroupSession::poll_change`] returns, if the group keeps its
+//!    place ([`GroupOptions::keeps_place`]) and the edge has a disk.
 //!
-//! Members get stills: a frame of a chain is of no use to somebody who does not get those before it.
+//! Members get stills, because a frame of a chain is useless without the frames before it, which other members may get.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,67 +32,66 @@ use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Deliver, Delivery, Span, SubscriptionSpec};
 use crate::units::{ClockAnchor, Instant};
 
-/// The most records that are looked for at once, to be given again.
+/// The most records to be given again that are looked for at once.
 pub const LOOKED_FOR_MAX: usize = 16;
 
-/// Which life of a group a member knows. It is drawn when the group's place is made or read from disk.
+/// The life of a group, which changes if its place is made anew or read from disk. The number is drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(pub u128);
 
-/// What a member is told of the group's place when it joins.
+/// What has become of the group's place, as told to a member that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceTold {
-    /// The group goes on where it was, or begins now.
+    /// The group continues where it was, or begins now.
     Kept,
-    /// The edge was started again, and has read the place from its disk. What was written last may be missing: those
-    /// records come again.
+    /// The edge was restarted, and has read the place from its disk. The last changes may be missing: their records come again.
     Restored,
-    /// The edge was started again without the place, because it writes none, or the group was forgotten. What was open
-    /// comes to nobody any more; the group begins now.
+    /// The edge was restarted without the place, because it writes none, or the group was
+    /// forgotten. Records that were open do not come again, and the group begins now.
     Lost,
 }
 
-/// What a member is told when it joins.
+/// The answer to a member that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Which life of the group this is. The member says it when it joins again.
+    /// The present life of the group. The member names it when it joins again.
     pub life: Life,
     /// What has become of the place since the life that the member knew.
     pub place: PlaceTold,
-    /// Whether the place outlives a restart of the edge. False without a disk, and in a group of the newest, which has no place.
+    /// Whether the place outlives a restart of the edge. False without a disk, and for a group of the newest, which has no place.
     pub survives: bool,
 }
 
-/// What a group has for its members.
+/// An output of a group for its members.
 #[derive(Clone, Debug)]
 pub enum GroupOutput {
-    /// A record for one of them.
+    /// A record for one member.
     Record(Box<GivenRecord>),
-    /// The state of the contract on a camera has changed. All are told. If that ends the session, all members leave.
+    /// The state of the contract on a camera has changed. All members are told. If this ends the session, all members leave.
     Contract(ContractChange),
-    /// Nothing new is given until records are settled: so many are not. All are told.
+    /// No new record is given until records are settled, because too many are not. All members are told.
     HeldBack {
         /// How many records are given and not settled.
         open: usize,
     },
-    /// Records are given again after [`GroupOutput::HeldBack`]. All are told.
+    /// New records are given again after [`GroupOutput::HeldBack`]. All members are told.
     GoesOn,
 }
 
 /// A record for a member.
 #[derive(Clone, Debug)]
 pub struct GivenRecord {
-    /// For whom, and the how manieth try it is.
+    /// The member that gets it, and the number of the try.
     pub given: Given,
-    /// The record. What was skipped before it is told with its first try only.
+    /// The record. Skipped frames before it are reported with its first try only.
     pub delivery: Delivery,
-    /// When it was captured and passed each stage.
+    /// When the record was captured and passed each stage.
     pub times: FrameTimes,
-    /// What it means for the contract, if one is watched.
+    /// The verdict of the contract on the record, if a contract is watched.
     pub verdict: Option<FrameVerdict>,
 }
 
-/// For what something is asked.
+/// The purpose of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
     /// For the group's session.
@@ -101,7 +100,7 @@ pub enum For {
     Again(FrameId),
 }
 
-/// Something that the edge has to find.
+/// A frame that the edge has to find.
 #[derive(Clone, Debug)]
 pub enum GroupQuestion {
     /// The still of a frame in memory. The answer goes to [`GroupSession::handle_still`].
@@ -110,16 +109,16 @@ pub enum GroupQuestion {
     Past(CameraName, For, PastQuery),
 }
 
-/// How far a record has been looked for that is to be given again.
+/// The state of the search for a record that is to be given again.
 #[derive(Clone, Debug)]
 enum Step {
     /// Memory is to be asked.
     Memory,
     /// The disk is to be asked.
     Disk,
-    /// The answer is still to come.
+    /// The question was asked, and the answer is still to come.
     Asked,
-    /// It is there, with the log that holds it.
+    /// The record was found, with the log that holds it.
     Found(Box<Record>, Option<LogReader>),
 }
 
@@ -128,11 +127,11 @@ struct Looked {
     camera: CameraName,
     frame: FrameId,
     step: Step,
-    /// Why it is lost if nobody has it.
+    /// Why the record is lost if it is not found.
     why: LostReason,
 }
 
-/// What is open while somebody is a member.
+/// The session that is open while the group has members.
 struct Reading {
     id: SubscriptionId,
     spec: SubscriptionSpec,
@@ -150,14 +149,14 @@ pub struct GroupSession {
     reading: Option<Reading>,
     /// Records that are looked for, at most [`LOOKED_FOR_MAX`].
     looked_for: VecDeque<Looked>,
-    /// What was told last of whether new records are given.
+    /// Whether members were last told that the group is held back.
     held_back: bool,
-    /// Frames that were skipped before records that were given, since the edge was started.
+    /// Frames that were skipped before records that were given, since the start of the edge.
     skipped: SkipCounts,
 }
 
 impl GroupSession {
-    /// A group that begins now, in this life. `on_disk`: the edge writes its changes to disk.
+    /// A group that begins now, in this life. `on_disk`: whether the edge writes its changes to disk.
     pub fn new(now: Instant, options: GroupOptions, life: Life, on_disk: bool) -> Self {
         Self {
             group: Group::new(now, options, Place::new()),
@@ -171,7 +170,7 @@ impl GroupSession {
         }
     }
 
-    /// A group that goes on where it was, by what was read from disk.
+    /// A group that continues at a place that was read from disk.
     pub fn restored(now: Instant, options: GroupOptions, life: Life, place: Place) -> Self {
         let group = Group::new(now, options, place);
         Self { group, restored: true, ..Self::new(now, options, life, true) }
@@ -199,17 +198,17 @@ impl GroupSession {
         self.reading.as_ref().map(|reading| reading.id)
     }
 
-    /// What it reads, while it is open.
+    /// The subscription's request, while it is open.
     pub fn spec(&self) -> Option<&SubscriptionSpec> {
         self.reading.as_ref().map(|reading| &reading.spec)
     }
 
     // ---- opening and closing ------------------------------------------------------------------------------
 
-    /// What a group asks the broker for. `spec` and `options` are what its members ask for.
+    /// The subscription that a group asks the broker for. `spec` and `options` are the request of its members.
     ///
-    /// Every record is read like the past that the edge holds, behind the last record that was given. So no contract is
-    /// watched, and members need the right to read the past.
+    /// A group of every record reads the past that the edge holds, after the last record that
+    /// was given. So no contract is watched, and members need the right to read the past.
     pub fn asked_for(
         &self,
         clock: ClockAnchor,
@@ -240,7 +239,7 @@ impl GroupSession {
         self.reading = Some(Reading { id, spec, session });
     }
 
-    /// Stops reading. What is given stays given.
+    /// Stops reading. Records that are given stay given.
     pub fn close(&mut self) -> Option<SubscriptionId> {
         self.looked_for.drain(..).for_each(|looked| self.group.handle_put_off(&looked.camera, looked.frame));
         self.reading.take().map(|reading| reading.id)
@@ -389,7 +388,7 @@ impl GroupSession {
 
     // ---- what is wanted -----------------------------------------------------------------------------------
 
-    /// What there is for members now.
+    /// The next output for members.
     pub fn poll(&mut self, now: Instant, known: &impl KnownCameras) -> Option<GroupOutput> {
         self.group.handle_timeout(now);
         self.look_again();
@@ -418,7 +417,7 @@ impl GroupSession {
         }
     }
 
-    /// Something that was not asked yet. What memory does not hold is asked of the edge's disk.
+    /// The next question that was not asked yet. Records that memory does not hold are asked of the edge's disk.
     pub fn poll_question(&mut self) -> Option<GroupQuestion> {
         for looked in &mut self.looked_for {
             let (camera, frame) = (looked.camera.clone(), looked.frame);
@@ -447,7 +446,7 @@ impl GroupSession {
         self.group.poll_change()
     }
 
-    /// When to call [`GroupSession::poll`] again at the latest, if it had nothing at `looked` and nothing happens before.
+    /// When to call [`GroupSession::poll`] again at the latest, if it returned nothing at `looked` and nothing happens before.
     pub fn poll_timeout(&self, looked: Instant) -> Option<Instant> {
         let session = self.reading.as_ref().and_then(|reading| reading.session.poll_timeout(looked));
         self.group.poll_timeout().into_iter().chain(session).min()
@@ -457,7 +456,7 @@ impl GroupSession {
 
     fn looked_for(&mut self, camera: &CameraName, frame: FrameId) -> Option<&mut Looked> {
         let is_it = |looked: &&mut Looked| looked.camera == *camera && looked.frame == frame;
-        // A session asks only for frames that were never given.
+        // The group's session asks only for frames that were never given, so the question is about a repeated record.
         self.looked_for.iter_mut().find(is_it)
     }
 
@@ -475,7 +474,7 @@ impl GroupSession {
         }
     }
 
-    /// Gives a record again that was found.
+    /// Gives a found record again.
     fn give_found(&mut self, now: Instant, known: &impl KnownCameras) -> Option<GivenRecord> {
         loop {
             let is_found = |looked: &Looked| matches!(looked.step, Step::Found(..));
@@ -501,7 +500,7 @@ impl GroupSession {
     ) -> Option<GivenRecord> {
         let (camera, frame) = (&delivery.camera, delivery.record.frame.meta.id);
         if self.group.place().has_passed(camera, frame) {
-            // The session goes forwards: the camera counts its frames anew.
+            // The session never goes back, so the camera counts its frames anew.
             let camera = camera.clone();
             self.looked_for.retain(|looked| looked.camera != camera);
             self.group.handle_forgotten(&camera);

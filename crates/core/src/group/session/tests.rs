@@ -1,4 +1,4 @@
-//! Groups over real logs: where records come from, and what members are told.
+//! Tests of groups over real logs: where records come from, and what members are told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ struct Edge {
 }
 
 impl Edge {
-    /// A group of A and B, who are free for so many records each.
+    /// A group of A and B, which can take `free` records each.
     fn open(group: GroupSession, cameras: u8, free: u32) -> Self {
         let mut edge = Self { group, logs: Vec::new() };
         for number in 1..=cameras {
@@ -98,7 +98,7 @@ impl Edge {
         self.logs[usize::from(camera) - 1].1.append_record(record(frame(sequence))).unwrap();
     }
 
-    /// What members get at a moment, `camera/frame to member`, by an edge without a disk.
+    /// The records that members get at a moment, as `camera/frame to member`, from an edge without a disk.
     fn given(&mut self, now: Instant) -> Vec<String> {
         let mut given = Vec::new();
         loop {
@@ -223,7 +223,8 @@ fn members_are_told_why_nothing_comes() {
     assert_eq!(edge.given(at(2))[..2], ["goes on", "dock/cam1/2 to 1"]);
 }
 
-/// The edge is started again: with its journal the group goes on behind what was given, without one it begins now. Both is told.
+/// The edge is restarted. With its journal, the group continues after the last
+/// given record. Without one, the group begins now. Members are told of both.
 #[test]
 fn what_becomes_of_a_place_is_told_to_members_that_knew_it() {
     let mut edge = Edge::open(every(), 1, 1);
@@ -260,7 +261,7 @@ fn what_becomes_of_a_place_is_told_to_members_that_knew_it() {
     assert!(lost.group.done(A, &camera(1), frame(1)).is_err(), "nobody here knows of it");
 }
 
-/// What was open of a camera that the group may no longer have is not given again, and that is told.
+/// An open record of a camera that the group may no longer read is not given again, and members are told.
 #[test]
 fn what_a_group_may_no_longer_have_is_lost_and_told() {
     let mut edge = Edge::open(every(), 2, 1);
@@ -277,7 +278,7 @@ fn what_a_group_may_no_longer_have_is_lost_and_told() {
     assert_eq!(edge.ends(), [(0, End::Lost(LostReason::NotRead))]);
 }
 
-/// Members get stills: which member gets the next frame of a chain is not known when this one is given.
+/// Members get stills, because another member may get the next frame of a chain.
 #[test]
 fn a_frame_of_a_chain_comes_as_a_still() {
     let mut edge = Edge::open(every(), 1, 1);

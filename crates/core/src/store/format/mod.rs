@@ -13,8 +13,7 @@ use crate::name::{CameraName, SEGMENT_BYTES_MAX, SEGMENTS_MAX};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::codec::{Reader, WireError, Write};
 
-/// The first bytes of every segment. The first is no text and the last is a line's end, so that a transfer that takes the
-/// file for text spoils them.
+/// The first bytes of every segment. The first byte is not ASCII and the last is a line feed, so a transfer in text mode corrupts them.
 pub const MAGIC: [u8; 8] = *b"\x89MEZLOG\n";
 /// The version of the format that this code writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
@@ -26,22 +25,22 @@ pub const RECORD_HEAD_BYTES: usize = 24;
 /// Bytes of a header up to the camera's name.
 const HEADER_FIXED_BYTES: usize = 102;
 const CAMERA_BYTES_MAX: usize = SEGMENTS_MAX * (SEGMENT_BYTES_MAX + 1);
-/// A record that holds a frame; the only kind in version 1.
+/// A record with a frame, the only kind in version 1.
 pub(super) const KIND_FRAME: u8 = 1;
 
-/// Why bytes on disk are not what was written.
+/// Why bytes on disk are not the bytes that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamageKind {
-    /// The bytes end too early, or their checksum is not theirs: a torn write, or a failing disk.
+    /// The bytes end too early, or their checksum does not match: a torn write, or a failing disk.
     #[error("torn or rotten: the checksum does not match")]
     Torn,
-    /// The checksum is right and the authentication is not: the bytes were made elsewhere, or belong elsewhere.
+    /// The checksum is right but authentication fails: the bytes were made elsewhere, or belong elsewhere.
     #[error("not authentic: changed on purpose, or moved from another place")]
     Forged,
-    /// The segment ends within it, and what is there is its beginning: as a broker leaves it that is killed while it writes.
+    /// The segment ends within the record, and holds only the record's beginning. A broker that is killed while it writes leaves such a record.
     #[error("cut short: the segment ends within it")]
     Cut,
-    /// A record of this segment that stands where another belongs.
+    /// A record of this segment stands where another record belongs.
     #[error("at the place of record {expected} stands record {found}")]
     Misplaced {
         /// The record that belongs there.
@@ -63,7 +62,7 @@ pub enum HeaderError {
     /// Not a segment of a log.
     #[error("not a segment of a log of Mez")]
     Foreign,
-    /// Of a later version.
+    /// The segment has a later version of the format.
     #[error("of version {0} of the format, and this program reads version {FORMAT_VERSION}; use a later one")]
     Version(u16),
     /// Cut short or rotten.
@@ -72,19 +71,19 @@ pub enum HeaderError {
     /// The key is not in the ring.
     #[error("written with the key {0}, which is not among the keys given")]
     Key(KeyId),
-    /// Its checksum is right and its authentication is not.
+    /// The header's checksum is right but its authentication fails.
     #[error("its header is not authentic: changed on purpose")]
     Forged,
     /// A segment of another camera.
     #[error("a segment of camera {0}")]
     Camera(CameraName),
-    /// A segment that stands in the place of another: a copy, or a file that was renamed.
+    /// The segment stands in the place of another one: a copy, or a file that was renamed.
     #[error("segment {0} under another number: copied or renamed")]
     Number(SegmentNumber),
     /// The storage did not give the bytes.
     #[error("the storage cannot read it")]
     Unreadable,
-    /// It was there when the segments were listed, and is not any more.
+    /// The segment was removed after the segments were listed.
     #[error("it has just been removed")]
     Gone,
     /// A folder, a link, a pipe, a socket or a device has the name of a segment.
@@ -92,29 +91,29 @@ pub enum HeaderError {
     NotAFile,
 }
 
-/// What stands at the front of a segment: all but the tag and the checksum that follow.
+/// The header at the front of a segment, without the tag and the checksum that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The master key that the segment's key is derived from.
     pub key: KeyId,
     /// Random bytes, drawn for this segment alone.
     pub salt: [u8; SALT_BYTES],
-    /// The epoch of all of its frames.
+    /// The epoch of all frames in the segment.
     pub epoch: Epoch,
     /// Its number, one up with every segment of this log.
     pub segment: SegmentNumber,
-    /// The index of its first record. The segment before it ends there, whatever else it may hold.
+    /// The index of its first record. The segment before it ends at this index, even if it holds further records.
     pub first_index: u64,
-    /// The wall clock when it was opened; for people, and for retention by age after a restart.
+    /// The wall-clock time at which it was opened, for display and for retention by age after a restart.
     pub opened: Timestamp,
-    /// The anchor of the start of the camera broker that the epoch belongs to.
+    /// The clock anchor of the start of the camera broker to which the epoch belongs.
     pub anchor: ClockAnchor,
     /// The camera.
     pub camera: CameraName,
 }
 
 impl SegmentHeader {
-    /// Appends the header and returns what seals the records after it.
+    /// Appends the header and returns the sealer for the records after it.
     ///
     /// # Panics
     /// If `master` is not the key that [`SegmentHeader::key`] names.
@@ -141,8 +140,8 @@ impl SegmentHeader {
         sealer
     }
 
-    /// Decodes the header at the front of `bytes`, and returns what opens the records after it, and where they begin.
-    /// Whether the segment stands where it belongs is left to [`SegmentHeader::check_place`].
+    /// Decodes the header at the front of `bytes`. Returns the header, the sealer that opens the records after it, and
+    /// the offset at which they begin. [`SegmentHeader::check_place`] checks whether the segment stands where it belongs.
     pub fn decode(bytes: &[u8], keys: &KeyRing) -> Result<(Self, Sealer, usize), HeaderError> {
         let (magic, rest) = bytes.split_at_checked(MAGIC.len()).ok_or(HeaderError::Torn)?;
         if magic != MAGIC {
@@ -158,7 +157,7 @@ impl SegmentHeader {
         let checked = fits.then(|| bytes[..length].split_last_chunk::<4>()).flatten();
         let whole = checked.filter(|(body, sum)| crc32c::crc32c(body).to_le_bytes() == **sum);
         let Some((authenticated, _)) = whole else {
-            // A later version may be longer than what this one reads; only its checksum could tell rot from it.
+            // A header of a later version may be longer than this program reads. Only its checksum could distinguish it from damage.
             return Err(if version > FORMAT_VERSION && version < 0x100 {
                 HeaderError::Version(version)
             } else {
@@ -170,7 +169,7 @@ impl SegmentHeader {
         }
         let (body, tag) = authenticated.split_at(authenticated.len() - TAG_BYTES);
         let header = Self::decode_body(body);
-        // Fields are believed only once the tag was checked, for which the key has to be found by them.
+        // The fields name the key with which the tag is checked. They are trusted only after that check.
         let header = header.map_err(|_| HeaderError::Forged)?;
         let master = keys.find(header.key).ok_or(HeaderError::Key(header.key))?;
         let sealer = header.sealer(master);
@@ -180,10 +179,10 @@ impl SegmentHeader {
         Ok((header, sealer, length))
     }
 
-    /// Like [`SegmentHeader::decode`], and finds the one byte that was changed if it is only one: without its header nothing of a
-    /// segment can be opened, and a byte must not cost so much. Returns also which byte that was.
+    /// Like [`SegmentHeader::decode`], but repairs the header if exactly one byte is damaged, and
+    /// returns the offset of that byte too. Without its header, no record of a segment could be opened.
     ///
-    /// The checksum singles the byte out, and the tag confirms it, so that a guess is never taken for the header.
+    /// The checksum identifies the byte, and the tag confirms it. So a wrong guess is never taken for the header.
     pub fn decode_mending(
         bytes: &[u8],
         keys: &KeyRing,
@@ -201,7 +200,7 @@ impl SegmentHeader {
         mended.ok_or(why)
     }
 
-    /// Whether this is the segment that stands in this place.
+    /// Checks that this header belongs to `segment` of `camera`.
     pub fn check_place(&self, camera: &CameraName, segment: SegmentNumber) -> Result<(), HeaderError> {
         if self.camera != *camera {
             return Err(HeaderError::Camera(self.camera.clone()));
@@ -246,12 +245,12 @@ impl SegmentHeader {
     }
 }
 
-/// The header at the front of `bytes` with one byte changed so that its checksum is right, and which one. Its length follows from the
-/// camera's name, and not from the bytes.
+/// The header at the front of `bytes` with one byte changed so that its checksum is right, and the offset of
+/// that byte. The length is computed from the camera's name, because the length in `bytes` may be damaged.
 fn mend(bytes: &[u8], camera: &CameraName) -> Option<(Vec<u8>, usize)> {
     let length = HEADER_FIXED_BYTES + camera.as_str().len() + TAG_BYTES + 4;
     let mut front = bytes.get(..length)?.to_vec();
-    // What a power cut leaves of a header has more than one byte that is 0.
+    // A header that a power cut tore is not repaired, because more than one of its bytes is 0.
     for place in 0..length {
         let was = front[place];
         for changed in (0..=u8::MAX).filter(|changed| *changed != was) {
@@ -279,7 +278,7 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// Appends a record as it is stored. An index is used once, or again for the very same record.
+    /// Encrypts a record and appends its stored form. An index must not be used for two different records, because the nonce depends on it.
     pub fn seal(&self, index: u64, record: &Record, out: &mut Vec<u8>) {
         let start = out.len();
         let payload = &record.frame.payload;
@@ -302,7 +301,7 @@ impl Sealer {
         head.encode(&mut out[start..payload_start]);
     }
 
-    /// Opens the part of a record that describes its frame; `sealed` is what lies behind the head.
+    /// Opens the description of a record's frame. `sealed`: the encrypted description with its tag.
     pub fn open_meta(
         &self,
         index: u64,
@@ -343,12 +342,12 @@ impl Sealer {
     }
 }
 
-/// What stands at the front of a record, in the clear.
+/// The unencrypted head of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
-    /// CRC-32C of the sealed payload. Another one covers the head and the sealed description.
+    /// CRC-32C of the sealed payload. Another checksum covers the head and the sealed description.
     pub payload_checksum: u32,
-    /// The record's place in the log.
+    /// The record's index in the log.
     pub index: u64,
     /// Bytes of the sealed description, its tag included.
     pub meta_bytes: u16,
@@ -357,8 +356,7 @@ pub struct RecordHead {
 }
 
 impl RecordHead {
-    /// Decodes a head at the front of `bytes`, which hold at least the sealed description behind it. `None` if they do
-    /// not, or if its checksum is wrong.
+    /// Decodes a head at the front of `bytes`. `None` if `bytes` end before the sealed description does, or if the head's checksum is wrong.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let head = Self::peek(bytes)?;
         let covered = bytes.get(4..head.meta_range().end)?;
@@ -366,7 +364,7 @@ impl RecordHead {
         (crc32c::crc32c(covered) == sum).then_some(head)
     }
 
-    /// The head as it claims to be, before its checksum could be looked at: tells how many bytes that takes.
+    /// The head before its checksum is verified. It tells how many bytes the checksum covers.
     pub fn peek(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         r.u32("head checksum").ok()?;
@@ -383,7 +381,7 @@ impl RecordHead {
         plausible.then_some(Self { payload_checksum, index, meta_bytes, payload_bytes })
     }
 
-    /// Whether this can be the head of a record that a writer has made, as far as its lengths say.
+    /// Whether a writer can have made a description of this length.
     pub(super) fn is_plausible(&self) -> bool {
         usize::from(self.meta_bytes) <= meta::BYTES_MAX + TAG_BYTES
     }

@@ -120,13 +120,13 @@ fn every_flipped_bit_of_a_header_is_noticed() {
     }
 }
 
-/// Whoever changes a header can mend its checksum, and cannot mend its tag.
+/// An attacker who changes a header can recompute its checksum, but not its tag.
 #[test]
 fn a_header_whose_checksum_was_mended_is_not_genuine() {
     let mut bytes = Vec::new();
     header().encode(keys().newest(), &mut bytes);
     let body = bytes.len() - TAG_BYTES - 4;
-    // Version and length decide how the rest is read; the key's name decides by which key.
+    // Version and length decide how the rest is read. The key's name decides which key is used.
     for place in 20..body {
         let mut forged = bytes.clone();
         forged[place] ^= 1;

@@ -1,8 +1,8 @@
-//! Looks at a whole log: what is there, what should be there, and what the difference costs.
+//! Checks a whole log: which records are there, which should be there, and how many are lost.
 //!
-//! What should be there follows from three things, none of which the others can stand in for: each segment begins where the one before
-//! it ends; the state folder remembers which segments there are ([`Bounds`]) and how far the newest had come ([`Progress`]).
-//!
+//! The records that should be there follow from three independent facts. Each segment begins where the one before it ends.
+//! The state folder remembers which segments exist ([`Bounds`]), and how far the newest one had come ([`Progress`]).
+
 use std::collections::VecDeque;
 
 use super::report::{FINDINGS_MAX, Finding, FindingKind, LogReport, SegmentReport};
@@ -33,8 +33,8 @@ pub fn verify<S: Storage, E: From<StorageError>>(
     config: VerifyConfig<'_>,
     mut visit: impl FnMut(&SegmentHeader, StoredRecord) -> Result<(), E>,
 ) -> Result<LogReport, E> {
-    // The progress is read first, so that the segments contain at least what it counts. The bounds are read
-    // again afterwards, because segments may expire meanwhile.
+    // The progress is read first, so that the segments contain at least the records that it
+    // counts. The bounds are read again afterwards, because segments may expire meanwhile.
     let progress = storage.read_progress()?;
     let next = storage.read_bounds()?.map(|bounds| bounds.next);
     let mut listed = storage.list()?;
@@ -69,9 +69,9 @@ pub fn verify<S: Storage, E: From<StorageError>>(
 enum Place {
     /// It belongs to the log and ends at `limit`, where the next one begins.
     Live { first_index: u64, limit: Option<u64> },
-    /// A newer segment begins before it, and holds all of its records again.
+    /// A newer segment begins at or before its first record, and holds all of its records again.
     Superseded,
-    /// It does not fit to the segments after it: an older copy.
+    /// It does not belong to the log of the segments after it: an older copy of the log replaced those segments.
     Older(FindingKind),
     /// It cannot be opened.
     Strange(HeaderError),
@@ -98,7 +98,7 @@ fn lay_out(
     let (mut newer, mut older_copy) = (None, None);
     for &(number, bytes) in listed.iter().rev() {
         let place = match SegmentScan::open(storage, config.camera, config.keys, number, bytes) {
-            // It has expired since the segments were listed.
+            // The segment has expired since the segments were listed.
             Err(HeaderError::Gone) => continue,
             Err(why) => Place::Strange(why),
             Ok(scan) => {
@@ -155,7 +155,7 @@ impl Check<'_> {
         Finding { segment, kind, offset: 0, bytes: 0, index: None, records: Some(0), after, before: None }
     }
 
-    /// A complete record was read: it bounds the capture time of the findings before it.
+    /// A complete record was read. Its capture time bounds the time of the findings before it.
     fn record(&mut self, captured: Timestamp) {
         let from = self.report.findings.len() - std::mem::take(&mut self.open);
         self.report.findings[from..].iter_mut().for_each(|finding| finding.before = Some(captured));
@@ -189,13 +189,13 @@ impl Check<'_> {
         }
     }
 
-    /// Reports segments that cannot be opened. `lost` is the first index, and the number, of the records that
-    /// are missing there; the first segment is charged with them.
+    /// Reports segments that cannot be opened. `lost`: the first index and the number of the
+    /// records that are missing there. They are charged to the first segment that is reported.
     fn strange(&mut self, parts: &[PartOfLog], lost: Option<(u64, u64)>) {
         let mut charged = lost;
         for part in parts {
             let Place::Strange(why) = &part.place else { continue };
-            // A crash leaves this of a segment that was only just created.
+            // A crash leaves a torn header of a segment that was only just created.
             let nothing_lost = match lost {
                 Some((_, lost)) => lost == 0,
                 None => was_just_begun(None, 0, part.bytes),
@@ -255,7 +255,8 @@ impl Check<'_> {
         }
     }
 
-    /// The same where nobody knows how far the log had come: its segments can be counted, if as much is known.
+    /// Finds missing segments behind all readable ones if no progress is known. Lost
+    /// records cannot be counted, and missing segments only if the bounds are known.
     fn end_unknown(&mut self, next: Option<SegmentNumber>, strange: &[PartOfLog]) {
         self.strange(strange, None);
         let newest = strange.last().map(|part| part.number).or(self.at.map(|(number, ..)| number));
@@ -291,7 +292,7 @@ impl Check<'_> {
                 self.found(finding);
                 report.bytes_unreadable = bytes;
             }
-            // It is reported where its records are missing.
+            // A strange segment is reported where its records are missing.
             Place::Strange(_) => report.bytes_unreadable = bytes,
         }
         self.report.segments.push(report);
@@ -308,7 +309,7 @@ impl Check<'_> {
         let VerifyConfig { camera, keys, payloads } = self.config;
         let mut scan = match SegmentScan::open(storage, camera, keys, number, bytes) {
             Ok(scan) => scan,
-            // It could be opened a moment ago. It has expired meanwhile, with all before it.
+            // The segment could be opened a moment ago. It has expired meanwhile, with all segments before it.
             Err(_) => {
                 self.at = None;
                 return Ok(());

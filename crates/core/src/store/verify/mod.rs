@@ -1,10 +1,10 @@
-//! A look at a whole log, and a copy of all in it that can be read.
+//! Checks a whole log, and copies every readable record of it.
 //!
 //! | question | where |
 //! | --- | --- |
-//! | which segments belong to the log, and what is lost? | `check.rs` |
-//! | how is that told? | `report.rs` |
-//! | what of it can be saved? | `repair.rs` |
+//! | which segments belong to the log, and which records are lost? | `check.rs` |
+//! | how are findings reported? | `report.rs` |
+//! | which records can be saved? | `repair.rs` |
 
 mod check;
 mod repair;

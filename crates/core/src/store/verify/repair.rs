@@ -1,7 +1,7 @@
 //! Copies every readable record of a log into a new log.
 //!
-//! The copy is a log like any other. Its records are numbered without holes and encrypted anew, each segment
-//! with a salt of its own. The record behind a hole states the missing frames as `damaged`.
+//! The copy is a log like any other. Its records are numbered without holes and encrypted anew,
+//! each segment with its own salt. The record behind a hole states the missing frames as `damaged`.
 
 use super::check::{VerifyConfig, verify};
 use super::report::LogReport;

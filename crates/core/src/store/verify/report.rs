@@ -1,4 +1,4 @@
-//! Reports what a check of a whole log has found, in words that `mez store verify` prints.
+//! Reports the findings of a check of a whole log, in words that `mez store verify` prints.
 
 use std::fmt;
 
@@ -7,8 +7,7 @@ use crate::store::SegmentNumber;
 use crate::store::format::{DamageKind, HeaderError};
 use crate::units::Timestamp;
 
-/// The most findings that a report lists. It bounds the memory of a check; counts and losses include the
-/// rest.
+/// The most findings that a report lists, to bound the memory of a check. Counts and losses include the rest.
 pub const FINDINGS_MAX: usize = 1_000;
 
 /// The kind of a finding.
@@ -16,14 +15,14 @@ pub const FINDINGS_MAX: usize = 1_000;
 pub enum FindingKind {
     /// The segment cannot be opened.
     Header(HeaderError),
-    /// One byte of the segment's header is damaged. Nothing is lost: the checksum tells what it was.
+    /// One byte of the segment's header is damaged. Nothing is lost: the checksum tells the original byte.
     Mended {
         /// The offset of the byte.
         place: usize,
     },
     /// Bytes of the segment are damaged.
     Damaged(DamageKind),
-    /// The segment ends before the next one begins, or before what had been written.
+    /// The segment ends before the next one begins, or before the last record that was written.
     Short,
     /// Segments are missing, or have another number.
     Missing {
@@ -40,7 +39,7 @@ pub enum FindingKind {
     },
 }
 
-/// One thing that is wrong with a log, and what it costs.
+/// One fault of a log, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The segment, or the first of several.
@@ -61,19 +60,19 @@ pub struct Finding {
     pub before: Option<Timestamp>,
 }
 
-/// How people call the records of a log, and what their times are.
+/// The words for the records of a log and for their times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordWords {
     /// One record: `frame`.
     pub one: &'static str,
-    /// What was done at a record's time: `captured`.
+    /// What happened at a record's time: `captured`.
     pub timed: &'static str,
 }
 
 impl RecordWords {
-    /// Of a log of frames.
+    /// The words for a log of frames.
     pub const FRAMES: Self = Self { one: "frame", timed: "captured" };
-    /// Of a log of notes.
+    /// The words for a log of notes.
     pub const NOTES: Self = Self { one: "note", timed: "noted" };
 }
 
@@ -85,7 +84,7 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    /// The finding in a log whose records have other names than frames.
+    /// The finding, with the words for this log's records.
     pub fn of(&self, words: RecordWords) -> impl fmt::Display + '_ {
         fmt::from_fn(move |f| self.write(f, words))
     }

@@ -8,8 +8,8 @@ use crate::store::storage::{Bounds, Progress, Storage, StorageError};
 use crate::units::Instant;
 
 impl<S: Storage> StoreWriter<S> {
-    /// What the storage has of one record of this run. A record of another run, or of another edge that numbers its own, is missing. With [`Durability::Async`], a record that was handed over counts as certain: that
-    /// configuration promises no more.
+    /// Whether a record of this run is safe on disk. A record of another run is missing, and so is a record of another edge, which numbers its
+    /// own records. With [`Durability::Async`], a record that was handed over counts as certain, because that configuration promises no more.
     pub fn standing(&self, frame: FrameId) -> RecordStanding {
         let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
         let is_before = |of: Option<FrameId>| of.is_some_and(|first| frame < first);
@@ -22,8 +22,8 @@ impl<S: Storage> StoreWriter<S> {
         }
     }
 
-    /// Whether a publisher waits until what it published is certain. While one does, a sync starts as soon as records are written and no other
-    /// sync runs; all that come meanwhile share the next one.
+    /// Sets whether a publisher waits until its records are certain. While one waits, a sync starts as soon
+    /// as records are written and no other sync runs. All records that come meanwhile share the next sync.
     pub fn set_awaited(&mut self, awaited: bool) {
         self.awaited = awaited;
     }
@@ -52,7 +52,7 @@ impl<S: Storage> StoreWriter<S> {
         }
         let Some(result) = self.storage.finish_sync() else { return Ok(()) };
         let mark = match self.syncing.take().map(|syncing| syncing.upto) {
-            // Its result no longer matters.
+            // The result of this sync no longer matters.
             Some(Upto::Nothing) | None => return Ok(()),
             Some(Upto::Before) => {
                 result?;
@@ -86,8 +86,7 @@ impl<S: Storage> StoreWriter<S> {
             _ => self.durable.index,
         };
         let written = Some(self.written.index);
-        // If this fails, the previous progress stays. It is still true; only fewer missing records would be
-        // noticed.
+        // If this fails, the previous progress stays. It is still true, but fewer missing records would be noticed.
         let _ = self.storage.write_progress(Progress { segment: open.number, durable, written });
     }
 
@@ -96,15 +95,14 @@ impl<S: Storage> StoreWriter<S> {
         self.batch.clear();
         self.batch_payload_bytes = 0;
         let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
-        // Records after that are written again. It is unknown whether the storage has them.
+        // Records after the last certain one are written again. It is unknown whether the storage has them.
         self.written = certain;
         self.note_progress();
         let useless = self.open.take_if(|open| open.first_index >= certain.index);
         if let Some(open) = useless
             && self.storage.remove(open.number).is_err()
         {
-            // Still counted, and removed when its turn comes. Otherwise a full disk would fill up with
-            // beginnings of segments.
+            // The segment still counts, and is removed when its turn comes. Otherwise a full disk would fill up with beginnings of segments.
             let first_index = Some(open.first_index);
             self.closed.push_back(Closed {
                 number: open.number,

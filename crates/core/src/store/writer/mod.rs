@@ -1,12 +1,11 @@
-//! Writes a log in memory to disk, in the background: neither publishing nor delivery waits for it.
+//! Writes a log in memory to disk, in the background. Neither publishing nor delivery waits for the writer.
 //!
 //! [`StoreWriter::step`] returns when to call it again: after [`BATCH_INTERVAL`] while there is work, and
 //! otherwise once new records have come ([`StoreWriter::wake`]). Each step encrypts the new records and hands
 //! them to the storage in one piece. The log in memory itself is the queue in front of the writer.
 //!
-//! After any failure the writer gives up the current segment and goes back to the last record that is known
-//! to be durable. It continues in a new segment that begins with the index of the next record. The new
-//! segment supersedes whatever the old one holds from there on.
+//! After any failure the writer gives up the current segment and goes back to the last record that is known to be durable. It continues
+//! in a new segment that begins with the index of the next record. The new segment supersedes the records of the old one from there on.
 
 mod durability;
 mod retention;
@@ -29,14 +28,13 @@ use crate::store::storage::{Bounds, Storage, StorageError, StorageErrorKind};
 use crate::store::{SegmentNumber, holes};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// How often records are handed to the storage. Together with the time of a write, it bounds what a killed
-/// broker loses (200 ms).
+/// How often records are handed to the storage. Together with the time of a write, this interval bounds the loss of a killed broker (200 ms).
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
-/// How long an idle writer sleeps at most. Nothing depends on it.
+/// The longest sleep of an idle writer. Nothing depends on its value.
 const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the writer checks whether a running sync has ended.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The same, while a publisher waits for that.
+/// How often the writer checks whether a running sync has ended while a publisher waits for it.
 const AWAITED_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the writer waits after a failure before it tries the storage again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
@@ -67,7 +65,7 @@ struct Open {
     opened: Instant,
     /// Whether the storage remembers, in its [`Bounds`], that this segment exists.
     announced: bool,
-    /// Whether its last picture is of a chain, which may go on behind data records.
+    /// Whether the segment's last picture belongs to a chain. The chain may continue behind data records.
     in_chain: bool,
 }
 
@@ -109,8 +107,8 @@ pub struct StoreWriter<S> {
     durable_before: u64,
     open: Option<Open>,
     closed: VecDeque<Closed>,
-    /// The newest segment of the previous start. If the broker was killed, its records are not durable yet.
-    /// They must be before any later record is.
+    /// The newest segment of the previous start. If the broker was killed, the records of
+    /// this segment are not durable yet. They must become durable before any later record.
     before: Option<SegmentNumber>,
     /// Records that are encrypted and not yet handed to the storage.
     batch: Vec<u8>,
@@ -118,9 +116,9 @@ pub struct StoreWriter<S> {
     batch_payload_bytes: u64,
     /// Whether records were evicted from memory since the last one was encrypted.
     evicted: bool,
-    /// From this record on, nothing of this run is missing on disk up to the newest certain record. `None`: none was encrypted in this run.
+    /// From this record up to the newest certain record, no record of this run is missing on disk. `None`: no record was encrypted in this run.
     whole_from: Option<FrameId>,
-    /// A publisher waits until what it published is certain.
+    /// Whether a publisher waits until its records are certain.
     awaited: bool,
     /// Lost records before this cursor are already counted.
     lost_before: u64,
@@ -244,8 +242,7 @@ impl<S: Storage> StoreWriter<S> {
         self.closing = true;
     }
 
-    /// New records have come while the writer was idle. Returns when to step: a little later, so that more
-    /// records share the step.
+    /// New records have come while the writer was idle. Returns when to step: a little later, so that more records share the step.
     pub fn wake(&mut self, now: Instant) -> Instant {
         self.due = self.due.min(now + BATCH_INTERVAL);
         self.due
@@ -269,7 +266,7 @@ impl<S: Storage> StoreWriter<S> {
         self.due
     }
 
-    /// A record is sealed, handed over and made durable, in this order.
+    /// Asserts that each record is sealed, handed over and made durable, in this order.
     fn assert_in_order(&self) {
         let (durable, written, sealed) = (self.durable.index, self.written.index, self.sealed.index);
         debug_assert!(durable <= written, "records to {durable} are durable, and to {written} handed over");
@@ -288,7 +285,7 @@ impl<S: Storage> StoreWriter<S> {
         if self.failure.is_none() && self.cursor.is_ready() {
             return now;
         }
-        // A problem is checked again soon, so that its end is also reported soon.
+        // A failure or degradation is checked again soon, so that its end is also reported soon.
         let unannounced = self.open.as_ref().is_some_and(|open| !open.announced);
         if self.failure.is_some() || self.status.degraded.is_some() || unannounced || !self.batch.is_empty() {
             return now + BATCH_INTERVAL;
@@ -337,13 +334,13 @@ impl<S: Storage> StoreWriter<S> {
                     return Ok(());
                 }
                 Read::Evicted { records } => {
-                    // After the writer went back, it meets records again whose loss is already counted.
+                    // After the writer went back, it meets evicted records again whose loss is already counted.
                     let (end, counted) = (self.cursor.index(), self.lost_before);
                     self.status.lost += end - counted.clamp(end - records, end);
                     self.lost_before = end;
                     self.evicted = true;
                 }
-                // The length field of a stored payload cannot hold so many bytes.
+                // The length field of a stored payload cannot hold this many bytes.
                 Read::Record(record) if record.frame.payload.len() > PAYLOAD_BYTES_MAX => {
                     self.status.lost += 1;
                     self.evicted = true;
@@ -353,7 +350,7 @@ impl<S: Storage> StoreWriter<S> {
                     if !self.fits(now, &record.frame.meta) {
                         self.flush()?;
                         if !self.close_segment(now) || !self.secure_before(now)? {
-                            // Read again once all of the segment before is durable.
+                            // Read the record again once all of the previous segment is durable.
                             self.cursor = self.cursor.reader().cursor(self.cursor.index() - 1);
                             return Ok(());
                         }
@@ -366,9 +363,8 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
-    /// Whether this frame goes into the current segment. Segments are removed whole, so that one which ends within a
-    /// chain leaves the rest of that without its beginning: a full segment waits for the next chain to begin, until
-    /// it is twice as large.
+    /// Whether this frame goes into the current segment. Segments are removed whole, so a segment that ends within a chain would leave
+    /// the rest of the chain without its beginning. A full segment therefore waits for the next chain to begin, up to twice its size.
     fn fits(&self, now: Instant, meta: &FrameMeta) -> bool {
         let Some(open) = &self.open else { return false };
         let bytes = open.bytes + self.batch.len() as u64;
@@ -380,7 +376,7 @@ impl<S: Storage> StoreWriter<S> {
         open.epoch == meta.id.epoch && bytes < bytes_max && !self.outlived(now)
     }
 
-    /// Whether the current segment has been open for so long that its frames would expire too late.
+    /// Whether the current segment has been open so long that its frames would expire too late.
     fn outlived(&self, now: Instant) -> bool {
         self.open
             .as_ref()
@@ -521,8 +517,8 @@ impl<S: Storage> StoreWriter<S> {
     }
 }
 
-/// The frames between the last encrypted record and `record` that `record` does not list as skipped. They
-/// were evicted from memory before they could be written, or skipped among those.
+/// The frames between the last encrypted record and `record` that `record` does not list as skipped.
+/// They were evicted from memory before they could be written, or were skipped between evicted frames.
 fn lost_between(last: Option<FrameId>, record: &Record) -> Option<SkipRange> {
     let last = last.filter(|last| last.epoch == record.frame.meta.id.epoch)?;
     let (first, count) = holes::unexplained(last, record)?;

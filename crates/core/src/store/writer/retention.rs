@@ -1,4 +1,4 @@
-//! Removes segments from disk: those that have expired, and the oldest ones to make room.
+//! Removes segments from disk: expired ones, and the oldest ones to make room.
 
 use super::{Closed, StoreWriter};
 use crate::store::scan::SegmentScan;
@@ -52,7 +52,7 @@ impl<S: Storage> StoreWriter<S> {
             return Some(self.open.as_ref().map_or(self.sealed.index, |open| open.first_index));
         };
         let (number, bytes) = (closed.number, closed.bytes);
-        // At its start a broker opens only some segments, to start fast. So the index may be unknown yet.
+        // At its start a broker opens only some segments, to start fast. So the index may not be known yet.
         closed.first_index.or_else(|| {
             let opened =
                 SegmentScan::open(&mut self.storage, &self.config.camera, &self.config.keys, number, bytes);

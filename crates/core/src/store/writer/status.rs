@@ -19,7 +19,7 @@ impl<S: Storage> StoreWriter<S> {
         self.behind_since = self.behind_since.filter(|_| behind).or(behind.then_some(now));
         let behind = self.behind_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
         let syncing = self.syncing.as_ref().map_or(Duration::ZERO, |s| now.saturating_since(s.started));
-        // A late step was delayed by the storage, or by a machine that is as busy.
+        // A late step was delayed by the storage, or by a machine that is equally busy.
         let step = now.saturating_since(self.due);
         let slow = behind.max(syncing).max(step);
         let degraded = match &self.failure {

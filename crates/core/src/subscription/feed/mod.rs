@@ -1,8 +1,7 @@
 //! Reads one log for a subscription: the past from wherever it is held, then the present from memory.
 //!
-//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, `stills.rs` for stills
-//! of frames that need others, `originals.rs` reads the originals of the newest frames, and `tally.rs` counts what is
-//! passed over.
+//! This file decides what is read next. `questions.rs` asks others for frames that memory does not hold. `stills.rs` asks for stills
+//! of frames that need others. `originals.rs` reads the originals of the newest frames. `tally.rs` counts frames that are passed over.
 
 mod originals;
 mod questions;
@@ -33,24 +32,24 @@ enum Question {
     Open(PastQuery),
     /// Answered with a frame, which comes next.
     Found(Record),
-    /// Answered with a frame, which comes next once the camera has said whether it holds what was published between the beginning and that
-    /// frame. The last field says whether the camera was asked.
+    /// Answered with a frame, which comes next once the camera has said whether it holds frames
+    /// between the beginning and that frame. The last field says whether the camera was asked.
     Verify(Record, PastQuery, bool),
 }
 
 /// A frame that was chosen, and how far its still has got.
 #[derive(Default)]
 enum Chosen {
-    /// There is none.
+    /// No frame is chosen.
     #[default]
     None,
     /// To be asked for.
     Due(StillQuery),
     /// Asked for; the answer is still to come.
     Open(FrameId),
-    /// None can be made here, for this reason: others are asked for the frame.
+    /// No still can be made here, for this reason. Others are asked for the frame.
     Elsewhere(FrameId, SkipReason),
-    /// It is there, with the log that holds it.
+    /// The still is there, with the log that holds it.
     Made(Box<Record>, Option<LogReader>),
 }
 
@@ -59,17 +58,16 @@ pub(super) struct Feed {
     reader: LogReader,
     /// The place in chains, if the application decodes them itself.
     pub(super) chains: Option<ChainPlace>,
-    /// The frame that was chosen for the application and of which it needs a still.
+    /// The frame that was chosen for the application and needs a still.
     chosen: Chosen,
-    /// The end of memory when the last still was there.
+    /// The end of the log in memory when the last still was there.
     made_to: u64,
     /// Whether a frame was just passed over, so that the next one is looked for.
     goes_on: bool,
-    /// What is known of originals, if these are wanted and nothing else.
+    /// What is known of originals, if only originals are wanted.
     originals: Option<Originals>,
     past_options: PastOptions,
-    /// The beginning for this camera: that of the subscription, or the whole past after a frame that the
-    /// application already has.
+    /// The beginning for this camera: the subscription's beginning, or the whole past after a frame that the application already has.
     begin: Option<Timestamp>,
     /// Indices of the past to read, in order.
     past: VecDeque<Range<u64>>,
@@ -80,8 +78,8 @@ pub(super) struct Feed {
     newest_before: Option<FrameId>,
     /// Whether the present is being read.
     is_live: bool,
-    /// Whether nothing more is to be had of the past: others hold nothing between that in memory and the
-    /// present, or gave the newest frame, which was all that was wanted.
+    /// Whether the past has no more frames. Others hold nothing between the past in memory
+    /// and the present, or they gave the newest frame, and only the newest was wanted.
     past_is_over: bool,
     question: Question,
     /// The last frame that was found elsewhere.
@@ -105,7 +103,7 @@ pub(super) struct Feed {
     saw_end: Option<Epoch>,
     /// The account of the frames so far.
     tally: Tally,
-    /// Whether the end has come, and what may lie before it was asked for.
+    /// Whether the end has come, and frames that may lie before it were asked for.
     asked_for_rest: bool,
 }
 
@@ -187,7 +185,7 @@ impl Feed {
         }
     }
 
-    /// The next delivery, unless a frame had to be passed over for which nobody can do anything.
+    /// The next delivery. `None` with `goes_on` set if a frame was passed over because nobody can make a still of it.
     fn look(&mut self, span: Span, now: Timestamp) -> Option<Delivery> {
         if let Some(still) = self.take_still() {
             return Some(still);
@@ -217,7 +215,7 @@ impl Feed {
         let mut newest: Option<(Record, u64)> = None;
         while let Some(record) = self.step(span, newest.as_ref().map(|(newest, _)| newest.frame.meta.id)) {
             if newest.as_ref().is_some_and(|(newest, _)| record.frame.meta.id <= newest.frame.meta.id) {
-                // It was found elsewhere, and has crossed live meanwhile.
+                // The frame was found elsewhere, and has crossed live meanwhile.
                 continue;
             }
             if let Some((skipped, end)) = newest.replace((record, self.live)) {
@@ -232,7 +230,7 @@ impl Feed {
         }
         let (record, end) = newest?;
         if span.deliver == Deliver::Newest && self.is_live && record.is_overtaken() {
-            // A newer one is about to enter the log.
+            // A newer frame is about to enter the log.
             self.tally.skip(self.passed_over(&record, end));
             self.has_read(&record.frame.meta);
             return None;
@@ -241,7 +239,7 @@ impl Feed {
         self.hand(record, log, span.deliver)
     }
 
-    /// The frame of the present at an index, as it came. Those before it are passed over.
+    /// The frame of the present at index `to`, as it came. Frames before it are passed over.
     fn next_as_came(&mut self, to: u64, span: Span) -> Option<Delivery> {
         while let Some(record) = self.step_live(span) {
             self.account_before(&record);
@@ -275,7 +273,7 @@ impl Feed {
         (self.camera, skipped, not_held)
     }
 
-    /// The rest of the account when the log is read no more: what it holds is not delivered any more.
+    /// The rest of the account when the log is no longer read. Unread frames in the log are not delivered any more.
     pub(super) fn abandon(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
         self.drop_chosen();
         if !self.is_live || self.waits_for_past() {
@@ -316,8 +314,8 @@ impl Feed {
     /// The next record of the past or the present within the span. `None` if there is none, or if an answer
     /// is still to come.
     ///
-    /// `found`: the frame of the past that comes next, if nothing newer is found. It comes before the present if
-    /// frames lie between the two that were not asked for.
+    /// `found`: the frame of the past that comes next, if nothing newer is found. It
+    /// comes before the present if frames that were not asked for lie between the two.
     fn step(&mut self, span: Span, found: Option<FrameId>) -> Option<Record> {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
@@ -360,7 +358,7 @@ impl Feed {
             let index = range.start;
             match self.reader.get(index) {
                 Some(record) if self.tally.last().is_some_and(|last| record.frame.meta.id <= last) => {
-                    // It came from elsewhere, at the wanted quality.
+                    // The frame came from elsewhere, at the wanted quality.
                     self.take_from_past();
                 }
                 Some(record) => {
@@ -375,7 +373,7 @@ impl Feed {
                     self.take_from_past();
                     self.tally.note_evicted(1);
                 }
-                // It was evicted, and may be on disk: ask about what lies before the next frame in memory.
+                // The record was evicted, and may be on disk: ask about the time before the next frame in memory.
                 None => self.past = self.past_in_memory(span),
             }
         }
@@ -393,8 +391,8 @@ impl Feed {
         if self.past.is_empty() { None } else { self.step_past(span) }
     }
 
-    /// The first frame of the present in memory behind the last frame. The last frame may be newer than those before it: a camera that was
-    /// restarted gives frames of its new start, of which the first may not have been here when reading began.
+    /// The first frame of the present in memory that comes after the last frame. Frames of the present may be older than the last
+    /// frame: if the camera was restarted, others may have given frames of its new start that were not here when reading began.
     fn first_of_present(&self) -> Option<FrameId> {
         let behind = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
         let first = self.reader.get(self.live.max(self.reader.held().start).max(behind));
@@ -418,7 +416,7 @@ impl Feed {
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {
-                        // It was evicted between the two looks.
+                        // The record was evicted between the two looks.
                         continue;
                     }
                     self.asked_to = held.start;
@@ -434,7 +432,7 @@ impl Feed {
             let Some(record) = self.reader.get(self.live) else { continue };
             let meta = &record.frame.meta;
             if self.tally.last().is_some_and(|last| meta.id <= last) && !self.numbered_anew(meta) {
-                // It came from elsewhere.
+                // The frame came from elsewhere.
                 self.live += 1;
                 continue;
             }
@@ -476,13 +474,12 @@ impl Feed {
         self.past_options.fill || self.asks_to > self.tally.last()
     }
 
-    /// Begins anew if a present frame is not after the one that the application already had. That happens if
-    /// the camera has lost its memory and the edge has not known it: epochs then count from 1 again, and
-    /// nobody knows what lies between the two.
+    /// Begins anew if a present frame is not after the frame that the application already had. This happens if the camera has lost its
+    /// memory and the edge did not know its counter. Epochs then count from 1 again, and nobody knows which frames lie between the two.
     fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
         let is_anew = self.tally.numbered_anew(meta);
         if is_anew {
-            // From here on, it reads like a feed that begins now.
+            // From here on, the feed reads like one that begins now.
             (self.begin, self.floor, self.newest_before, self.asked_before) = (None, None, None, None);
         }
         is_anew
@@ -493,7 +490,7 @@ impl Feed {
         let Some(begin) = span.begin else { return VecDeque::new() };
         let from = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
         let end = span.end.unwrap_or(Timestamp::MAX);
-        // Whoever decodes chains needs them from their beginnings; of others, a still of each frame can be made.
+        // A reader that decodes chains needs them from their beginnings. For other readers, a still of each frame can be made.
         let ranges = match &self.chains {
             Some(_) => self.reader.between(begin, end),
             None => self.reader.within(begin, end),
@@ -503,8 +500,8 @@ impl Feed {
         ranges.filter(|range| !range.is_empty()).collect()
     }
 
-    /// What memory holds behind the last frame of a chain whose beginning has gone from there, for who was given the
-    /// beginning from elsewhere. Later frames are read as the present.
+    /// The indices in memory behind the last frame, of a chain whose beginning memory no longer holds.
+    /// For a reader that got the beginning from elsewhere. Later frames are read as the present.
     fn rest_in_memory(&self, span: Span) -> Option<Range<u64>> {
         let last = self.tally.last().filter(|_| span.deliver == Deliver::Every)?;
         let start = self.reader.index_of(last.next());
@@ -517,8 +514,8 @@ impl Feed {
         (count > 0).then_some(start..start + count)
     }
 
-    /// Continues at `index`. What the log holds before it is outside the span, so it does not count as
-    /// skipped. What is left of a chain without its beginning is not outside: it counts as evicted.
+    /// Continues at `index`. Frames before it in the log are outside the span, so they do not count as
+    /// skipped. The rest of a chain without its beginning is not outside the span, and counts as evicted.
     fn pass_over(&mut self, index: u64) {
         let before = index.checked_sub(1).filter(|before| *before >= self.reader.entry());
         let before = before.and_then(|before| self.reader.get(before));
@@ -541,7 +538,7 @@ impl Feed {
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {
         if self.originals.is_some() {
-            // One that was captured before may still come.
+            // An original that was captured before the end may still come.
             return false;
         }
         self.saw_end.is_some()

@@ -1,8 +1,8 @@
 //! Reads the originals of the newest frames, whatever rung the contracts on their camera have.
 //!
-//! Where a frame crosses the link as it was published, it is taken from memory. Otherwise the camera is asked for
-//! the original of its newest frame, one at a time, and sends it in what the contracts leave of the link. Frames
-//! that are published meanwhile are passed over and counted.
+//! A frame that crosses the link as it was published is taken from memory. Otherwise the camera is asked
+//! for the original of its newest frame, one at a time. The camera sends it with the capacity that the
+//! contracts leave of the link. Frames that are published meanwhile are passed over and counted.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::log::Record;
 use crate::subscription::{Delivery, Span};
 use crate::units::Timestamp;
 
-/// The camera is asked again when it has given an original, when another frame has crossed the link, and otherwise
-/// after this time: a contract may want no frame to cross.
+/// The camera is asked again when it has given an original, when another frame has crossed
+/// the link, and otherwise after this time, because a contract may want no frame to cross.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Reasons that hold for the original of a frame as well as for what was sent of it. Of all other frames the
-/// original was not asked for, because the link had no room for more.
+/// Reasons that hold for a frame's original as well as for the frame that was sent.
+/// Of all other frames, the original was not asked for, because the link had no room.
 const OF_THE_FRAME: [SkipReason; 5] = [
     SkipReason::LinkDown,
     SkipReason::NotWanted,
@@ -28,7 +28,7 @@ const OF_THE_FRAME: [SkipReason; 5] = [
 ];
 
 impl Feed {
-    /// The newest original, if there is one that was not read. Otherwise the camera is asked for one.
+    /// The newest original that was not read yet. If there is none, asks the camera for one.
     pub(super) fn next_original(&mut self, span: Span, now: Timestamp) -> Option<Delivery> {
         let end = self.reader.held().end;
         if let Some(originals) = &mut self.originals {
@@ -44,7 +44,7 @@ impl Feed {
         };
         let place = self.originals.as_mut().and_then(|originals| originals.held.take());
         let held = place.and_then(|place| self.reader.get(place));
-        // The application may have had one through a question.
+        // The application may already have got a newer frame through a question.
         let held = held.filter(|record| self.tally.last().is_none_or(|last| record.frame.meta.id > last));
         let id_of = |record: &Option<Record>| record.as_ref().map(|record| record.frame.meta.id);
         let from_memory = id_of(&held) >= id_of(&found);
@@ -79,7 +79,7 @@ impl Feed {
         self.question = found.map_or(Question::None, Question::Found);
     }
 
-    /// Counts what memory holds up to the end as passed over, when nothing more comes.
+    /// Counts the frames in memory up to the end as passed over, when nothing more comes.
     pub(super) fn pass_over_rest(&mut self, span: Span) {
         let held = self.reader.held();
         for index in self.live.max(held.start)..held.end {
@@ -126,7 +126,7 @@ impl Feed {
         let newest = end.checked_sub(1).and_then(|newest| self.reader.get(newest));
         let newest = newest.map(|record| record.frame.meta.id);
         let after = self.tally.last().max(self.floor);
-        // A newer frame has crossed, and was no original.
+        // A newer frame has crossed that was no original.
         let has_crossed = newest > after && originals.asked_in_vain.is_none_or(|before| before < end);
         let asked = *originals.asked.get_or_insert(now);
         let goes_on = std::mem::take(&mut originals.goes_on);
@@ -148,7 +148,7 @@ impl Feed {
         }
         while self.live < held.end {
             let Some(record) = self.reader.get(self.live) else {
-                // It was evicted between the two looks.
+                // The record was evicted between the two looks.
                 self.live += 1;
                 continue;
             };
@@ -163,8 +163,8 @@ impl Feed {
         }
     }
 
-    /// Counts a record: of an original that was here, or of a frame that came while the application was busy, that
-    /// is why it was not delivered. For the original of any other the link had no room.
+    /// Counts a record as passed over. The application was the reason if the original was here, or if
+    /// the record came while the application was busy. Otherwise the link had no room for the original.
     fn pass_over_one(&mut self, index: u64, record: &Record) {
         let meta = &record.frame.meta;
         self.account_before(record);
@@ -174,8 +174,8 @@ impl Feed {
         self.tally.skip(if is_here || was_busy { SkipReason::ApplicationBusy } else { SkipReason::LinkBusy });
     }
 
-    /// Accounts for the frames between the last one and an original that is delivered next. Where its frame has
-    /// crossed, or the one behind it, that record says which of them were never sent.
+    /// Accounts for the frames between the last one and an original that is delivered next. If the original's
+    /// frame has crossed, or the frame behind it, that record states which frames were never sent.
     fn account_for(&mut self, original: &Record) {
         let id = original.frame.meta.id;
         let stated = self.reader.get(self.live).filter(|record| record.frame.meta.id.epoch == id.epoch);

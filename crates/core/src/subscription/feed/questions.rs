@@ -43,7 +43,7 @@ impl Feed {
                 None => query.after.is_none(),
             };
         self.tally.handle_answer(&answer, covers);
-        // An unexpected frame would come twice, or in the place of others.
+        // An unexpected frame would be delivered twice, or in place of others.
         let found = answer.record.filter(|record| {
             let id = record.frame.meta.id;
             query.spans(id)
@@ -72,9 +72,8 @@ impl Feed {
         }
     }
 
-    /// Handles the first frame of a reader, which may be far after the beginning: the camera may have lost
-    /// the frames between, or published none. The answer with a frame does not say which; a question about
-    /// what lies before the frame does.
+    /// Handles the first frame of a reader, which may be far after the beginning: the camera may have lost the frames between, or
+    /// published none. An answer with a frame does not say which of both is true. A question about the time before the frame does.
     fn found(&self, span: Span, query: PastQuery, record: Record) -> Question {
         let id = record.frame.meta.id;
         // A reader that asks for everything begins at no particular time.
@@ -93,7 +92,7 @@ impl Feed {
         let unanswered = answer.unanswered.filter(|_| answer.camera_holds_from.is_none());
         self.tally.handle_answer(&PastAnswer { unanswered, broken: false, ..answer.clone() }, true);
         let earlier = answer.record.filter(|record| record.frame.meta.id < found.frame.meta.id);
-        // An earlier frame has been found meanwhile: ask about what lies before that one.
+        // An earlier frame has been found meanwhile: ask about the time before that frame.
         self.question = match earlier {
             Some(earlier) => self.found(span, query, earlier),
             None => Question::Found(found),
@@ -109,8 +108,7 @@ impl Feed {
         })
     }
 
-    /// Asks for what may lie between the last frame and the requested end, once the end has come. False if
-    /// there is nothing to ask.
+    /// Asks for frames that may lie between the last frame and the requested end, once the end has come. False if there is nothing to ask.
     pub(in crate::subscription) fn ask_for_rest(&mut self, span: Span) -> bool {
         let span = self.own(span);
         if !self.past_options.fill
@@ -124,8 +122,8 @@ impl Feed {
         true
     }
 
-    /// Whether an answer may still come that the reading must not end without. It ends without an original that
-    /// the link has no room for.
+    /// Whether the reading must not end before an answer that may still come. It
+    /// does not wait for an original, because the link may have no room for it.
     pub(in crate::subscription) fn waits_for_past(&self) -> bool {
         self.originals.is_none() && !matches!(self.question, Question::None) || self.waits_for_still()
     }
@@ -140,7 +138,7 @@ impl Feed {
         let begin = span.begin.filter(|_| !whenever);
         let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
         let floor = self.floor.filter(|_| !self.is_live);
-        // Whoever wants smaller frames may have no right to originals, also of what it missed of the present.
+        // A reader that wants smaller frames may have no right to originals, not even of present frames that it missed.
         let asks_smaller = asks_all && !self.past_options.wants_originals();
         self.question = Question::Due(PastQuery {
             after: self.tally.last().max(floor).max(present),

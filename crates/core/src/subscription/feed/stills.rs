@@ -1,6 +1,6 @@
-//! Asks for the still of a frame of a chain that was chosen for an application which cannot decode it.
+//! Asks for the still of a chain's frame that was chosen for an application which cannot decode it.
 //!
-//! The frame is accounted for when it is chosen, and delivered when its still is there. What comes meanwhile waits.
+//! The frame is accounted for when it is chosen, and delivered when its still is there. Frames that come meanwhile wait.
 
 use super::{Chosen, Feed, Question};
 use crate::frame::{FrameId, FrameMeta, Sequence, SkipReason};
@@ -30,8 +30,8 @@ impl Feed {
         }
     }
 
-    /// No still could be made of the frame that was chosen. If every frame is wanted from as far as the camera, others
-    /// are asked for it. Otherwise it counts as skipped.
+    /// No still could be made of the chosen frame. If every frame is wanted from as far as
+    /// the camera, others are asked for the frame. Otherwise the frame counts as skipped.
     fn look_elsewhere(&mut self, span: Span, frame: FrameId, why: SkipReason) {
         let wants_it = span.deliver == Deliver::Every && (!self.is_live || self.wants_all());
         let captured = self.tally.last_known().filter(|(last, _)| *last == frame).and_then(|(_, at)| at);
@@ -52,7 +52,7 @@ impl Feed {
         self.chosen = Chosen::Elsewhere(frame, why);
     }
 
-    /// Takes in the answer to the question of others for the frame that was chosen. False if that was not the question.
+    /// Takes in the answer of others about the chosen frame. False if the answer is to another question.
     pub(super) fn handle_found_elsewhere(&mut self, answer: &PastAnswer) -> bool {
         let Chosen::Elsewhere(frame, why) = self.chosen else { return false };
         let is_it = |meta: &FrameMeta| meta.id == frame && !meta.encoding.is_chained();
@@ -80,7 +80,7 @@ impl Feed {
         Some(self.delivery(*still, log))
     }
 
-    /// Delivers a frame that was accounted for: as it is, or as its still once that is there. `log` holds its memory.
+    /// Delivers a frame that was accounted for: as it is, or as its still once the still is there. `log`: the log that holds the frame's memory.
     pub(super) fn hand(
         &mut self,
         record: Record,
@@ -101,26 +101,26 @@ impl Feed {
             let newest = self.is_live && deliver == Deliver::Newest;
             self.chosen = Chosen::Due(StillQuery { frame: id, newest });
         } else {
-            // It is of the past, and whoever holds it could make no still of it.
+            // The frame is of the past, and its holder could make no still of it.
             self.tally.skip(SkipReason::NotDecoded);
             self.goes_on = true;
         }
         None
     }
 
-    /// Why a frame was passed over that lies before `end` in memory.
+    /// Why a frame was passed over. `end`: one past the frame's index in memory.
     pub(super) fn passed_over(&self, record: &Record, end: u64) -> SkipReason {
         if record.is_overtaken() {
             SkipReason::LateOrLost
         } else if end <= self.made_to {
-            // It came while the still before it was made.
+            // The frame came while the previous still was made.
             SkipReason::EdgeBusy
         } else {
             SkipReason::ApplicationBusy
         }
     }
 
-    /// Counts the frame that was chosen, when nothing more is delivered.
+    /// Counts the chosen frame as skipped, when nothing more is delivered.
     pub(super) fn drop_chosen(&mut self) {
         match std::mem::take(&mut self.chosen) {
             Chosen::None => {}

@@ -1,4 +1,4 @@
-//! Readers that decode chains themselves, and readers that need stills of them.
+//! Tests of readers that decode chains themselves, and of readers that need stills of chains.
 
 use super::super::chains::BEHIND_FRAMES_MAX;
 use super::super::*;
@@ -13,10 +13,10 @@ use crate::units::Instant;
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
 const H264: ChainKinds = ChainKinds::among(&[Encoding::H264]);
 
-/// A frame's number, what it came as, and what was skipped before it.
+/// A frame's number, its encoding, and the frames that were skipped before it.
 type Got = (u64, Encoding, Vec<(SkipReason, u64)>);
 
-/// A camera's log, and one reader of it, who is given stills when [`Rig::answer`] says so.
+/// A camera's log, and one reader of it, which is given stills when [`Rig::answer`] is called.
 struct Rig {
     log: LogWriter,
     reading: Subscription,
@@ -30,19 +30,19 @@ impl Rig {
         Self { log, reading }
     }
 
-    /// A frame comes, of the chain that began with `first`.
+    /// A frame comes that belongs to the chain that began with `first`.
     fn came(&mut self, first: u64, sequence: u64) {
         self.log.append_record(record(sequence, Encoding::H264, link(first, sequence))).unwrap();
     }
 
-    /// A still crosses.
+    /// A still crosses the link.
     fn crossed(&mut self, sequence: u64) {
         self.log
             .append_record(record(sequence, Encoding::Jpeg, ChainLink::still(Sequence(sequence))))
             .unwrap();
     }
 
-    /// The frame of which a still is wanted, and its still is made or not.
+    /// Answers the question for a still, if there is one: with the still if `is_made`. Returns the number of the frame.
     fn answer(&mut self, is_made: bool) -> Option<u64> {
         let (camera, StillQuery { frame, .. }) = self.reading.poll_still()?;
         let still = record(frame.sequence.0, Encoding::Jpeg, ChainLink::still(frame.sequence));
@@ -52,7 +52,7 @@ impl Rig {
         Some(frame.sequence.0)
     }
 
-    /// What the application gets next, as what, and what was skipped before it.
+    /// The next delivery: its number, its encoding, and the frames that were skipped before it.
     fn next(&mut self) -> Option<Got> {
         match self.reading.next(LATER) {
             Next::Frame(delivery) => {
@@ -63,7 +63,7 @@ impl Rig {
         }
     }
 
-    /// The same, with stills made at once.
+    /// The next delivery, if stills are made at once.
     fn next_made(&mut self) -> Option<Got> {
         self.next().or_else(|| self.answer(true).and_then(|_| self.next()))
     }
@@ -105,7 +105,7 @@ fn record(sequence: u64, encoding: Encoding, chain: ChainLink) -> Record {
 
 use Encoding::{H264 as Chained, Jpeg};
 
-/// Who joins in the middle of a chain gets stills until the next begins, and from there on every frame of it, once.
+/// A reader that joins in the middle of a chain gets stills until the next chain begins, and from there on every frame of that chain, once.
 #[test]
 fn a_chain_is_entered_where_it_begins() {
     let mut rig = Rig::new(Deliver::Newest, H264);
@@ -124,7 +124,7 @@ fn a_chain_is_entered_where_it_begins() {
     assert_eq!(rig.all(), [(6, Chained), (7, Chained), (8, Chained), (9, Chained)]);
 }
 
-/// What nothing needs any more is left out: frames before another chain, and of stills in a row all but the last.
+/// Frames that no later frame needs are left out: frames before another chain, and all but the last of successive stills.
 #[test]
 fn the_newest_wins_where_a_chain_allows_it() {
     let mut rig = Rig::new(Deliver::Newest, H264);
@@ -134,7 +134,7 @@ fn the_newest_wins_where_a_chain_allows_it() {
     rig.came(2, 2);
     rig.came(2, 3);
     assert_eq!(rig.next(), Some((2, Chained, vec![(SkipReason::ApplicationBusy, 1)])));
-    // A still in the midst of a chain ends nothing.
+    // A still in the middle of a chain does not end the chain.
     rig.crossed(4);
     let (second, mut after) = (link(2, 4), record(5, Encoding::H264, link(2, 5)));
     after.frame.meta.chain.index = second.index;
@@ -153,8 +153,8 @@ fn the_newest_wins_where_a_chain_allows_it() {
     assert_eq!(every.all(), [(0, Chained), (1, Chained), (2, Chained), (3, Jpeg), (4, Jpeg)]);
 }
 
-/// Who falls too far behind has lost the chain: the newest still comes, and the account says what it cost. Who wants every frame
-/// gets every frame.
+/// A reader that falls too far behind has lost the chain: the newest still comes, and
+/// the account says how many frames were lost. A reader of every frame gets every frame.
 #[test]
 fn who_is_too_slow_for_a_chain_goes_on_with_stills() {
     let last = BEHIND_FRAMES_MAX + 1;
@@ -176,7 +176,7 @@ fn who_is_too_slow_for_a_chain_goes_on_with_stills() {
     assert_eq!(every.all(), (1..=last).map(|sequence| (sequence, Chained)).collect::<Vec<_>>());
 }
 
-/// A chain of another kind than the application decodes comes as stills, and so does everything after its decoder has failed.
+/// A chain of a kind that the application does not decode comes as stills. So does every frame after its decoder has failed.
 #[test]
 fn what_is_not_decoded_comes_as_stills() {
     let tiles = ChainKinds::among(&[Encoding::Tiles]);
@@ -192,7 +192,7 @@ fn what_is_not_decoded_comes_as_stills() {
     assert_eq!(rig.next_made(), Some((1, Jpeg, vec![])));
 }
 
-/// A frame that is not in the log ends the chain for what needs it, and what does not need it goes on.
+/// A frame that is not in the log ends the chain for frames that need it. Frames that do not need it are delivered.
 #[test]
 fn a_frame_that_is_missing_ends_the_chain() {
     let mut rig = Rig::new(Deliver::Newest, H264);
@@ -202,7 +202,7 @@ fn a_frame_that_is_missing_ends_the_chain() {
     assert_eq!(rig.next_made(), Some((2, Jpeg, vec![(SkipReason::LateOrLost, 1)])));
 }
 
-/// What is stated of frames that were skipped: those that came while a still was made could not be had.
+/// Frames that came while a still was made are skipped with a reason of their own.
 #[test]
 fn what_comes_while_a_still_is_made_has_its_reason() {
     let mut rig = Rig::new(Deliver::Newest, ChainKinds::NONE);
@@ -229,7 +229,7 @@ fn a_still_that_is_not_made_is_counted() {
     assert_eq!((rig.next(), rig.answer(false)), (None, Some(1)));
     assert_eq!(rig.next_made(), Some((2, Jpeg, vec![(SkipReason::NotDecoded, 1)])));
 
-    // Also if nothing is delivered any more.
+    // The same holds if nothing is delivered any more.
     rig.came(0, 3);
     assert_eq!((rig.next(), rig.reading.poll_still().is_some()), (None, true));
     rig.reading.detach(&"dock/cam1".parse().unwrap(), Missing::default());
@@ -270,8 +270,8 @@ fn a_reading_does_not_end_before_its_last_still() {
     assert_eq!(got, [0, 1]);
 }
 
-/// Who wants every frame from as far as its camera gets the camera's own frame where no still can be made here. If the camera cannot be
-/// asked, that is told.
+/// A reader of every frame from as far as the camera gets the camera's own frame where
+/// no still can be made here. If the camera cannot be asked, the reader is told.
 #[test]
 fn who_fills_asks_the_camera_for_what_cannot_be_decoded() {
     for holds in [true, false] {

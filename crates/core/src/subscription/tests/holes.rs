@@ -1,5 +1,5 @@
-//! Readings that resume, at any moment of a restart, against what was published: every frame is delivered, counted, or lies in a stretch
-//! that is told.
+//! Tests of readings that resume, at any moment of a restart, against the published
+//! frames: every frame is delivered, counted, or lies in a stretch that is reported.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -64,13 +64,13 @@ const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
 struct Published {
     id: FrameId,
     captured: Timestamp,
-    /// It crossed live.
+    /// Whether it crossed live.
     crossed: bool,
-    /// The camera still has it.
+    /// Whether the camera still has it.
     kept: bool,
 }
 
-/// What was published in one start of a camera: which frames crossed, and how many of the last were lost when it was killed.
+/// The frames published in one start of a camera: which of them crossed, and how many of the last were lost when the camera was killed.
 type Start = (Vec<bool>, usize);
 
 fn all(starts: &[Start], forgets: usize) -> Vec<Published> {
@@ -110,18 +110,18 @@ enum Resumes {
     Begin,
     /// Behind a frame.
     After,
-    /// Behind a frame, with what it lacks.
+    /// Behind a frame, with all missing frames.
     Fill,
 }
 
-/// What an application has heard of frames: those that it got, those in counts, and stretches that are not held.
+/// What an application has heard of frames: delivered frames, counted frames, and stretches that are not held.
 struct Heard {
     got: Vec<FrameId>,
     counted: Vec<FrameId>,
     told: Vec<NotHeld>,
 }
 
-/// Every frame behind the last one that the application had is delivered, or it is told of, or may still come.
+/// Asserts that every frame behind the last one that the application had is delivered, reported, or may still come.
 fn account(
     all: &[Published],
     last: FrameId,
@@ -142,8 +142,8 @@ fn account(
         let still_to_come = !filled && Some(frame.id) > newest_crossed
             || resumes == Resumes::After && got.is_empty()
             || !frame.kept && Some(frame.id) > got.last().copied().max(newest_crossed);
-        // An application that asks by a time in the last moments of a start is not told of frames that only the camera saw before it was
-        // killed. One that asks by a frame is.
+        // An application that asks by a time in the last moments of a start is not told of frames
+        // that only the camera saw before it was killed. An application that asks by a frame is told.
         let unseen =
             resumes == Resumes::Begin && !frame.kept && !frame.crossed && Some(&frame.id) < got.first();
         prop_assert!(
@@ -157,7 +157,7 @@ fn account(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever crossed, was lost, forgotten or not answered, and wherever the edge is when the application comes back.
+    /// Holds whatever crossed, was lost, forgotten or not answered, and wherever the edge is when the application comes back.
     #[test]
     fn every_frame_is_delivered_or_told(
         starts in prop::collection::vec(any_start(), 1..4),
@@ -233,7 +233,7 @@ proptest! {
     }
 }
 
-/// What was found: the log that an edge recovered ends before the beginning that is asked for, and the camera is not back.
+/// A case that once failed: the log that an edge recovered ends before the requested beginning, and the camera is not back.
 #[test]
 fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -247,7 +247,7 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     reading.handle_past(&name, PastAnswer::unanswered(Unanswered::CameraAbsent));
     assert!(matches!(reading.next(at(5_000)), Next::Pending));
     append(&mut writer, id(1, 193), at(2_930));
-    // It is asked once more, since what lies behind the hole is there now.
+    // The camera is asked once more, because frames behind the hole are there now.
     assert!(matches!(reading.next(at(5_000)), Next::Pending));
     let (name, query) = reading.poll_past().expect("the camera is asked");
     assert_eq!((query.after, query.before, query.begin), (None, Some(id(1, 193)), at(2_741)));
@@ -256,7 +256,7 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     let hole = NotHeld { begin: at(2_741), end: at(2_930), reason: NotHeldReason::CameraAbsent };
     assert_eq!(first.not_held, Some(hole));
 
-    // The same of what has passed: there is nothing, and a word of why.
+    // The same for a span that has passed: there is nothing, and the reason is reported.
     let past = Span { end: Some(at(2_900)), ..live };
     let mut reading = Subscription::with_tier_max(past, Tier::Camera);
     reading.attach(camera(), reader);
@@ -267,7 +267,7 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     assert_eq!(rest[0].2, Some(NotHeld { end: at(2_900), ..hole }));
 }
 
-/// A live subscription that asks for nothing of the past is told that the camera was started again, once.
+/// A live subscription that asks for nothing of the past is told once that the camera was restarted.
 #[test]
 fn the_end_of_an_epoch_is_told_once() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -283,7 +283,7 @@ fn the_end_of_an_epoch_is_told_once() {
     assert_eq!(told, [(None, 0), (None, 0), (Some(hole), 3), (None, 0)]);
 }
 
-/// Frames that passed while the application was away are counted as such where nobody is to fetch them.
+/// Frames that passed while the application was away are counted as such if nobody fetches them.
 #[test]
 fn the_account_goes_on_behind_the_last_frame_of_the_application() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -298,8 +298,8 @@ fn the_account_goes_on_behind_the_last_frame_of_the_application() {
     assert_eq!(delivery.not_held, None);
 }
 
-/// A camera that has lost its memory counts from 1 again; an edge that does not know better takes it. The application is told, and not
-/// left without frames.
+/// A camera that has lost its memory counts from 1 again, and an edge that does not
+/// know the camera accepts that. The application is told, and continues to get frames.
 #[test]
 fn a_camera_that_counts_anew_is_not_ignored() {
     for wish in [PastOptions::ALL, PastOptions::FILLED] {
@@ -326,8 +326,8 @@ fn a_camera_that_counts_anew_is_not_ignored() {
     }
 }
 
-/// The same of a camera whose clock was set back as well, such as a small computer that was set up anew and has no clock of its own. A frame
-/// that was only held up is not given behind a later one.
+/// A camera that counts from 1 again after its clock was set back, such as a small computer that was set
+/// up anew and has no clock of its own. A frame that was only held up is not given behind a later one.
 #[test]
 fn a_camera_that_counts_anew_by_a_clock_that_was_set_back_is_not_ignored() {
     const HOUR: u64 = 3_600_000_000_000;
@@ -350,7 +350,7 @@ fn a_camera_that_counts_anew_by_a_clock_that_was_set_back_is_not_ignored() {
     }
 }
 
-/// Memory holds later frames, which nobody asked for. The stretch behind the last frame is told all the same.
+/// Memory holds later frames that nobody asked for. The stretch behind the last frame is reported all the same.
 #[test]
 fn an_absent_camera_is_told_before_frames_behind_the_end() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -386,8 +386,8 @@ fn what_is_held_behind_a_question_does_not_answer_it() {
     assert_eq!((held_from(id(5, 1)), held_from(id(6, 1))), (None, Some(at(100))));
 }
 
-/// What was found: a reading began when memory was empty, and the camera gave the first frame of a new start. A frame of the start before it, which
-/// had come meanwhile, was taken for the beginning of the present. So nobody was asked for the rest of the new start.
+/// A case that once failed: a reading began when memory was empty, and the camera gave the first frame of a new start. A frame of the start
+/// before it, which had come meanwhile, was taken for the beginning of the present. So nobody was asked for the rest of the new start.
 #[test]
 fn the_present_begins_behind_the_last_frame() {
     let (mut writer, reader) = log(LogConfig::default());

@@ -192,8 +192,8 @@ fn an_end_in_the_future_is_waited_for() {
     assert!(matches!(silent.next(LATER), Next::Ended { .. }));
 }
 
-/// A camera whose clock is behind, or was set back between two starts, loses no live frame of a span that has begun.
-/// Somebody with a camera's identity stamped a frame in the year 2200. It once ended every reading that had an end, untold.
+/// A camera whose clock is behind, or was set back between two starts, loses no live frame of a span that has begun. A client
+/// with a camera's identity stamped a frame in the year 2200, which once ended every reading with an end, without a report.
 #[test]
 fn a_time_far_ahead_ends_nothing_before_its_time() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -228,7 +228,7 @@ fn what_comes_after_the_beginning_is_wanted_whatever_its_stamp() {
     assert_eq!(ids, [1, 2]);
 }
 
-/// Frames outside of the span are not skipped, also where a clock was set back and epochs overlap in time.
+/// Frames outside of the span do not count as skipped, even if a clock was set back and epochs overlap in time.
 #[test]
 fn frames_outside_of_the_span_do_not_count_as_skipped() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -258,7 +258,7 @@ fn frames_outside_of_the_span_do_not_count_as_skipped() {
     );
 }
 
-/// What a slow reader missed at the end of an epoch is stated like what it missed within one.
+/// Frames that a slow reader missed at the end of an epoch are counted like frames missed within an epoch.
 #[test]
 fn what_was_evicted_is_stated_over_a_change_of_epochs() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 8_000, segment_bytes: 1_000 });
@@ -301,8 +301,8 @@ fn the_newest_frame_of_a_past_comes_before_what_lies_behind_its_end() {
 }
 
 proptest! {
-    /// Whatever crosses the link, is evicted or restarts, and however slow the application is:
-    /// what it got and what it was told was skipped add up, and its frames come in order.
+    /// Whatever crosses the link, is evicted or restarts, and however slow the application is: its
+    /// delivered and skipped frames add up to the published ones, and its frames come in order.
     #[test]
     fn delivered_and_skipped_add_up(
         steps in proptest::collection::vec((0u64..4, prop::bool::weighted(0.3), prop::bool::weighted(0.03)), 1..300),
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// What a program had not taken when its camera was forgotten is counted, and of a reading of the past it is said.
+/// Frames that a program had not taken when its camera was forgotten are counted. A reading of the past reports a stretch instead.
 #[test]
 fn what_nobody_read_of_a_forgotten_camera_is_accounted_for() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -383,8 +383,7 @@ fn what_nobody_read_of_a_forgotten_camera_is_accounted_for() {
     }
 }
 
-/// A camera that is forgotten and comes again: its account goes on where it was, and what was not told yet is told then, or
-/// at the end.
+/// If a forgotten camera comes again, its account continues. Losses that were not reported yet are reported then, or at the end.
 #[test]
 fn the_account_of_a_forgotten_camera_goes_on() {
     let (mut writer, reader) = log(LogConfig::default());

@@ -1,4 +1,4 @@
-//! Which grants a request needs, and that no request gives the past to somebody who may only watch.
+//! Tests of which grants a request needs, and that no request gives the past to an application that may only watch.
 
 use super::*;
 use crate::history::PastOptions;
@@ -46,8 +46,8 @@ fn each_request_needs_what_it_gets() {
     }
 }
 
-/// An application that names a beginning to come, and a frame that it claims to have, is given all that was
-/// published since then. So is one whose beginning a camera's clock is ahead of. Both therefore need `read`.
+/// An application that names a future beginning, and a frame that it claims to have, gets every frame published
+/// since then. So does an application whose beginning is behind a camera's fast clock. Both therefore need `read`.
 #[test]
 fn whoever_may_only_watch_gets_nothing_of_the_past() {
     let first = LastFrame { id: FrameId { epoch: Epoch(1), sequence: Sequence(0) }, captured: None };
@@ -60,7 +60,7 @@ fn whoever_may_only_watch_gets_nothing_of_the_past() {
         for sequence in 0..10 {
             append(&mut writer, 1, sequence, 900_000_000_000 + sequence, &[]);
         }
-        // Its clock is ahead.
+        // The camera's clock is ahead.
         append(&mut writer, 1, 10, 2_000_000_000_000, &[]);
         let mut reading = Subscription::with_past(spec.span, spec.past).resuming_after(spec.after.clone());
         reading.attach("dock/cam1".parse().unwrap(), reader);

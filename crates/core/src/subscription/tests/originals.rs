@@ -1,4 +1,4 @@
-//! Readings of originals beside contracts that make frames smaller.
+//! Tests of readings of originals next to contracts that make frames smaller.
 
 use std::collections::BTreeMap;
 
@@ -65,8 +65,8 @@ fn found(sequence: u64) -> PastAnswer {
     PastAnswer { record: Some(record(sequence, "original", &[])), ..PastAnswer::default() }
 }
 
-/// What crossed as it was published is delivered from memory. Of what crossed smaller, the newest original is asked
-/// for, once; what was published meanwhile is counted.
+/// Frames that crossed as they were published are delivered from memory. If frames crossed
+/// smaller, the newest original is asked for once, and frames published meanwhile are counted.
 #[test]
 fn the_newest_original_is_asked_for_where_frames_cross_smaller() {
     let (mut reading, mut writer, camera) = reading();
@@ -84,7 +84,7 @@ fn the_newest_original_is_asked_for_where_frames_cross_smaller() {
     assert!(matches!(reading.next(at(20)), Next::Pending));
     assert_eq!(reading.poll_past(), None, "one question at a time");
     reading.handle_past(&camera, found(7));
-    // The frame that was left out of the contract's rung is one whose original was not asked for.
+    // The original of the frame that the contract's rung left out was not asked for.
     let skipped = vec![(SkipReason::LinkBusy, 2), (SkipReason::LinkDown, 1)];
     assert_eq!(sequence_and_skips(reading.next(at(30))), (7, skipped));
     assert!(matches!(reading.next(at(30)), Next::Pending));
@@ -92,12 +92,12 @@ fn the_newest_original_is_asked_for_where_frames_cross_smaller() {
     // The rung of the contract is the original now.
     append(&mut writer, record(9, "original", &[]));
     assert_eq!(sequence_and_skips(reading.next(at(40))), (9, vec![(SkipReason::LinkBusy, 1)]));
-    // What was asked for comes too late, and is not delivered behind a newer one.
+    // The requested original comes too late, and is not delivered behind a newer one.
     reading.handle_past(&camera, found(8));
     assert!(matches!(reading.next(at(50)), Next::Pending));
 }
 
-/// What crosses while the application is busy with an original is its own doing.
+/// Frames that cross while the application is busy with an original count as skipped because the application was busy.
 #[test]
 fn what_comes_while_the_application_is_busy_is_counted_so() {
     let (mut reading, mut writer, camera) = reading();
@@ -107,7 +107,7 @@ fn what_comes_while_the_application_is_busy_is_counted_so() {
     append(&mut writer, record(2, SMALL, &[]));
     reading.handle_past(&camera, found(1));
     assert_eq!(sequence_and_skips(reading.next(at(10))), (1, vec![]));
-    // It works on that one.
+    // The application works on the last original.
     append(&mut writer, record(3, SMALL, &[]));
     append(&mut writer, record(4, SMALL, &[]));
     assert!(matches!(reading.next(at(500)), Next::Pending));
@@ -119,8 +119,8 @@ fn what_comes_while_the_application_is_busy_is_counted_so() {
     assert_eq!(sequence_and_skips(reading.next(at(900))), (6, skipped));
 }
 
-/// A camera that has no newer frame is asked again when another frame has crossed, or after half a second: a
-/// contract may want none to cross.
+/// A camera without a newer frame is asked again when another frame has crossed,
+/// or after half a second, because a contract may want no frame to cross.
 #[test]
 fn a_camera_without_a_newer_frame_is_asked_again() {
     let (mut reading, mut writer, camera) = reading();
@@ -143,7 +143,7 @@ fn a_camera_without_a_newer_frame_is_asked_again() {
     assert_eq!(sequence_and_skips(reading.next(at(1_030))), (2, vec![(SkipReason::LinkBusy, 1)]));
 }
 
-/// At the end, what crossed smaller behind the last original is counted. An original on its way is not waited for.
+/// At the end, frames that crossed smaller behind the last original are counted. The reading does not wait for an original on its way.
 #[test]
 fn what_is_lacking_at_the_end_is_counted() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -164,7 +164,7 @@ fn what_is_lacking_at_the_end_is_counted() {
     assert_eq!(rest[0].1.iter().collect::<Vec<_>>(), [(SkipReason::LinkBusy, 3)]);
 }
 
-/// What happens to a camera, as its number of the frame.
+/// An event of a camera.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     /// A frame is published. It crosses as it is, smaller, or not at all.
@@ -184,8 +184,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever crosses and whenever the camera answers: only originals come, in order, each at most once, and
-    /// delivered + skipped = published. What crosses as it is, is never asked for while it is the newest.
+    /// Whatever crosses and whenever the camera answers, only originals come, in order, each at most once, and
+    /// delivered + skipped = published. A frame that crosses as it is, is never asked for while it is the newest.
     #[test]
     fn every_frame_is_delivered_or_counted(all in prop::collection::vec(happens(), 1..120)) {
         let (mut reading, mut writer, camera) = reading();

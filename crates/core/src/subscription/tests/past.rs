@@ -1,4 +1,4 @@
-//! Readings of the past over memory and disk, against what was published.
+//! Tests of readings of the past over memory and disk, against the published frames.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::{
 };
 use crate::units::{ClockAnchor, Instant};
 
-/// Segments in memory: what is appended is there at once, and nothing fails.
+/// Segments in memory: appended bytes are there at once, and nothing fails.
 #[derive(Clone, Default)]
 pub(super) struct Shelf {
     segments: BTreeMap<SegmentNumber, Vec<u8>>,
@@ -86,7 +86,7 @@ impl Storage for Shelf {
     }
 }
 
-/// Who reads the past here decodes chains, and gets all frames as they are held.
+/// The readers of the past here decode chains, and get all frames as they are held.
 const CHAINS: ChainKinds = ChainKinds::among(&[Encoding::H264, Encoding::Tiles]);
 
 pub(super) fn camera() -> CameraName {
@@ -105,14 +105,14 @@ pub(super) struct Rig {
     salt: u8,
     pub(super) published: Vec<FrameMeta>,
     pub(super) next: FrameId,
-    /// The chain that goes on with the next frame.
+    /// The chain that the next frame continues.
     chain: ChainLink,
 }
 
 const MS: Duration = Duration::from_millis(1);
 
 impl Rig {
-    /// One bit of a segment on disk is no longer what was written.
+    /// Flips one bit of a segment on disk.
     pub(super) fn rot(&mut self, segment: usize, offset: usize) {
         let segments = &mut self.store.storage().segments;
         let count = segments.len().max(1);
@@ -185,7 +185,7 @@ impl Rig {
         }
     }
 
-    /// What is held somewhere, by identity.
+    /// The identities of all frames that are held somewhere.
     fn held(&mut self) -> Vec<FrameId> {
         let mut reader = StoreReader::new(camera(), keys());
         let mut query = every();
@@ -214,7 +214,7 @@ pub(super) fn every() -> PastQuery {
     }
 }
 
-/// A publisher that has moved here asks for what it published at another edge, whose epochs may be higher: it gets an answer at once.
+/// A publisher that has moved here asks about a record that it published at another edge, whose epochs may be higher. It gets an answer at once.
 #[test]
 fn a_record_of_another_edge_is_not_on_disk_here() {
     let mut rig = Rig::new(6_000, 1 << 20, 1 << 20);
@@ -228,7 +228,7 @@ fn a_record_of_another_edge_is_not_on_disk_here() {
     assert_eq!((standing(0, 0), standing(2, 0)), (RecordStanding::Missing, RecordStanding::Missing));
 }
 
-/// Memory has only the rest of a long chain, and the disk has not yet the newest frames of it.
+/// Memory has only the rest of a long chain, and the disk does not have its newest frames yet.
 #[test]
 fn who_has_the_beginning_of_a_chain_from_disk_reads_on_in_memory() {
     let mut rig = Rig::new(6_000, 1 << 20, 1 << 20);
@@ -291,9 +291,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 /// Whether a reading has got all that can be decoded, up to the newest frame that needs no other.
 ///
-/// Nobody can decode the rest of a chain without its beginning: where memory has nothing else, those frames are counted.
-/// What the disk got of them since it was asked in vain is not asked for again, so that no reader waits for a disk that is
-/// behind.
+/// Nobody can decode the rest of a chain without its beginning. If memory has nothing else, those frames are counted. Frames
+/// that reached the disk after it was asked in vain are not asked for again, so that no reader waits for a slow disk.
 fn has_reached_the_end(rig: &mut Rig, last: Option<FrameId>, begin: Timestamp) -> bool {
     let log = rig.writer.reader();
     let has_entry = log.held().is_empty() || log.entry() < log.held().end;
@@ -306,8 +305,8 @@ fn has_reached_the_end(rig: &mut Rig, last: Option<FrameId>, begin: Timestamp) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is evicted, removed, damaged or written while a reading of the past goes on: frames come in strictly increasing
-    /// order, are what was published, add up with the stated gaps within each epoch, and end with the newest one that is held.
+    /// Whatever is evicted, removed, damaged or written during a reading of the past, its frames come in strictly increasing
+    /// order, equal the published ones, add up with the stated gaps within each epoch, and end with the newest frame that is held.
     #[test]
     fn a_reading_of_the_past_states_what_it_lacks(
         before in prop::collection::vec(any_event(), 1..20),
@@ -371,7 +370,7 @@ proptest! {
                                 let answer = disk.find(rig.store.storage(), &query).unwrap();
                                 subscription.handle_past(&camera, answer);
                             } else if let Some((camera, StillQuery { frame, .. })) = subscription.poll_still() {
-                                // What it needs has gone.
+                                // The frames that this one needs are gone.
                                 subscription.handle_still(&camera, frame, StillAnswer::NotDecoded);
                             } else {
                                 break;
@@ -382,12 +381,12 @@ proptest! {
                 }
             }
         }
-        // Whatever it lacked, it goes on with the next frame that needs no other.
+        // Whatever is missing, the reading continues with the next frame that needs no other.
         let newest = rig.published.last().filter(|newest| newest.captured >= begin);
         prop_assert!(newest.is_none_or(|newest| got.last() == Some(&newest.id)), "up to {:?}", got.last());
     }
 
-    /// With nothing lost meanwhile, a reading gives exactly what is held from the beginning on.
+    /// If nothing is lost meanwhile, a reading gives exactly the frames that are held from the beginning on.
     #[test]
     fn all_that_is_held_is_read(events in prop::collection::vec(any_event(), 1..40), begin in 0u64..400) {
         let mut rig = Rig::new(6_000, 30_000, 4_000);
@@ -429,7 +428,7 @@ proptest! {
         prop_assert_eq!(&got, &expected);
         let lacks = held.first().is_none_or(|oldest| captured[oldest] > begin);
         prop_assert_eq!(not_held.is_some(), lacks, "{:?}", not_held);
-        // A point query finds the same frame that the list has.
+        // A point query finds the same frame as the list.
         let wanted = PastQuery { end: begin, newest: true, ..every() };
         let found = disk.find(rig.store.storage(), &wanted).unwrap().record;
         let found = [found, wanted.find_in(&rig.writer.reader())];
@@ -438,7 +437,7 @@ proptest! {
     }
 }
 
-/// An application that reads every frame slower than they come goes on from disk where memory has lost them.
+/// An application that reads every frame, but slower than frames come, continues from disk where memory has lost them.
 #[test]
 fn a_slow_reader_of_every_frame_loses_none_that_the_disk_has() {
     let mut rig = Rig::new(6_000, 1 << 20, 4_000);
@@ -472,7 +471,7 @@ fn a_slow_reader_of_every_frame_loses_none_that_the_disk_has() {
     assert_eq!(got, (1..201).collect::<Vec<_>>());
 }
 
-/// What was removed from disk between two steps of a reading is stated, and reading goes on.
+/// Records that were removed from disk between two steps of a reading are stated, and the reading continues.
 #[test]
 fn what_is_removed_while_it_is_read_is_stated() {
     let mut rig = Rig::new(6_000, 1 << 20, 4_000);
@@ -512,7 +511,7 @@ fn what_is_removed_while_it_is_read_is_stated() {
     assert_eq!(deliveries.last().unwrap().0, 59);
 }
 
-/// Segments of the disk are removed whole: they begin where chains begin, unless a chain is longer than a segment.
+/// Segments on disk are removed whole. They begin where chains begin, unless a chain is longer than a segment.
 #[test]
 fn segments_of_the_disk_begin_where_chains_begin() {
     let mut rig = Rig::new(1 << 20, 1 << 20, 4_000);

@@ -1,4 +1,4 @@
-//! Readings of the past that say as what they want its frames, against what an edge and a camera hold.
+//! Tests of readings of the past that ask for a quality, against the frames that an edge and a camera hold.
 
 use std::collections::BTreeMap;
 
@@ -37,14 +37,14 @@ fn record(sequence: u64, rung: &str) -> Record {
     }
 }
 
-/// What is held of one frame: by the camera, as it was published; and by the edge, as one of the rungs.
+/// The copies of one frame: the camera's, as it was published, and the edge's, at one of the rungs.
 fn any_frame() -> impl Strategy<Value = (bool, Option<usize>)> {
     (any::<bool>(), prop::option::of(0..RUNGS.len()))
 }
 
 proptest! {
-    /// Every frame comes that anybody holds, once and in order; what the edge holds otherwise than it is wanted comes as it is wanted
-    /// while the camera has it, and as it is held where the camera has it no more. No frame says that it is an original and is not.
+    /// Every frame that anybody holds comes once and in order. A frame that the edge holds at another quality comes as
+    /// wanted while the camera has it, and otherwise as the edge holds it. No frame falsely claims to be an original.
     #[test]
     fn frames_come_as_they_are_wanted_where_anybody_can_make_them_so(
         held in prop::collection::vec(any_frame(), 1..30),
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// What an end in the past bounds is over as soon as nobody has more; nothing waits for frames that could still be on their way.
+/// A reading with an end in the past ends as soon as nobody has more. It does not wait for frames that could still be on their way.
 #[test]
 fn a_reading_whose_end_has_passed_ends_with_the_last_answer() {
     let (_writer, reader) = log(LogConfig::default());
@@ -128,7 +128,8 @@ fn a_reading_whose_end_has_passed_ends_with_the_last_answer() {
     assert!(matches!(reading.next(Timestamp::from_nanos(6_000) + END_GRACE), Next::Ended { .. }));
 }
 
-/// Whoever reads the past at a lower quality, and goes on with the present, may have no right to originals: its camera is never asked for one.
+/// A reader that reads the past at a lower quality, and continues with the
+/// present, may have no right to originals. Its camera is never asked for one.
 #[test]
 fn a_reading_at_a_lower_quality_asks_for_no_original_of_the_present_either() {
     let (mut writer, reader) = log(LogConfig::with_bytes_max(1 << 20));

@@ -1,4 +1,4 @@
-//! Places in large segments, which are found by halving, against what a reader finds that reads them from the front.
+//! Tests of binary search in large segments, against a reader that reads them from the front.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn recorded(sizes: &[usize], chain: usize) -> Rig {
     rig
 }
 
-/// All that a reader finds, from the front on.
+/// All frames that a reader finds, from the front on.
 fn all(mut reader: StoreReader, rig: &mut Rig) -> Vec<FrameMeta> {
     let (mut query, mut found) = (every(), Vec::new());
     while let Some(record) = reader.find(rig.store.storage(), &query).unwrap().record {
@@ -36,7 +36,7 @@ fn all(mut reader: StoreReader, rig: &mut Rig) -> Vec<FrameMeta> {
     found
 }
 
-/// The first frame for a reading that begins at a time: whoever wants stills is given the chain from its beginning on.
+/// The first frame for a reading that begins at a time. A reader that wants stills gets the chain from its beginning on.
 fn first_since(described: &[FrameMeta], readable: &[FrameMeta], begin: Timestamp) -> Option<FrameId> {
     let first = described.iter().find(|meta| meta.captured >= begin)?;
     let start = FrameId { sequence: first.chain.chain, ..first.id };
@@ -57,7 +57,7 @@ proptest! {
     ) {
         let mut rig = recorded(&sizes, chain);
         rot.iter().for_each(|(segment, offset)| rig.rot(*segment, *offset));
-        // Payloads that are damaged are not noticed by who reads descriptions alone.
+        // A reader of descriptions alone does not notice damaged payloads.
         let described = all(StoreReader::skimming(camera(), keys()), &mut rig);
         let readable = all(StoreReader::new(camera(), keys()), &mut rig);
         let ids: Vec<FrameId> = readable.iter().map(|meta| meta.id).collect();

@@ -1,8 +1,8 @@
-//! Frames that refer to each other: what a late one is worth.
+//! Tests of frames that refer to each other: the worth of a late frame.
 
 use super::*;
 
-/// What the policy is told of frames that refer to each other.
+/// An offer of a frame that may refer to others.
 fn coded<'a>(
     now: Instant,
     ladder: &'a Ladder,
@@ -39,7 +39,7 @@ fn a_late_frame_is_accepted_where_a_better_chain_begins_with_it() {
 
 #[test]
 fn a_frame_that_goes_on_too_late_waits_only_where_it_would_make_the_next_late() {
-    // A frame of 95 or of 180 ms is on its way, and one that takes 20 ms goes on 10 ms later.
+    // A frame that takes 95 or 180 ms is on its way. 10 ms later, a frame of 20 ms continues the chain.
     let decide = |bytes_on_their_way: f64| {
         let mut story = Story::new();
         story.ladder = two_rungs([20e3, 40e3]);
@@ -99,7 +99,7 @@ fn what_was_left_out_comes_with_the_next_frame_but_at_most_a_new_beginning() {
     assert_eq!(bytes(9), (60e3, 100e3));
 }
 
-/// After it, a frame of the cheapest rung stands alone. What a better rung would cost has nothing to do with it.
+/// After a source's frame, a frame of the cheapest rung stands alone. The cost of a better rung does not matter.
 #[test]
 fn a_late_key_frame_of_a_source_is_cancelled_unless_it_has_nearly_left() {
     let gives_up = |of_source, unsent_bytes| {

@@ -8,7 +8,7 @@ use crate::controller::{Cap, Coding};
 use crate::frame::Rung;
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
 
-/// A camera in front of a link of so many bytes per millisecond and 3 ms of delay each way.
+/// A camera in front of a link with a given rate in bytes per millisecond and 3 ms of delay each way.
 struct Story {
     policy: Quantile,
     ladder: Ladder,
@@ -64,15 +64,14 @@ fn a_steady_link_is_used_and_not_overused() {
     for _ in 0..20 {
         story.frame(1_000.0);
     }
-    // 65 kB would do, but for the fresh memory of how wrong the estimate can be.
+    // 65 kB would fit, but the policy still remembers how wrong the estimate can be.
     assert!((2..=3).contains(&story.frame(1_000.0)));
     let rate = story.policy.link_rate().expect("frames were measured");
     assert!((rate.0 / 8e6 - 1.0).abs() < 0.05, "{rate:?}");
 }
 
-/// By day rungs from the sixth on gain nothing, so they may take a quarter of the link. In a scene that the profile does not describe, the finest
-/// of them is wanted that is on time, but for one that takes the time of the next frame: of frames that all arrive within a second, fewer would
-/// come.
+/// By day, rungs from the sixth on gain nothing, so they may take only a quarter of the link. In a scene that the profile does
+/// not describe, the finest rung on time is wanted, unless it takes time of the next frame: then fewer frames would arrive.
 #[test]
 fn the_finest_rung_in_a_drift_takes_no_time_of_the_next_frame() {
     let distinct = ladder();
@@ -98,8 +97,8 @@ fn the_finest_rung_in_a_drift_takes_no_time_of_the_next_frame() {
     assert_eq!((by_day, drifted), (5, 6));
 }
 
-/// The profile's accuracies may not hold at night, but nothing is gained by coarser frames. Where others make one frame in five late at every
-/// rung, no rung is on time often enough, and frames are as fine as by day.
+/// The profile's accuracies may not hold at night, but coarser frames gain nothing. If others make one
+/// frame in five late at every rung, no rung is on time often enough, and frames are as fine as by day.
 #[test]
 fn a_drift_makes_no_frame_coarser_on_a_link_that_is_late_at_every_rung() {
     let mut story = Story::new();
@@ -249,7 +248,7 @@ fn what_a_new_connections_window_holds_back_says_nothing_of_the_link() {
     far.handle_arrival(at(560), &part);
     far.handle_cancelled(at(600), frame_id(99), 12_000);
     assert_eq!(far.link_rate().expect("frames were measured").0, before);
-    // For longer than a window needs to open it is the link that takes its time.
+    // A frame that takes longer than the window needs to open shows a slower link.
     far.handle_sent(&of_window(100, at(700)));
     far.handle_arrival(at(1_840), &arrival(100, 60e3, at(770), at(1_770)));
     assert!(far.link_rate().expect("frames were measured").0 < before / 2.0);
@@ -405,7 +404,7 @@ fn with_a_tie() -> Ladder {
     Profile::new(rungs.to_vec()).expect("sound").ladder()
 }
 
-/// In another light the finest rung may be worth its bytes. Where it leaves three quarters of the link to others, it goes.
+/// In another light the finest rung may be worth its bytes. It is chosen if it leaves three quarters of the link to others.
 #[test]
 fn of_rungs_that_tie_the_finest_goes_if_the_link_has_room_to_spare() {
     let last = |bytes_per_ms: f64| {
@@ -416,7 +415,7 @@ fn of_rungs_that_tie_the_finest_goes_if_the_link_has_room_to_spare() {
     assert_eq!(last(9e3), Some(1), "and a third of this one");
 }
 
-/// Frames have drifted from the profile, so its accuracies may not hold: nothing is spared, but frames stay on time.
+/// Frames have drifted from the profile, so its accuracies may not hold. Nothing is spared, but frames stay on time.
 #[test]
 fn where_the_profile_does_not_hold_the_finest_rung_that_is_on_time_goes() {
     let chosen = |bytes_per_ms: f64| {
@@ -434,8 +433,8 @@ fn where_the_profile_does_not_hold_the_finest_rung_that_is_on_time_goes() {
     assert_eq!(chosen(1.5e3), 1, "200 kB would be late");
 }
 
-/// A frame that is cancelled at its first report has shown one packet, which says nothing about the rate. What had left of it is measured:
-/// by its own report where there is one, otherwise by the first packet behind it.
+/// A frame that is cancelled at its first report has shown one packet, which says nothing about the rate. The bytes
+/// that had left are measured: by a report of the frame if there is one, otherwise by the first packet behind it.
 #[test]
 fn what_is_left_of_a_cancelled_frame_shows_what_the_link_has_become() {
     for reported in [true, false] {
@@ -464,7 +463,7 @@ fn what_is_left_of_a_cancelled_frame_shows_what_the_link_has_become() {
     }
 }
 
-/// A frame that finds the link idle says nothing about when the bytes before it were through.
+/// A frame that finds the link idle does not show when the bytes before it were through.
 #[test]
 fn bytes_of_a_cancelled_frame_that_were_through_long_before_the_next_are_no_measurement() {
     let mut story = Story::new();
@@ -484,7 +483,7 @@ fn bytes_of_a_cancelled_frame_that_were_through_long_before_the_next_are_no_meas
     assert_eq!(story.policy.link_rate(), before);
 }
 
-/// Frames of one packet measure no rate. What they show of waits counts nevertheless: one long wait at the start is forgotten like any other.
+/// Frames of one packet measure no rate, but their waits count. One long wait at the start is forgotten like any other.
 #[test]
 fn a_long_first_wait_is_outweighed_by_frames_of_one_packet() {
     let mut policy = Quantile::new(Config::default());
@@ -509,9 +508,9 @@ fn a_long_first_wait_is_outweighed_by_frames_of_one_packet() {
     assert!((on_time - 5.0 / 6.0).abs() < 0.05, "{on_time}");
 }
 
-/// A frame of one packet takes as long as its bytes, and not as long as the small ones before it: 40 ms and 115 ms at 10 bytes per
-/// millisecond, with a bound of 100. Sizes vary by 8 %: the smallest of the larger ones has 992 bytes, and 965 are in time.
-/// One pair of 29 knows no wait: until a small frame comes, the time of a full packet is taken for the delay.
+/// A frame of one packet takes the time of its own bytes, not the time of smaller frames before it: 40 ms and 115 ms at 10
+/// bytes per millisecond, with a bound of 100. Sizes vary by 8 %: the smallest of the larger frames has 992 bytes, and 965
+/// are in time. One pair of 29 knows no wait: until a small frame comes, the time of a full packet is taken for the delay.
 #[test]
 fn a_larger_frame_of_one_packet_takes_longer_than_smaller_ones_did() {
     let mut policy = Quantile::new(Config::default());
