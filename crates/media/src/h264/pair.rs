@@ -16,7 +16,7 @@ use crate::yuv::{Planes, Yuv420};
 
 /// How long another decoder may take for a picture after its start. A useful decoder takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Maximum pictures that the other decoder may owe. At this number it gets none until the next key frame: a chain may be decoded before it has started.
+/// Maximum pictures that the other decoder may owe. At this number it gets none until the next key frame: chains may be decoded before it starts.
 const OWED_MAX: usize = 64;
 /// The other decoder is waited for only if it owes at most this many pictures. If it owes more, the library decodes meanwhile.
 const WAITED_MAX: usize = 2;
