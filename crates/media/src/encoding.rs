@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The encoding of an image, judged by its first bytes.
 ///
-/// A variant does not mean that Mez decodes this encoding. Mez decodes only [`Encoding::Jpeg`]; the others let an error name what was sent.
+/// A variant does not mean that Mez accepts images of this encoding: the variants let an error name what was sent instead of a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Encoding {

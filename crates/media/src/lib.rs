@@ -24,7 +24,7 @@
 //! Invariants:
 //! - Bytes from outside become errors, never panics, and never an allocation above the
 //!   caller's limit: sizes are read from the header and checked before memory is taken.
-//! - An encoder or decoder carries no state from one image to the next, so the same input always gives the same output.
+//! - An encoder or decoder of single images carries no state from one image to the next: the same input always gives the same output.
 
 pub mod bitstream;
 pub mod encoding;

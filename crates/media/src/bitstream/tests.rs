@@ -285,7 +285,7 @@ fn recovery_points_are_places_to_begin_by_the_word_of_the_encoder() {
     for unit in &open[4..] {
         assert!(parser.packet(&unit.payload).unwrap().unwrap().is_unbroken);
     }
-    // It cannot begin between gradually refreshed pictures, or at any other picture.
+    // Decoding cannot begin between gradually refreshed pictures, or at any other picture.
     for before in [&refresh[5..], &open[1..3]] {
         let mut parser = AccessUnits::default();
         let joined = before.iter().all(|unit| parser.packet(&unit.payload).is_err());

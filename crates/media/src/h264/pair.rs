@@ -372,7 +372,7 @@ mod tests {
         }
 
         fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String> {
-            // It also wakes with time, not only with pictures.
+            // The other decoder also wakes with time, not only with pictures.
             self.asleep = self.asleep.saturating_sub(usize::from(patience.is_zero()));
             if self.asleep > 0 || self.pictures.len() <= self.of.keeps_back {
                 return Ok(false);

@@ -151,7 +151,7 @@ fn what_fails_is_told_and_the_next_key_frame_gets_another_decoder() {
     assert!(none.contains("no decoder of h265") && none.contains("--decode"), "{none}");
 }
 
-/// They are refused before a decoder takes memory for them.
+/// Such pictures are refused before a decoder takes memory for them.
 #[test]
 fn pictures_beyond_the_limit_and_other_encodings_are_refused() {
     let counting = Arc::new(Counting::default());
