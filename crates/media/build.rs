@@ -1,4 +1,4 @@
-//! Compiles the bridge to libx264 where the feature `x264` asks for it, and nothing otherwise.
+//! Compiles the bridge to libx264 if the feature `x264` is enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -6,7 +6,7 @@ fn main() {
     bridge_to_x264();
 }
 
-/// Finds the system's libx264 and compiles our bridge against its header, which alone knows how its structures lie in memory.
+/// Finds the system's libx264, and compiles Mez's bridge against its header, which defines the layout of its structures.
 #[cfg(feature = "x264")]
 fn bridge_to_x264() {
     const BRIDGE: &str = "src/h264/x264/bridge.c";

@@ -1,4 +1,4 @@
-//! Writes the inputs that fuzzing starts from to `seeds/`.
+//! Writes the initial inputs of the fuzzers to `seeds/`.
 
 use std::{fs, io};
 

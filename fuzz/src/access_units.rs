@@ -1,4 +1,4 @@
-//! Fuzzes the parser of H.264 streams of other encoders, and the decoder of what it lets pass.
+//! Fuzzes the parser of H.264 streams of other encoders, and the decoder of the pictures that it accepts.
 
 use mez_media::bitstream::{
     AccessUnit, AccessUnitLimits, AccessUnits, Av1Pictures, BitstreamError, CodedPicture, Entry,
@@ -8,15 +8,15 @@ use mez_media::h264::H264Decoder;
 
 use crate::script::Reader;
 
-/// Small, so that streams reach the limits.
+/// Small limits, so that streams reach them.
 const LIMITS: AccessUnitLimits = AccessUnitLimits { bytes_max: 16 << 10, pixels_max: 1 << 14 };
-/// The most pictures of an input that are decoded. More take longer and find nothing more.
+/// Maximum number of pictures of an input that are decoded. More take longer and find nothing more.
 const DECODED_MAX: usize = 12;
 
 type Results = Vec<Result<AccessUnit, BitstreamError>>;
 
-/// The input is a byte stream, if its first byte is even; its second byte then gives the length of the pieces in which it arrives. Otherwise it is a
-/// container: what it says ahead, then packets, each behind its length.
+/// If the input's first byte is even, the input is a byte stream, and its second byte gives the length of the pieces
+/// in which it arrives. Otherwise the input is a container: its description, then packets, each after its length.
 pub fn access_units(bytes: &[u8]) {
     taken(bytes);
 }
@@ -81,7 +81,7 @@ impl Default for Others {
 }
 
 impl Others {
-    /// The same bytes as packets of other codecs. A key picture is a key picture by itself.
+    /// Parses the same bytes as packets of other codecs. A key picture must also be a key picture alone.
     fn take(&mut self, packet: &[u8]) {
         if let Ok(Some(picture)) = self.0.packet(packet) {
             let alone = picture.is_key.then(|| H265Pictures::new(LIMITS).packet(&picture.payload));
@@ -123,7 +123,7 @@ fn check(result: &Result<AccessUnit, BitstreamError>) {
     }
 }
 
-/// Decodes what is said to be unbroken. The codec may refuse it: only headers were read.
+/// Decodes the pictures that count as unbroken. The codec may refuse them, because the parser reads only headers.
 fn decoded(results: &Results) -> usize {
     let mut decoder = H264Decoder::new(LIMITS.pixels_max);
     let (mut needed, mut shown) = (None, 0);
@@ -143,7 +143,7 @@ fn decoded(results: &Results) -> usize {
     shown
 }
 
-/// Streams of x264 (`crates/media/tests/streams/README.md`), in pieces, and one as a container gives it.
+/// Streams of x264 (`crates/media/tests/streams/README.md`), in pieces, and one in a container.
 pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let streams: [(&str, &[u8]); 6] = [
         ("baseline", include_bytes!("../../crates/media/tests/streams/baseline.h264")),

@@ -64,7 +64,7 @@ fn measure(request: pb::ReportAccuracyRequest) -> bool {
     }
 }
 
-/// A profile, as a subscription brings one.
+/// A profile, as part of a subscription.
 fn profile(bytes: &[u8]) -> bool {
     match NamedProfile::read(bytes) {
         Ok(read) => {
@@ -84,7 +84,7 @@ fn profile(bytes: &[u8]) -> bool {
     }
 }
 
-/// A note, as a record on disk and an edge's answer hold it.
+/// A note, as in a record on disk and in an edge's answer.
 fn note(bytes: &[u8]) -> bool {
     match NoteContent::decode(bytes.to_vec().into()) {
         Ok(NoteContent::Reply(NotedReply { content: ReplyContent::Detections(found), .. })) => {
@@ -127,7 +127,7 @@ fn publish(request: pb::PublishRequest) -> bool {
     match published(request) {
         Ok((frame, _)) => {
             assert_eq!(frame.payload, payload);
-            // The intake refuses images without pixels, however they arrive.
+            // The intake refuses images without pixels, whichever way they arrive.
             frame.width > 0 && frame.height > 0
         }
         Err(error) => {
@@ -181,7 +181,7 @@ fn packets(bytes: &[u8]) -> usize {
 /// Checks that a refusal names the field and has a message.
 fn helps(error: &ApiError) {
     assert!(error.field.is_some() && !error.reason.is_empty() && !error.message.is_empty(), "{error:?}");
-    // However long the refused request: it must not make the broker send much.
+    // Even after a long request, the refusal must be short.
     assert!(error.message.len() <= 4096, "{} bytes", error.message.len());
 }
 

@@ -1,4 +1,4 @@
-//! Fuzzes the reader of deny lists: their content, and how links and files bring it.
+//! Fuzzes the reader of deny lists: their content, and their forms on links and in files.
 
 use std::sync::OnceLock;
 
@@ -14,13 +14,13 @@ struct Site {
     genuine: SignedList,
 }
 
-/// The input. Its first byte says what the rest is: the content of a list, a list with its signature as a link brings it, the text of a file,
-/// or edits to the genuine list, each of three bytes: a place, and what is changed there (0: the list ends there).
+/// The input's first byte selects the kind of the rest: the content of a list, a list with its signature as on a link, the
+/// text of a file, or edits of the genuine list. Each edit has three bytes: a place, and the change (0: the list ends there).
 pub fn deny_list(bytes: &[u8]) {
     taken(bytes);
 }
 
-/// Reads an input. Says whether it got as far as the signature, for the test of the committed inputs.
+/// Reads an input. Returns whether it got as far as the signature, for the test of the committed inputs.
 pub fn taken(bytes: &[u8]) -> bool {
     let Some((&which, rest)) = bytes.split_first() else { return false };
     match which % 4 {
@@ -31,7 +31,7 @@ pub fn taken(bytes: &[u8]) -> bool {
     }
 }
 
-/// A list that makes sense on the small site of [`site`].
+/// A valid list for the site of [`site`].
 pub fn example() -> Revocations {
     let entry = |because: &str| Entry {
         since: Timestamp::from_nanos(7),
@@ -52,7 +52,7 @@ fn site() -> &'static Site {
         let site = TemporarySite::create(&name).expect("a folder that can be written");
         let authority = site.keys().load_authority().expect("it was made just now");
         let genuine = SignedList::sign(&authority, example()).expect("keys that can sign");
-        // The folder goes. What it said stays.
+        // The folder is deleted here. The keys that were read remain usable.
         Site { keys: site.keys().clone(), genuine }
     })
 }
@@ -62,7 +62,7 @@ fn from_text(text: &str) -> Result<SignedList, ListError> {
     SignedList::from_text(text, trust)
 }
 
-/// Equal lists have equal bytes, so that two edges never quarrel over one.
+/// Equal lists must have equal bytes, so that two edges never disagree about one.
 fn content(bytes: &[u8]) -> bool {
     match Revocations::decode(bytes) {
         Ok(list) => {
@@ -81,7 +81,7 @@ fn content(bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads it as a link brings it, and as a file holds it: both say the same.
+/// Reads the list as it comes on a link and as a file contains it. Both must give the same result.
 fn signed(bytes: Vec<u8>) -> bool {
     let bytes: Bytes = bytes.into();
     let trust = site().keys.trust();
@@ -91,7 +91,7 @@ fn signed(bytes: Vec<u8>) -> bool {
     judge(read)
 }
 
-/// Whatever is trusted is what the authority has signed.
+/// A trusted list must be the one that the authority has signed.
 fn judge(read: Result<SignedList, ListError>) -> bool {
     match read {
         Ok(read) => {

@@ -3,13 +3,12 @@
 use mez_media::Image;
 use mez_media::jpeg::{DecodeError, Decoder, Splitter, check, probe};
 
-/// The most pixels that are decoded. It is small, so that many headers claim more.
+/// Maximum number of pixels that are decoded. It is small, so that many headers claim more.
 const PIXELS_MAX: u64 = 1 << 14;
-/// The most bytes of an image in a stream. It is small, so that inputs reach the splitter's limit.
+/// Maximum bytes of an image in a stream. It is small, so that inputs reach the splitter's limit.
 const FRAME_BYTES_MAX: usize = 4 << 10;
 
-/// The input is an image, or a stream of images. Its first byte gives the length of the pieces in which the
-/// stream arrives.
+/// The input is an image, or a stream of images. Its first byte gives the length of the pieces in which the stream arrives.
 pub fn jpeg(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     image(bytes);
@@ -29,7 +28,7 @@ fn image(bytes: &[u8]) {
             assert_eq!((image.width(), image.height()), (info.width, info.height));
             assert_eq!(image.data().len() as u64, 3 * info.pixels());
             assert_eq!(whole.as_ref(), Ok(info), "an image that is not whole was decoded");
-            // Nothing carries over, neither from this image nor from the memory that it is decoded into.
+            // No state carries over, neither from this image nor from the memory into which it is decoded.
             let mut again = Image::empty();
             assert_eq!(Decoder::new(PIXELS_MAX).decode_bgr(bytes, &mut again).as_ref(), Ok(info));
             assert!(image.data() == again.data(), "the same image was decoded to other pixels");

@@ -1,23 +1,23 @@
-//! Implements the fuzz targets as functions of a library. So `cargo test` runs every committed input through
-//! them with a stable compiler (`tests/inputs.rs`), and libFuzzer runs new ones with a nightly compiler.
+//! The fuzz targets, as functions of a library. So `cargo test` runs every committed input with
+//! a stable compiler (`tests/inputs.rs`), and libFuzzer runs new inputs with a nightly compiler.
 //!
-//! | target | what it feeds | what must hold, besides that nothing panics or hangs |
+//! | target | its input | what must hold, besides that nothing panics or hangs |
 //! | --- | --- | --- |
 //! | [`wire_message`] | the control stream, in pieces | the cut into pieces changes nothing; a decoded message survives encoding |
 //! | [`frame_header`] | a frame's header | a decoded header survives encoding and stays within the limit |
 //! | [`camera_pattern`] | patterns and names | matching agrees with a second, slower matcher |
 //! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; the splitter cuts complete images |
 //! | [`tiles`](tiles()) | two frames of changed tiles | a refused frame changes nothing |
-//! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal says why; keyframes and stills need no other frame |
-//! | [`h264_access_units`](access_units()) | H.264 streams of other encoders | the cut into pieces changes nothing; key frames need nothing else; no more bytes and pixels than allowed |
-//! | [`nut`](nut()) | what ffmpeg writes into its pipe | the cut into pieces changes nothing; no packet is larger than allowed |
-//! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, unchanged |
-//! | [`api_request`] | requests of applications and publishers | an accepted request is valid, a refusal says why |
-//! | [`deny_list`](deny_list()) | a deny list, its signature, its file | what is trusted is what the authority signed; equal lists have equal bytes |
+//! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal gives a reason; keyframes and stills need no other frame |
+//! | [`h264_access_units`](access_units()) | H.264 of other encoders | the cut into pieces changes nothing; key frames stand alone; limits hold |
+//! | [`nut`](nut()) | output of ffmpeg's pipe | the cut into pieces changes nothing; no packet is larger than allowed |
+//! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written are recovered, unchanged |
+//! | [`api_request`] | requests of applications and publishers | an accepted request is valid; a refusal gives a reason |
+//! | [`deny_list`](deny_list()) | a deny list, its signature, its file | a trusted list was signed by the authority; equal lists have equal bytes |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
 //!
-//! A failing input becomes a regression test by putting it into `seeds/TARGET/`; one of a broker, as text into `scripts/TARGET/`. See `seeds.rs`.
+//! To make a regression test of a failing input, put it into `seeds/TARGET/`; for a broker, put it as text into `scripts/TARGET/`. See `seeds.rs`.
 
 pub mod access_units;
 pub mod api;

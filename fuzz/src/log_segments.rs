@@ -17,21 +17,20 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use crate::script::Reader;
 
-/// Segments of the log before it is edited.
+/// Number of segments of the log before it is edited.
 const SEGMENTS: u64 = 3;
-/// Records in each segment.
+/// Number of records in each segment.
 const RECORDS: u64 = 3;
 const KEY: MasterKey = MasterKey::new([7; KEY_BYTES]);
 const NOW: Instant = Instant::from_nanos(1);
 
-/// The input is a script of edits to a small log, which is then recovered. Every recovered frame must be one
-/// that was written, and state what is missing before it. Recovery changes nothing else on disk, so a second
-/// one must give the same result.
+/// The input is a script of edits to a small log, which is then recovered. Every recovered frame must have been written, and must
+/// state the frames that are missing before it. Recovery changes nothing else on disk, so a second one must give the same result.
 pub fn log_segments(bytes: &[u8]) {
     play(bytes);
 }
 
-/// Runs an input and returns how many frames come back, for the test of the committed inputs.
+/// Runs an input and returns how many frames are recovered, for the test of the committed inputs.
 pub fn play(bytes: &[u8]) -> usize {
     let mut disk = Disk::written();
     let mut script = Reader::new(bytes);
@@ -51,7 +50,7 @@ pub fn play(bytes: &[u8]) -> usize {
     }
     let removed = before.keys().filter(|number| !disk.segments.contains_key(number)).count() as u64;
     let may_go = first.as_ref().map_or(0, |recovery| recovery.report.expired);
-    // Recovery removes expired segments, and those whose header a power cut tore.
+    // Recovery removes expired segments, and those whose header was torn by a power cut.
     let torn = before.values().filter(|content| content.len() < HEADER_BYTES_MAX).count() as u64;
     assert!(removed <= may_go + torn, "{removed} segments went");
     if let (Ok(first), Ok(second)) = (&first, disk.recover()) {
@@ -143,7 +142,7 @@ impl Disk {
         Self { segments, bounds: Some(bounds) }
     }
 
-    /// One edit; `None` if the script ends in the middle of it.
+    /// Applies one edit; `None` if the script ends inside it.
     fn edit(&mut self, edit: u8, script: &mut Reader<'_>) -> Option<()> {
         let number = SegmentNumber(u64::from(script.byte()? % 8));
         match edit % 6 {

@@ -1,10 +1,10 @@
-//! Fuzzes the reader of what comes out of ffmpeg's pipe.
+//! Fuzzes the reader of the container from ffmpeg's pipe.
 
 use mez_media::nut::{NutError, NutEvent, read_whole};
 
 /// Small, so that packets reach the limit.
 const PACKET_BYTES_MAX: usize = 2000;
-/// What headers that packets leave out may add to a packet.
+/// Maximum bytes that elided headers add to a packet.
 const ELIDED_BYTES_MAX: usize = 1024;
 
 /// The first byte gives the length of the pieces in which the rest arrives.
@@ -12,7 +12,7 @@ pub fn nut(bytes: &[u8]) {
     taken(bytes);
 }
 
-/// Runs an input and returns how many packets come out, for the test of the committed inputs.
+/// Runs an input and returns the number of packets, for the test of the committed inputs.
 pub fn taken(bytes: &[u8]) -> usize {
     let Some((&piece, file)) = bytes.split_first() else { return 0 };
     let found = read(file, usize::from(piece) + 1);
@@ -32,7 +32,7 @@ fn read(file: &[u8], piece: usize) -> (Vec<NutEvent>, Option<NutError>) {
     read_whole(file, piece, PACKET_BYTES_MAX)
 }
 
-/// What ffmpeg wrote (`crates/media/tests/streams/README.md`): whole, in small pieces, and cut off.
+/// A recording of ffmpeg (`crates/media/tests/streams/README.md`): whole, in small pieces, and cut off.
 pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let file: &[u8] = include_bytes!("../../crates/media/tests/streams/slices.nut");
     let in_pieces = |piece: u8, file: &[u8]| [&[piece], file].concat();

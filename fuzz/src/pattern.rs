@@ -21,8 +21,7 @@ pub fn camera_pattern(bytes: &[u8]) {
     }
 }
 
-/// A second matcher, with a table instead of recursion. `reached[i][j]` says that the first `i` segments of
-/// the pattern match the first `j` of the name.
+/// A second matcher, with a table instead of recursion. `reached[i][j]`: the first `i` segments of the pattern match the first `j` of the name.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), name.split('/').collect());
     let mut reached = vec![vec![false; name.len() + 1]; pattern.len() + 1];

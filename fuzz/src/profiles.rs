@@ -10,8 +10,7 @@ use crate::script::{PAUSES, pick};
 /// The profiles that contracts may name.
 pub(crate) const PROFILES: [Option<ProfileHash>; 4] = [None, Some([1; 32]), Some([2; 32]), Some([3; 32])];
 
-/// A profile: for the pictures that are sent or for others, with rungs of every kind, and with senseless
-/// sizes.
+/// A profile: for the size of sent pictures or another one, with rungs of every kind, and with absurd sizes.
 pub(crate) fn profile(b: u8) -> SizedProfile {
     const RUNGS: [&str; 8] = [
         "original",

@@ -1,22 +1,21 @@
 //! Turns bytes into scripts for state machines: lists of steps of four bytes each.
 //!
-//! Every step has the same length, and each byte its own meaning. So a mutation changes one step and leaves
-//! the others as they were, and inputs can be written by hand. Numbers come from tables of small values,
-//! where collisions are frequent, and of extremes.
+//! Every step has the same length, and each byte has its own meaning. So a mutation changes one step and no other, and
+//! inputs can be written by hand. Numbers come from tables of small values, where collisions are frequent, and of extremes.
 
 /// One event with three arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which event, modulo the number of events.
+    /// The event, modulo the number of events.
     pub what: u8,
     /// The arguments, whose meaning depends on the event.
     pub args: [u8; 3],
 }
 
-/// The most steps of a script. Longer scripts take longer and find nothing more.
+/// Maximum number of steps of a script. Longer scripts take longer and find nothing more.
 pub const STEPS_MAX: usize = 400;
 
-/// The steps of a script. Bytes left over at the end are ignored.
+/// The steps of a script. Bytes that are left over at the end are ignored.
 pub fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> + '_ {
     let step = |&[what, a, b, c]: &[u8; 4]| Step { what, args: [a, b, c] };
     bytes.as_chunks().0.iter().take(STEPS_MAX).map(step)
@@ -27,7 +26,7 @@ pub fn pick<T: Copy>(table: &[T], byte: u8) -> T {
     table[usize::from(byte) % table.len()]
 }
 
-/// How far a step may move the clock, in nanoseconds: values around every interval and limit of the brokers.
+/// Times by which a step may move the clock, in nanoseconds: values around every interval and limit of the brokers.
 pub const PAUSES: [u64; 16] = [
     0,
     1,
@@ -50,7 +49,7 @@ pub const PAUSES: [u64; 16] = [
 /// Numbers that a hostile peer may send as a time, a count or a sequence.
 pub const NUMBERS: [u64; 16] = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 31, 63, 255, 1 << 32, u64::MAX - 1, u64::MAX];
 
-/// Reads values of any length from an input, until it ends.
+/// Reads values of any length from an input, until its end.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -75,7 +74,7 @@ impl<'a> Reader<'a> {
         Some(u16::from_le_bytes(*first))
     }
 
-    /// As many bytes as the next two bytes say, or those that are left.
+    /// As many bytes as the next two bytes give, or those that are left.
     pub fn block(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::from(self.u16()?).min(self.0.len());
         let (first, rest) = self.0.split_at(bytes);

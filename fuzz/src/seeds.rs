@@ -1,11 +1,11 @@
-//! Builds the inputs that fuzzing starts from.
+//! Builds the initial inputs of the fuzzers.
 //!
-//! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
-//! `cargo run -p mez-fuzz --example seeds` writes them, and a test checks that they are those.
-//! Inputs of the second kind lie there too, under names that begin with `broke-`; the test runs them like all others.
+//! Inputs of the first kind are built here. They are also in `seeds/TARGET/`, so that libFuzzer finds them:
+//! `cargo run -p mez-fuzz --example seeds` writes them, and a test checks that these files are up to date. Inputs
+//! of the second kind are only in that folder, with names that begin with `broke-`. The test runs them like all others.
 //!
-//! Scripts for brokers, of both kinds, are text: `scripts/TARGET/NAME.txt` (see [`crate::text`]). An input that a fuzzer has found becomes one with
-//! `cargo run -p mez-fuzz --example script TARGET FILE`.
+//! Scripts for brokers, of both kinds, are text: `scripts/TARGET/NAME.txt` (see [`crate::text`]). To
+//! convert an input of a fuzzer to text, run `cargo run -p mez-fuzz --example script TARGET FILE`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ use crate::{access_units, camera_broker, deny_list, edge_broker, nut, surveys};
 
 /// An input that is built here.
 pub struct Seed {
-    /// The target that it is for.
+    /// Its target.
     pub target: &'static str,
     /// Its file name.
     pub name: String,
@@ -376,7 +376,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained), ("traced", traced)]
 }
 
-/// A person in a frame that was made smaller.
+/// A person in a scaled frame.
 fn detections() -> pb::Detections {
     let person = pb::Detection {
         x1: 10.0,
@@ -504,7 +504,7 @@ fn images() -> Vec<(&'static str, Bytes)> {
     ]
 }
 
-/// Pairs of frames of a small picture: first all tiles, then no, one or all tiles.
+/// Pairs of frames of a small picture: first all tiles, then none, one or all tiles.
 fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     let pair = |second: u8, base: Base| {
         let setting = Jpeg { width: None, quality: Quality::clamped(40), sampling: Sampling::Yuv420 };
@@ -525,10 +525,10 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Deny lists: the content, one that nobody has signed, and edits to the genuine one.
+/// Deny lists: the content, a list without a valid signature, and edits of the genuine list.
 fn deny_lists() -> Vec<(&'static str, Vec<u8>)> {
     let content = deny_list::example().encode();
-    // A signature of eight bytes, and no certificate of an authority that replaces another.
+    // A signature of eight bytes, and no certificate of a replacing authority.
     let unsigned = [&[8, 0][..], &[0x30; 8], &[0, 0], &content].concat();
     let file = SignedList { list: deny_list::example(), bytes: unsigned.clone().into() }.to_text();
     vec![
@@ -536,7 +536,7 @@ fn deny_lists() -> Vec<(&'static str, Vec<u8>)> {
         ("unsigned", [&[1][..], &unsigned].concat()),
         ("unsigned-file", [&[2][..], file.as_bytes()].concat()),
         ("untouched", vec![3]),
-        // The first bytes of the signature itself, behind its length.
+        // The first bytes of the signature itself, after its length.
         ("another-signature", vec![3, 8, 0, 1]),
     ]
 }
@@ -553,8 +553,7 @@ const LOG_EDITS: [(&str, &[u8]); 8] = [
     ("bounds-lost", &[5, 0, 255]),
 ];
 
-/// Frames for `stream.rs`, made by the encoder: chains of H.264 and of changed tiles, with stills between
-/// them.
+/// Frames for `stream.rs`, made by the encoder: chains of H.264 and of changed tiles, and stills.
 fn streams() -> Vec<(&'static str, Vec<u8>)> {
     let pixels: Vec<u8> = (0..64u32 * 48 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let view = ImageView::packed(&pixels, 64, 48, PixelFormat::Bgr8).expect("a picture");

@@ -12,9 +12,9 @@ use mez_media::stream::StreamDecoder;
 
 use crate::script::{Reader, pick};
 
-/// The most pixels that are decoded. It is small, so that many headers claim more.
+/// Maximum number of pixels that are decoded. It is small, so that many headers claim more.
 const PIXELS_MAX: u64 = 1 << 14;
-/// The most frames of an input that are decoded. More take longer and find nothing more.
+/// Maximum number of frames of an input that are decoded. More take longer and find nothing more.
 const FRAMES_MAX: usize = 16;
 const ENCODINGS: [Encoding; 8] = [
     Encoding::H264,
@@ -27,7 +27,7 @@ const ENCODINGS: [Encoding; 8] = [
     Encoding::Av1,
 ];
 
-/// Stands in for the platform's decoders of H.265 and AV1: it shows as many grey pictures as it was given, of the size that was read.
+/// Replaces the platform's decoders of H.265 and AV1. Shows a grey picture of the parsed size for each packet given.
 #[derive(Debug)]
 struct Grey;
 
@@ -60,8 +60,8 @@ impl OutsideDecoder for GreyDecoder {
     }
 }
 
-/// Feeds frames one after another to one decoder. A refusal must say why. A decoded frame must be a picture
-/// of the allowed size, and a fresh decoder must decode it alike if it needs no other frame.
+/// Feeds frames one after another to one decoder. A refusal must give a reason. A decoded frame must be a
+/// picture of an allowed size. If it needs no other frame, a fresh decoder must decode it to the same pixels.
 pub fn stream(bytes: &[u8]) {
     taken(bytes);
 }
@@ -80,7 +80,7 @@ pub fn taken(bytes: &[u8]) -> usize {
                 assert!((1..=PIXELS_MAX).contains(&pixels), "{pixels} pixels");
                 assert_eq!(image.data().len() as u64, 3 * pixels);
                 taken += 1;
-                // Key frames of sources may lean on parameter sets that came before. The camera adds those.
+                // Key frames of sources may need earlier parameter sets. The camera adds them.
                 if link.reference == Reference::Independent && !encoding.is_foreign() {
                     let held = image.data().to_vec();
                     let mut fresh = StreamDecoder::new(PIXELS_MAX);
@@ -97,8 +97,7 @@ pub fn taken(bytes: &[u8]) -> usize {
 
 type Frame = (Encoding, Sequence, ChainLink, (u32, u32));
 
-/// Reads a frame: encoding, sequence, chain, index, reference, width and height, a byte each; then the
-/// payload behind its length.
+/// Reads a frame: encoding, sequence, chain, index, reference, width and height, one byte each; then the payload after its length.
 fn frame<'a>(reader: &mut Reader<'a>) -> Option<(Frame, &'a [u8])> {
     let encoding = pick(&ENCODINGS, reader.byte()?);
     let [sequence, chain] = [reader.byte()?, reader.byte()?].map(|number| Sequence(number.into()));
@@ -112,7 +111,7 @@ fn frame<'a>(reader: &mut Reader<'a>) -> Option<(Frame, &'a [u8])> {
     Some(((encoding, sequence, ChainLink { chain, index, reference }, size), reader.block()?))
 }
 
-/// The first frames of a recording whose only key frame among them is the first, as an input.
+/// The first frames of a recording, as an input. Only the first of them is a key frame.
 pub fn of_source(file: &[u8], encoding: u8) -> Vec<u8> {
     let packets = read_whole(file, file.len(), 1 << 20).0.into_iter().filter_map(|event| match event {
         NutEvent::Packet(packet) => Some(packet.payload),

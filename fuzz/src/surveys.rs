@@ -1,4 +1,4 @@
-//! Messages about surveys, from which fuzzing starts.
+//! Messages about surveys, as initial inputs of the fuzzers.
 
 use std::time::Duration;
 

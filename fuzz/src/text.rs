@@ -1,30 +1,29 @@
-//! Scripts as text: one step a line, by its name, with its arguments by theirs. What follows `#` is for people.
+//! Scripts as text: one step per line, with its name and named arguments. Text after `#` is a comment.
 //!
 //! ```text
 //! hello slot=0 camera=0 start=1   # as dock/cam1, epoch 1
 //! ```
 //!
-//! An argument that is not named is 0. Every argument may also be called `a`, `b` or `c`, in its order. `code=` gives the step's first byte where
-//! that is not the one of its name: several bytes mean the same step. A script whose first byte says how it is played begins with
-//! `settings N`.
+//! An argument that is not given is 0. The arguments can also be called `a`, `b` and `c`, in their order. `code=` gives the step's first byte if
+//! it is not the one of its name, because several bytes mean the same step. A script whose first byte contains settings begins with `settings N`.
 
 use std::fmt::Write;
 
-/// What a step is called, and its arguments. Its place in a list of kinds is its first byte.
+/// A step's name and its arguments. Its index in a list of kinds is its first byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The step.
+    /// The step's name.
     pub name: &'static str,
-    /// What its arguments say; empty where they say nothing.
+    /// The names of its arguments; empty if an argument has no meaning.
     pub args: [&'static str; 3],
 }
 
-/// How the scripts of a target are written.
+/// The language of a target's scripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Language {
     /// All kinds of steps.
     pub kinds: &'static [Kind],
-    /// Whether the first byte is not of a step.
+    /// Whether the first byte contains settings, and is not part of a step.
     pub has_settings: bool,
 }
 
@@ -34,7 +33,7 @@ impl Language {
     /// The bytes of a script.
     ///
     /// # Errors
-    /// What is wrong, with the line.
+    /// The problem, with its line.
     pub fn parse(&self, text: &str) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).enumerate();
@@ -76,7 +75,7 @@ impl Language {
         Ok(step)
     }
 
-    /// A script for people, such as one that a fuzzer has found; bytes at the end that are no whole step are left out.
+    /// Prints a script, such as one that a fuzzer has found. Bytes of an incomplete step at the end are left out.
     #[must_use]
     pub fn print(&self, bytes: &[u8]) -> String {
         let mut text = String::new();

@@ -2,7 +2,7 @@
 
 use mez_media::tiles::{TileDecoder, TileError};
 
-/// The most pixels that are decoded. It is small, so that many headers claim more.
+/// Maximum number of pixels that are decoded. It is small, so that many headers claim more.
 const PIXELS_MAX: u64 = 1 << 14;
 
 /// The input is two frames. Its first two bytes give the length of the first frame.

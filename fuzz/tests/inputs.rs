@@ -36,7 +36,7 @@ fn the_committed_inputs_are_those_that_the_generator_makes() {
     }
 }
 
-/// Whatever a fuzzer finds can be put down as text.
+/// Any input of a fuzzer can be written as text.
 #[test]
 fn every_committed_script_is_the_same_after_it_was_printed() {
     for (target, language) in [
@@ -53,7 +53,7 @@ fn every_committed_script_is_the_same_after_it_was_printed() {
 /// Seeds must get past the first check, or fuzzing would start from nothing.
 #[test]
 fn the_inputs_get_past_the_first_check() {
-    // What once broke something need not get far.
+    // Inputs that once caused a failure need not get far.
     for seed in seeds::all().into_iter().filter(|seed| !seed.name.starts_with("broke-")) {
         match seed.target {
             "wire_message" => {
@@ -64,7 +64,7 @@ fn the_inputs_get_past_the_first_check() {
             "frame_header" => assert!(FrameHeader::decode(&seed.bytes).is_ok(), "{}", seed.name),
             "h264_access_units" => {
                 let pictures = mez_fuzz::access_units::taken(&seed.bytes);
-                // Streams of other kinds are refused at their first picture.
+                // Streams of unsupported kinds are refused at their first picture.
                 let is_refused = matches!(&*seed.name, "interlaced" | "deep");
                 assert!(is_refused || pictures > 1, "{}: {pictures}", seed.name);
             }

@@ -1,5 +1,5 @@
-//! Runs Mez's own policy with one mechanism after the other switched off, in virtual time. It prints a line of JSON for each run.
-//! `mez bench ablation` computes differences from them.
+//! Runs Mez's own policy with its mechanisms switched off one at a time, in virtual time.
+//! Prints a line of JSON for each run. `mez bench ablation` computes the differences.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mez_testbed::random::Random;
 
 use crate::Failure;
 
-/// What links last beyond the last capture, so that the last frames can arrive.
+/// How long links continue after the last capture, in milliseconds, so that the last frames can arrive.
 const TAIL_MS: usize = 5_000;
 
 /// Switch off the policy's mechanisms one by one
@@ -60,7 +60,7 @@ pub fn run(args: AblationArgs) -> Result<(), Failure> {
             if !args.links.is_empty() && !args.links.iter().any(|link| link == name) {
                 continue;
             }
-            // The same links as `mez measure policies` has of this seed.
+            // The same links as those of `mez measure policies` with this seed.
             let link = kind.link(ms, &mut Random::seeded(seed * 1_000 + place)).capacity;
             let setting = traffic.setting(&link, Duration::from_millis(args.delay_ms), duration, seed);
             for ablation in &ABLATIONS {

@@ -1,5 +1,5 @@
-//! Replays AWStream's experiment in virtual time, from its published measurements. It prints a line of JSON for each run of one
-//! contender. `mez bench awstream` computes shares and ratios from them.
+//! Replays AWStream's experiment in virtual time, from its published measurements. Prints a
+//! line of JSON for each run of one contender. `mez bench awstream` computes shares and ratios.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn print_seconds(contender: &str, score: &Score) {
     );
 }
 
-/// JSON has no word for what is not a number.
+/// JSON has no value for a number that is not finite.
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{value:.5}") } else { "null".into() }
 }

@@ -1,5 +1,5 @@
-//! Compares the model of a Wi-Fi channel with what the authors of Mez measured on theirs. It prints a line of JSON for each cell of
-//! their tables. `mez bench channel` computes errors from them.
+//! Compares the model of a Wi-Fi channel with the measurements of the Mez authors. Prints
+//! a line of JSON for each cell of their tables. `mez bench channel` computes the errors.
 
 use clap::Args;
 use mez_testbed::channel::wifi::Constants;
@@ -7,15 +7,17 @@ use mez_testbed::channel::wifi::tables::{CELLS, Cell, Distance, Room, error, mod
 
 use crate::Failure;
 
-/// Constants that are tried when they are chosen on one table only: what is left of the rate after a failure, what is made of
-/// it after a success, and lost MPDUs.
+/// Candidates for the part of the rate that remains after a failure. Constants are chosen on one table only.
 const FALLS: [f64; 4] = [0.7, 0.75, 0.8, 0.85];
+/// Candidates for the factor of the rate after a success.
 const RISES: [f64; 4] = [1.1, 1.15, 1.2, 1.3];
+/// Candidates for the share of lost MPDUs.
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
-/// Highest rates at 12 m that are tried, in Mbit/s. Table 1 knows nothing of that distance: the one camera there tells its rate.
+/// Candidates for the highest rate at 12 m, in Mbit/s. Table 1 has no data for this distance; the single camera there determines its rate.
 const FAR_MBPS: [f64; 8] = [200.0, 215.0, 230.0, 245.0, 260.0, 275.0, 290.0, 305.0];
-/// Frames of each cell, and runs, while constants are chosen. One run's 95th percentile is a matter of luck.
+/// Frames of each cell while constants are chosen.
 const CHOOSING_FRAMES: usize = 60;
+/// Runs while constants are chosen. The 95th percentile of one run depends on chance.
 const CHOOSING_RUNS: u64 = 5;
 
 /// Compare the model of a channel with measurements
@@ -48,7 +50,7 @@ pub(crate) fn run(args: ChannelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The best of the grid for the cells of table 1, and the rate at 12 m that is best for one camera there.
+/// The best constants of the grid for the cells of table 1, with the best rate for one camera at 12 m.
 fn chosen_on_table_1(seed: u64) -> Room {
     let near = FALLS
         .iter()

@@ -1,5 +1,4 @@
-//! Holds the parts of the experiments that have to be compiled. They are behind the hidden command `mez measure`, in builds with the
-//! feature `bench`. `mez bench` calls it.
+//! The compiled parts of the experiments, behind the hidden command `mez measure` of builds with the feature `bench`. `mez bench` calls this command.
 
 mod ablation;
 mod awstream;
@@ -21,7 +20,7 @@ use std::error::Error;
 use clap::Subcommand;
 use mez_emulator::pace;
 
-/// Why a part of an experiment failed: an error, or a sentence for people.
+/// Why a part of an experiment failed: an error, or a message.
 pub type Failure = Box<dyn Error>;
 
 /// A part of an experiment, with its arguments.
@@ -48,7 +47,7 @@ pub enum Part {
 /// Runs a part. Its results go to the standard output, as lines of JSON.
 ///
 /// # Errors
-/// It could not be run.
+/// Why the part could not be run.
 pub fn run(part: Part) -> Result<(), Failure> {
     match part {
         Part::Ablation(args) => ablation::run(args),

@@ -25,9 +25,9 @@ pub struct LinkArgs {
     queue_bytes_max: u64,
 }
 
-/// Prints `ready ADDRESS`; then answers every line of the standard input with what has passed so far, and ends with it.
+/// Prints `ready ADDRESS`. Then answers every line of the standard input with the traffic so far, and ends when the input ends.
 pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
-    // The threads that are made from here on wake on time.
+    // Threads that are started from here on wake on time.
     wake_on_time();
     let spec = RelaySpec {
         timetable: Timetable::constant(args.bits_per_second),

@@ -1,4 +1,4 @@
-//! Looks for livelocks of the policy in virtual time. It prints a line of JSON for each seed. `mez bench contracts` counts them.
+//! Searches for livelocks of the policy in virtual time. Prints a line of JSON for each seed. `mez bench contracts` counts them.
 
 use clap::Args;
 use mez_testbed::policies::livelocks::locked_phases;

@@ -1,18 +1,18 @@
-//! Measures what the log costs, beside what a program would do without it.
+//! Measures the cost of the log, compared with that of a program without it.
 //!
-//! Arms of one kind take turns (A B A B …). Each turn prints a line of JSON. `mez bench log` computes ratios from them.
+//! Arms of one kind alternate (A B A B …). Each turn prints a line of JSON. `mez bench log` computes the ratios.
 //!
 //! | arm | what it does with each frame |
 //! | --- | --- |
-//! | `append` | copies a borrowed buffer into a buffer of the pool, as a broker does, and appends that to a log at its budget |
-//! | `append_owned` | appends a payload that is there already |
-//! | `copy_ring` | copies the buffer into the next of as many buffers as the log holds frames, made and touched before: the least that keeping frames can cost |
-//! | `copy_new` | copies it into a new `Vec` at the end of a queue, and drops the oldest of as many: what a simple program does |
-//! | `read` | takes every record of the log with a cursor and adds up all bytes |
-//! | `read_plain` | adds up the same bytes where they lie in a list of buffers |
-//! | `get` | takes a record at a random index, and does not look at its bytes |
-//! | `next` | takes the records with a cursor, one after the other |
-//! | `at` | finds the record of a random time |
+//! | `append` | copies a borrowed buffer into a buffer of the pool, like a broker, and appends it to a log at its budget |
+//! | `append_owned` | appends an existing payload |
+//! | `copy_ring` | copies the buffer into a ring of touched buffers, as many as the log has frames: the lowest cost of keeping frames |
+//! | `copy_new` | copies the buffer into a new `Vec` at the end of a queue of as many, and drops the oldest, like a simple program |
+//! | `read` | reads every record of the log with a cursor, and sums all bytes |
+//! | `read_plain` | sums the same bytes in a list of buffers |
+//! | `get` | gets a record at a random index, without reading its bytes |
+//! | `next` | gets the records with a cursor, one after another |
+//! | `at` | finds the record at a random time |
 //! | `between` | finds the records of ten seconds from a random time |
 //! | `writer` | appends at frame rate while cursors on other threads read every byte, each at frame rate |
 
@@ -42,9 +42,10 @@ use crate::pace::{now_ns, sleep_until, wake_on_time};
 const FRAME_INTERVAL_NS: u64 = 1_000_000_000 / 15;
 /// The span of a range query.
 const RANGE_NS: u64 = 10_000_000_000;
-/// Places within a page at which borrowed frames begin, in turn. The speed of a copy varies by a third with how source and destination
-/// lie within their pages. No arm must win by that.
+/// Number of places within a page at which borrowed frames begin, in turn. The speed of a copy varies by
+/// a third with the positions of source and destination within their pages. This must not favour an arm.
 const PLACES: usize = 64;
+/// Distance of these places, in bytes.
 const PLACE_BYTES: usize = 64;
 /// Queries of a turn that are timed together.
 const QUERIES: usize = 20_000;
@@ -100,13 +101,13 @@ pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A log at its budget with a writer that numbers frames.
+/// A log at its budget, with a writer that numbers frames.
 struct Filled {
     writer: LogWriter,
     reader: LogReader,
     next: u64,
     no_skips: Arc<[SkipRange]>,
-    /// A pool, as brokers have one.
+    /// A buffer pool, like a broker's.
     pool: BufferPool,
 }
 
@@ -115,7 +116,7 @@ impl Filled {
         let (writer, reader) = log(LogConfig::with_bytes_max(memory_bytes));
         let mut filled =
             Self { writer, reader, next: 0, no_skips: Arc::new([]), pool: BufferPool::new(KEPT_BYTES_MAX) };
-        // The log is filled twice, so that from here on every append evicts and reuses.
+        // The log is filled twice, so that every later append evicts and reuses memory.
         let frames = 2 * memory_bytes / payload.len() as u64;
         for _ in 0..frames {
             filled.append(filled.copied(payload))?;
@@ -152,10 +153,10 @@ fn captured(frame: u64) -> Timestamp {
     Timestamp::from_nanos((frame + 1) * FRAME_INTERVAL_NS)
 }
 
-/// The arms of one size of frames.
+/// The arms for one size of frames.
 struct Bench {
     bytes: usize,
-    /// Arms to leave out all others for; none leaves out nothing.
+    /// If not empty, only these arms run.
     only: Vec<String>,
     /// Frames that an arm appends or copies in a turn.
     frames: usize,
@@ -206,7 +207,7 @@ impl Bench {
         // The payload is made before, and shared by all records, so that only appending is timed.
         let owned = Bytes::copy_from_slice(self.source.frame(0));
         self.turn("append_owned", round, frames, |bench, _| bench.log.append(owned.clone()))?;
-        // What is read lies in memory of its own again.
+        // From here on, each record has its own memory again, for the arms that read.
         let log_frames = self.ring.len();
         for index in 0..log_frames + log_frames / 8 {
             let payload = self.log.copied(self.source.frame(index));
@@ -278,7 +279,7 @@ impl Bench {
     }
 
     fn random(&mut self) -> u64 {
-        // xorshift64 (Marsaglia 2003): as fast as what it chooses for.
+        // xorshift64 (Marsaglia 2003): fast compared with the measured queries.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -286,7 +287,7 @@ impl Bench {
     }
 }
 
-/// Appends at frame rate while `readers` cursors read at frame rate, and prints the writer's own processor time.
+/// Appends at frame rate while `readers` cursors read at frame rate. Prints the processor time of the writer's thread.
 fn write_beside(args: &LogArgs, round: usize, readers: usize) -> Result<(), Failure> {
     let source = Source::new(args.writer_frame_bytes);
     let mut log = Filled::new(args.memory_bytes / 4, source.frame(0))?;
@@ -300,7 +301,7 @@ fn write_beside(args: &LogArgs, round: usize, readers: usize) -> Result<(), Fail
             let mut cursor = log.reader.cursor_at_end();
             let (over, read) = (&over, &read);
             scope.spawn(move || {
-                // Spread over the interval, as connections are.
+                // Spread over the interval, like connections.
                 let mut due_ns = begin_ns + interval.as_nanos() as u64 * index as u64 / readers as u64;
                 while !over.load(Ordering::Relaxed) {
                     sleep_until(due_ns);
@@ -336,16 +337,16 @@ pub(super) fn thread_cpu_ns() -> u64 {
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// How often the kernel had to give the calling thread memory.
+/// How often the kernel had to give memory to the calling thread.
 fn page_faults() -> Result<u64, Failure> {
     let stat = fs::read_to_string("/proc/thread-self/stat")?;
-    // The second field is the name in parentheses, which may hold spaces; minor faults are the tenth.
+    // The second field is the name in parentheses, which may contain spaces; minor faults are the tenth.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let faults = fields.split_whitespace().nth(7).and_then(|field| field.parse().ok());
     faults.ok_or_else(|| Failure::from("the kernel's statistics of a thread have another form"))
 }
 
-/// A buffer that frames are borrowed from.
+/// A buffer from which frames are borrowed.
 struct Source {
     buffer: Vec<u8>,
     bytes: usize,
@@ -363,7 +364,7 @@ impl Source {
     }
 }
 
-/// Touches every byte, at the speed of memory.
+/// Reads every byte, at the speed of memory.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let words = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));

@@ -1,4 +1,4 @@
-//! Codes a video as cameras with openh264 do, for experiments with H.264 sources.
+//! Encodes a video like cameras with openh264, for experiments with H.264 sources.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write, stdin};

@@ -1,5 +1,5 @@
-//! Runs policies and an oracle on the same links, in virtual time. It prints a line of JSON for each run of one policy on one link.
-//! `mez bench policies` computes shares and ratios from them.
+//! Runs policies and an oracle on the same links, in virtual time. Prints a line of JSON
+//! for each run of one policy on one link. `mez bench policies` computes shares and ratios.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,15 +20,15 @@ use mez_testbed::random::Random;
 
 use crate::Failure;
 
-/// Frames of the reference set: 15 a second.
+/// Frame interval of the reference set: 15 frames per second.
 const INTERVAL: Duration = Duration::from_nanos(66_666_667);
-/// The bound of the reference set.
+/// Latency bound of the reference set.
 const LATENCY_BOUND: Duration = Duration::from_millis(100);
-/// Bytes of a frame that may be in the network.
+/// Maximum bytes of a frame in flight.
 const WINDOW_BYTES: f64 = 65_536.0;
-/// What links last beyond the last capture, so that the last frames can arrive.
+/// How long links continue after the last capture, in milliseconds, so that the last frames can arrive.
 const TAIL_MS: usize = 5_000;
-/// For each camera of several, the reference set has this share of one link's capacity: three links for five.
+/// With several cameras, the reference set has this share of one link's capacity per camera: three links for five cameras.
 const CAPACITY_PER_CAMERA: f64 = 0.6;
 
 /// Compare policies in virtual time
@@ -63,7 +63,7 @@ pub struct PoliciesArgs {
     frames: bool,
 }
 
-/// One link with cameras on it.
+/// One link with its cameras.
 struct Stage {
     name: String,
     seed: u64,
@@ -96,7 +96,7 @@ pub(crate) fn run(args: PoliciesArgs) -> Result<(), Failure> {
         for &delay_ms in &args.delay_ms {
             for &cameras in &args.cameras {
                 let drawn = kinds.iter().map(|(name, kind)| {
-                    // Each kind has its own sequence, whatever other kinds are drawn beside it.
+                    // Each kind has its own random sequence, independent of the other kinds.
                     let place =
                         Kind::ALL.iter().position(|(other, _)| other == name).unwrap_or_default() as u64;
                     let link = kind.link(ms, &mut Random::seeded(seed * 1_000 + place));
@@ -226,7 +226,7 @@ impl Stage {
                         settle.push(settle_ms);
                         drain.push(drain_ms);
                     }
-                    // One that never recovers has not by the end of the run.
+                    // The time is infinite if the policy has not recovered by the end of the run. JSON has no value for this.
                     Reaction::Recovered { recover_ms } => recover.push(recover_ms.min(1e6)),
                 }
             }
@@ -252,7 +252,7 @@ impl Stage {
     }
 }
 
-/// A plan as if it had been run.
+/// The results of a plan, in the form of a run's results.
 fn planned(plan: &Oracle) -> Vec<SlotResult> {
     let slots = plan.rungs[0].iter().zip(&plan.latency_ms[0]);
     slots
@@ -264,7 +264,7 @@ fn planned(plan: &Oracle) -> Vec<SlotResult> {
         .collect()
 }
 
-/// JSON has no word for what is not a number.
+/// JSON has no value for a number that is not finite.
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{value:.3}") } else { "null".into() }
 }

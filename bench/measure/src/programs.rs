@@ -1,4 +1,4 @@
-//! Publishes and subscribes as a user's Rust program would, driven by [`super::stamp`].
+//! Publishes and subscribes like a user's Rust program, driven by [`super::stamp`].
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -24,9 +24,9 @@ use super::stamp::{self, Receipt};
 use crate::Failure;
 use crate::pace::now_ns;
 
-/// The longest time that a broker may take to answer.
+/// Maximum time that a broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most stamped frames that wait to be compared.
+/// Maximum number of stamped frames that wait to be compared.
 const RECEIPTS_MAX: usize = 4096;
 
 /// Publish bursts of frames through a camera broker
@@ -117,7 +117,7 @@ pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
     let publisher = wait(&background, connecting)??;
     let send = |payload: Vec<u8>| {
         publisher.send(pixels.frame(payload)).map_err(|error| error.to_string())?;
-        // An error of earlier frames is reported here, so that it is not seen as a mere loss.
+        // An error of earlier frames is reported here. Otherwise it would look like a loss.
         while let Some(Some(event)) = background.wait(pin!(publisher.next_event()), Duration::ZERO) {
             match event {
                 PublisherEvent::Refused { error, .. } => {
@@ -185,7 +185,7 @@ fn connect(
     wait(background, connecting).map_err(|failure| failure.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Subscribes, and stamps frames as they come. Another thread compares their bytes.
+/// Subscribes, and stamps frames when they arrive. Another thread compares their bytes.
 fn follow(
     background: &Background,
     client: EdgeClient,
@@ -206,7 +206,7 @@ fn follow(
                     let receipt = Receipt { subscription: index, received_ns, payload: frame.payload };
                     match receipts.try_send(receipt) {
                         Ok(()) => {}
-                        // The frame counts as lost, because nobody compares it.
+                        // The frame counts as lost, because it is not compared.
                         Err(TrySendError::Full(_)) => {
                             eprintln!("mez: frames come faster than they are compared")
                         }

@@ -1,19 +1,19 @@
-//! Drives a measured program, stamps its frames, and counts them. Every measured program does this in the same way.
+//! Drives a measured program, stamps its frames, and counts them, in the same way for all measured programs.
 //!
-//! The peers in `bench/peers` compile this very file, so that Mez and they are measured by the same code.
+//! The peers in `bench/peers` compile this same file, so that Mez and its peers are measured by the same code.
 //!
-//! A program prints `ready` once it serves. Then it reads commands from its standard input, one per line, and answers each
-//! with one line of JSON on its standard output. It ends when its input ends.
+//! A program prints `ready` when it serves. Then it reads commands from its standard input, one per
+//! line, and answers each with one line of JSON on its standard output. It ends when its input ends.
 //!
 //! | command | to | answer |
 //! | --- | --- | --- |
-//! | `subscriptions N` | subscribers | `{"subscriptions":N}`, once there are as many |
-//! | `burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD` | publishers | how late each call was made, and how long it took |
-//! | the same | subscribers | when every frame was received |
+//! | `subscriptions N` | subscribers | `{"subscriptions":N}`, when there are N |
+//! | `burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD` | publishers | the delay and the duration of each call |
+//! | the same | subscribers | the latency of every frame |
 //!
 //! Frame `i` of a burst is due at `FIRST_NS + i * INTERVAL_NS` of `CLOCK_MONOTONIC`, which all processes of a machine
-//! share, whether or not the frame before has left. Arrivals are open-loop, so a stall counts in full. A latency runs from
-//! the time when the frame was due until the program has it. Every byte is then compared, outside the timed part.
+//! share, even if the frame before has not left yet. Arrivals are open-loop, so a stall counts in full. A latency is the
+//! time from when the frame was due until the program has it. Then every byte is compared, outside of the timed part.
 
 // A program either publishes or subscribes.
 #![allow(dead_code)]
@@ -24,16 +24,16 @@ use std::time::Duration;
 
 use super::pace::{now_ns, sleep_until, wake_on_time};
 
-/// Where the stamp lies in a payload: within a JPEG's comment segment that follows its start marker.
+/// Where the stamp is in a payload: in a JPEG's comment segment directly after its start marker.
 const STAMP_OFFSET: usize = 6;
-/// Burst, frame, and when it was due, each as 64 bits, little-endian.
+/// Burst, frame, and due time, each as 64 bits, little-endian.
 const STAMP_BYTES: usize = 24;
-/// A payload is made half of this time, or half of the interval, before its frame is due.
+/// A payload is made half of this time, or half of the interval if that is shorter, before its frame is due.
 const PREPARATION_NS_MAX: u64 = 20_000_000;
 /// How long a subscriber waits after the last frame was due. Later frames count as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Some frames at a steady rate.
+/// Frames at a steady rate.
 pub struct Burst {
     number: u64,
     first_ns: u64,
@@ -74,7 +74,7 @@ impl Burst {
         payload
     }
 
-    /// Whether `payload` is what was sent, but for the stamp.
+    /// Whether `payload` equals what was sent, except for the stamp.
     fn is_intact(&self, payload: &[u8]) -> bool {
         let end = STAMP_OFFSET + STAMP_BYTES;
         payload.len() == self.payload.len()
@@ -83,7 +83,7 @@ impl Burst {
     }
 }
 
-/// Burst, frame, and when it was due.
+/// Reads burst, frame, and due time.
 fn read_stamp(payload: &[u8]) -> Option<(u64, u64, u64)> {
     let field = |index: usize| {
         let at = STAMP_OFFSET + 8 * index;
@@ -97,7 +97,7 @@ fn answer(line: &str) -> Result<(), String> {
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())
 }
 
-/// Publishes bursts until the standard input ends. `send` takes a frame when it is due.
+/// Publishes bursts until the standard input ends. `send` gets each frame when it is due.
 pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<(), String> {
     wake_on_time();
     answer("ready")?;
@@ -110,8 +110,7 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
         };
         let (mut late_ns, mut call_ns) = (Vec::new(), Vec::new());
         for frame in 0..burst.frames {
-            // A camera makes frames, not the broker. So a frame is made before it is due, and not while the one before is
-            // still on its way.
+            // A camera makes the frames, not the broker. So a frame is made before it is due, and not while the one before is still in flight.
             sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
             let payload = burst.stamped(frame);
             sleep_until(burst.due_ns(frame));
@@ -128,15 +127,15 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
 
 /// A frame that a subscription received.
 pub struct Receipt<B> {
-    /// Which subscription, from 0.
+    /// The number of the subscription, from 0.
     pub subscription: usize,
-    /// When the program had it.
+    /// When the program got the frame, in nanoseconds of `CLOCK_MONOTONIC`.
     pub received_ns: u64,
-    /// All of it.
+    /// The whole payload.
     pub payload: B,
 }
 
-/// Takes part in bursts until the standard input ends. `subscribe` makes as many subscriptions as it is told.
+/// Receives bursts until the standard input ends. `subscribe` changes the number of subscriptions to its argument.
 pub fn subscribe<B: AsRef<[u8]>>(
     receipts: &Receiver<Receipt<B>>,
     mut subscribe: impl FnMut(usize) -> Result<(), String>,
@@ -161,16 +160,16 @@ pub fn subscribe<B: AsRef<[u8]>>(
     Ok(())
 }
 
-/// What a subscriber saw of a burst.
+/// A subscriber's results for a burst.
 struct Collected {
     number: u64,
-    /// For each subscription and frame: the latency, or nothing where it was lost.
+    /// For each subscription and frame: the latency; `None` if the frame was lost.
     latency_ns: Vec<Vec<Option<u64>>>,
-    /// Frames that came with other bytes.
+    /// Number of frames with wrong bytes.
     corrupt: u64,
-    /// Frames that came again.
+    /// Number of repeated frames.
     duplicate: u64,
-    /// Frames of earlier bursts.
+    /// Number of frames of earlier bursts.
     stray: u64,
 }
 

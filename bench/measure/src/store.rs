@@ -1,14 +1,14 @@
-//! Measures what a log on disk costs, and how fast it is recovered.
+//! Measures the cost of a log on disk, and the speed of its recovery.
 //!
-//! Each turn prints a line of JSON. `mez bench log` computes figures from them.
+//! Each turn prints a line of JSON. `mez bench log` computes the figures.
 //!
 //! | arm | what it does |
 //! | --- | --- |
-//! | `publish_off` | publishes frames at frame rate, as a camera broker's publisher does: copies each into a buffer of the pool, and appends it to a log at its budget. How long every call took |
-//! | `publish_on` | the same, while the log is kept on disk |
-//! | `publish_slow` | the same, on a disk that takes a tenth of the bytes that are published |
+//! | `publish_off` | like a publisher, copies frames at frame rate into pool buffers and appends them to a log at its budget; times every call |
+//! | `publish_on` | the same, with the log on disk |
+//! | `publish_slow` | the same, on a disk that accepts a tenth of the published bytes |
 //! | `seal` | seals records into a buffer: encryption, checksums and the copy |
-//! | `write` | follows a log in memory and writes it to disk: all that the thread of a broker does |
+//! | `write` | follows a log in memory and writes it to disk: all the work of a broker's store thread |
 //! | `recover` | reads a log back into memory, from the disk or from the system's cache |
 
 use std::fs;
@@ -40,7 +40,7 @@ use super::log::thread_cpu_ns;
 use crate::Failure;
 use crate::pace::{now_ns, sleep_until, wake_on_time};
 
-/// The budget of the logs in memory. It is small, so that they reach it soon.
+/// The budget of the logs in memory. It is small, so that it is reached soon.
 const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Measure the log on disk
@@ -97,7 +97,7 @@ fn measure(args: &StoreArgs, folder: &Path) -> Result<(), Failure> {
                 bytes_per_second.map(|most| keep(folder, reader, most)).transpose()
             })?;
         }
-        // The order changes, so that neither always comes after the other.
+        // The order alternates, so that no arm always comes first.
         arms.reverse();
         if (round + 1) % SLOW_EVERY == 0 {
             publisher.turn("publish_slow", round, args.calls * SLOW_EVERY as u64, args.fps, |reader| {
@@ -125,16 +125,16 @@ fn config() -> StoreConfig {
 }
 
 fn salt() -> [u8; SALT_BYTES] {
-    // All figures are from temporary logs, with a key that everybody knows.
+    // The logs are temporary and have a known key, so the salt need not be random.
     let mut bytes = [0; SALT_BYTES];
     bytes[..8].copy_from_slice(&now_ns().to_le_bytes());
     bytes
 }
 
-/// How many calls at the beginning of a turn do not count, because the log's thread has just started or stopped.
+/// Calls at the beginning of a turn that do not count, because the log's thread has just started or stopped.
 const UNCOUNTED_CALLS: u64 = 5;
-/// The arm of the slow disk has its turn once in so many rounds, and one as many times as long: only then does the log run ahead of the disk by
-/// more than memory holds.
+/// The arm of the slow disk runs once in this many rounds, for as many times the
+/// calls. Only then does the log get further ahead of the disk than memory holds.
 const SLOW_EVERY: usize = 10;
 
 // ---- publishing -------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ impl Publisher {
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor));
         let source = noise(args.publish_frame_bytes);
         let mut publisher = Self { intake, reader, pool: BufferPool::new(KEPT_BYTES_MAX), source };
-        // The log is filled twice, so that every call evicts and reuses.
+        // The log is filled twice, so that every call evicts and reuses memory.
         for _ in 0..2 * MEMORY_BYTES / args.publish_frame_bytes as u64 {
             publisher.publish()?;
         }
@@ -191,7 +191,7 @@ impl Publisher {
             sleep_until(begin_ns + call * interval_ns);
             let begun = now_ns();
             self.publish()?;
-            // As a camera broker does.
+            // Like a camera broker.
             if let Some((keeper, _)) = &kept {
                 keeper.wake();
             }
@@ -219,7 +219,7 @@ impl Publisher {
     }
 }
 
-/// A thread that keeps the log on a disk that takes `bytes_per_second`.
+/// Starts a thread that keeps the log on a disk that accepts `bytes_per_second`.
 fn keep(
     folder: &Path,
     reader: &LogReader,
@@ -235,11 +235,11 @@ fn keep(
     Ok((keeper, over))
 }
 
-/// Slows down the disk of this machine.
+/// Throttles the disk of this machine.
 struct Throttled {
     files: LogFiles,
     bytes_per_second: u64,
-    /// Ends the turn. What is left is written at full speed.
+    /// Ends the turn. The rest is written at full speed.
     over: Arc<AtomicBool>,
 }
 
@@ -404,7 +404,7 @@ fn write_and_recover(
     Ok(())
 }
 
-/// Steps until all that is in memory is on disk, and returns the processor time that it took.
+/// Steps until everything in memory is on disk. Returns the processor time used.
 fn settle(writer: &mut StoreWriter<LogFiles>, durable: bool) -> u64 {
     let begun = thread_cpu_ns();
     loop {
@@ -421,7 +421,7 @@ fn recovery<'a>(bytes_max: u64, camera: &'a CameraName, keys: &'a KeyRing) -> Re
     RecoveryConfig { camera, keys, bytes_max, time_max: Duration::from_secs(600) }
 }
 
-/// Makes the next reading come from the disk.
+/// Makes the next read come from the disk.
 fn forget_cache(folder: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(LogFiles::read_only(folder, &camera()).folder())? {
         let file = fs::File::open(entry?.path())?;

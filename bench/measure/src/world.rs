@@ -1,5 +1,5 @@
-//! Runs scenario files in virtual time, and measures how fast that is. It prints a line of JSON for each run of a scenario. `mez bench
-//! world` makes a table of them.
+//! Runs scenario files in virtual time, and measures the speed. Prints a line
+//! of JSON for each run of a scenario. `mez bench world` makes a table of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn read(path: &Path) -> Result<Scenario, Failure> {
     text.parse().map_err(|error| Failure::from(format!("{}: {error}", path.display())))
 }
 
-/// Expectations that are not met are counted in the line and named on standard error; a rule that is broken is a failure.
+/// Runs a scenario. Missed expectations are counted in the line and named on standard error; a broken rule is a failure.
 fn run_one(path: &Path, scenario: &Scenario, seed: u64, shows_seen: bool) -> Result<(), Failure> {
     let watch = Stopwatch::now();
     let report = scenario
@@ -106,7 +106,7 @@ fn print_seen(scenario: &Scenario, seed: u64, place: usize, seen: &Seen) {
     );
 }
 
-/// Five cameras of 15 frames a second, each on its own link, and an application that reads them all: with all checks on.
+/// Runs five cameras of 15 frames per second, each on its own link, and an application that reads all of them, with all checks.
 fn measure_speed(seconds: u64) {
     let mut world = World::seeded(1);
     for index in 0..5 {

@@ -1,7 +1,7 @@
-//! Measures the libraries that make H.264 beside each other, on a video: bytes, quality and time at fixed quantisers, how hard a byte
-//! budget is, and what a loss costs. `cargo run --release -p mez-media --features x264 --example h264_libraries -- VIDEO`. Needs ffmpeg.
+//! Compares the libraries that encode H.264, on a video: bytes, quality and time at fixed quantisers, how well a byte budget is
+//! kept, and the cost of a loss. `cargo run --release -p mez-media --features x264 --example h264_libraries -- VIDEO`. Needs ffmpeg.
 //!
-//! Times are of the processor, on one thread.
+//! Times are processor times of one thread.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -15,21 +15,24 @@ use rustix::time::{ClockId, clock_gettime};
 
 type Size = (u32, u32);
 
-/// The demo's video, and what a good camera makes.
+/// The size of the demo's video, and that of a good camera.
 const SIZES: [Size; 2] = [(768, 576), (1920, 1080)];
 const QUANTISERS: [u8; 5] = [24, 28, 32, 36, 40];
 /// Frames at each quantiser.
 const RATE_FRAMES: u64 = 200;
-/// Frames under a byte budget, and frames with losses.
+/// Number of frames under a byte budget, and of frames with losses.
 const FRAMES: u64 = 1200;
-/// The cap is drawn anew after so many frames, evenly by its logarithm between these.
+/// A new random cap is chosen after this many frames. Its logarithm is uniform between those of [`CAP_MIN`] and [`CAP_MAX`].
 const CAP_FRAMES: u64 = 10;
+/// Lowest cap, in bytes.
 const CAP_MIN: f64 = 3_000.0;
+/// Highest cap, in bytes.
 const CAP_MAX: f64 = 100_000.0;
 /// The finest quantiser under a budget.
 const FINEST: u8 = 18;
-/// One frame in so many is lost, at this quantiser.
+/// One frame in this many is lost.
 const LOST_ONE_IN: u64 = 20;
+/// The quantiser of the frames with losses.
 const LOSSES_QUANTISER: u8 = 28;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -56,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A point of a curve: PSNR of luma, in dB, and bytes of a frame.
+/// A point of a curve: PSNR of luma in dB, and bytes per frame.
 type Point = (f64, f64);
 
 fn rates(video: &str, library: Library, size: Size) -> Result<Vec<Point>, Box<dyn Error>> {
@@ -100,8 +103,8 @@ fn rates(video: &str, library: Library, size: Size) -> Result<Vec<Point>, Box<dy
     Ok(curve)
 }
 
-/// How many bytes the second curve takes of those of the first, over the qualities that both have: by the mean of the logarithm,
-/// between points on straight lines.
+/// The second curve's bytes relative to the first's, over the qualities that both
+/// have: the geometric mean, with linear interpolation of logarithms between points.
 fn ratio(first: &[Point], second: &[Point]) -> f64 {
     let at = |curve: &[Point], psnr: f64| {
         // Coarser quantisers come later.
@@ -114,7 +117,7 @@ fn ratio(first: &[Point], second: &[Point]) -> f64 {
     mean(&logs).exp()
 }
 
-/// Frames under a cap that changes every ten frames, each acknowledged `delay` frames later.
+/// Encodes frames under a cap that changes every ten frames. Each frame is acknowledged `delay` frames later.
 fn budget(video: &str, library: Library, delay: usize) -> Result<(), Box<dyn Error>> {
     let size = SIZES[0];
     let mut video = Video::open(video, size)?;
@@ -124,7 +127,7 @@ fn budget(video: &str, library: Library, delay: usize) -> Result<(), Box<dyn Err
     let (mut used, mut ms) = (Vec::new(), Vec::new());
     for number in 0..FRAMES {
         if number % CAP_FRAMES == 0 {
-            // A linear congruential generator (Knuth), whose upper bits are taken.
+            // A linear congruential generator (Knuth). Its upper bits are used.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let share = (random >> 33) as f64 / (1u64 << 31) as f64;
             cap = (CAP_MIN * (CAP_MAX / CAP_MIN).powf(share)) as usize;
@@ -159,7 +162,7 @@ fn budget(video: &str, library: Library, delay: usize) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Frames of which one in twenty is lost; the sender learns of everything `delay` frames later.
+/// Encodes frames, one in twenty of which is lost. The sender learns of arrivals and losses `delay` frames later.
 fn recovery(video: &str, library: Library, delay: u64) -> Result<(), Box<dyn Error>> {
     let size = SIZES[0];
     let mut video = Video::open(video, size)?;
@@ -170,7 +173,7 @@ fn recovery(video: &str, library: Library, delay: u64) -> Result<(), Box<dyn Err
     for number in 0..FRAMES {
         let picture = video.next()?;
         let about = number.checked_sub(delay + 1);
-        // After a loss nothing is decoded until a frame recovers, which is asked for once.
+        // After a loss, nothing can be decoded until a frame recovers. Recovery is requested once.
         let recovers = about.is_some_and(|about| about % LOST_ONE_IN == LOST_ONE_IN - 1);
         match about.map(|about| (about, decoded[about as usize])) {
             Some((about, true)) => encoder.acknowledge(about),
@@ -202,7 +205,7 @@ fn recovery(video: &str, library: Library, delay: u64) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Resident bytes that an encoder at work adds to this process.
+/// Resident bytes that a working encoder adds to this process.
 fn memory(library: Library) -> Result<u64, Box<dyn Error>> {
     let (width, height) = SIZES[1];
     let mut noise = 1u32;
@@ -255,7 +258,7 @@ struct Video {
 impl Video {
     fn open(file: &str, size: Size) -> Result<Self, Box<dyn Error>> {
         let (width, height) = size;
-        // Enlarged pictures have no texture of their own; a camera's have noise.
+        // Enlarged pictures have no fine texture, but a camera's have noise.
         let noise = if width > 768 { ",noise=alls=4:allf=t" } else { "" };
         let mut child = Command::new("ffmpeg")
             .args(["-v", "error", "-nostdin", "-stream_loop", "-1", "-i", file])
@@ -278,7 +281,7 @@ impl Video {
 
 impl Drop for Video {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-/// How the bytes of an image are encoded, as far as its first bytes tell.
+/// The encoding of an image, judged by its first bytes.
 ///
-/// Being named here does not mean that Mez decodes it: today only [`Encoding::Jpeg`] is decoded; the others are
-/// recognised so that an error can name what was sent.
+/// A variant does not mean that Mez accepts images of this encoding: the variants let an error name what was sent instead of a JPEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Encoding {
@@ -38,7 +37,7 @@ impl fmt::Display for Encoding {
 
 /// Recognises the encoding of `bytes` by their magic number. `None` if it is unknown.
 ///
-/// Looks at no more than the first 18 bytes, so it says nothing about whether the rest is whole.
+/// Reads at most the first 18 bytes, so the rest may be missing or damaged.
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Encoding> {
     if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
@@ -54,7 +53,7 @@ pub fn sniff(bytes: &[u8]) -> Option<Encoding> {
     } else if bytes.starts_with(b"BM")
         && matches!(bytes.get(14..18), Some([12 | 40 | 52 | 56 | 64 | 108 | 124, 0, 0, 0]))
     {
-        // Two letters alone would claim any text that starts with them; the size of the second header decides.
+        // The two letters alone would match any text that starts with them, so the size field of the second header is checked too.
         Some(Encoding::Bmp)
     } else {
         None

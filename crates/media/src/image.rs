@@ -1,7 +1,7 @@
-//! Pixels in memory: borrowed views that are checked once, and an owned image that can be filled again.
+//! Pixels in memory: borrowed views that are checked once, and an owned image whose memory is reused.
 //!
-//! A view is the border between somebody else's buffer (a NumPy array, a pipe from a decoder) and native code.
-//! Its constructor proves that every row lies inside the buffer; everything behind it relies on that.
+//! A view connects a buffer of another owner (a NumPy array, a decoder's pipe) with native code.
+//! The view's constructor proves that every row lies inside the buffer; native code relies on this.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum PixelFormat {
 }
 
 impl PixelFormat {
-    /// Bytes that one pixel takes.
+    /// Bytes of one pixel.
     #[must_use]
     pub const fn bytes_per_pixel(self) -> usize {
         match self {
@@ -40,7 +40,7 @@ impl fmt::Display for PixelFormat {
     }
 }
 
-/// A buffer and a size do not make an image.
+/// A buffer and a size that do not make an image.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ImageError {
@@ -60,7 +60,7 @@ pub enum ImageError {
     RowStrideTooShort {
         /// Stride as given, in bytes.
         row_stride_bytes: usize,
-        /// Bytes that the pixels of one row take.
+        /// Bytes of the pixels of one row.
         row_bytes: usize,
         /// Width as given, in pixels.
         width: u32,
@@ -75,7 +75,7 @@ pub enum ImageError {
     BufferTooShort {
         /// Length of the buffer, in bytes.
         len_bytes: usize,
-        /// Bytes that the image needs.
+        /// Bytes that the image needs, from its first row to the end of its last row.
         needed_bytes: usize,
         /// Width as given, in pixels.
         width: u32,
@@ -114,7 +114,7 @@ pub enum ImageError {
     },
 }
 
-/// Where the rows of an image lie in a buffer; holds only if every row lies inside it.
+/// Where the rows of an image lie in a buffer. [`Layout::check`] makes one only if every row lies inside the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     width: u32,
@@ -136,7 +136,7 @@ impl Layout {
         }
         let too_large = ImageError::TooLarge { width, height, row_stride_bytes };
         let row_bytes = (width as usize).checked_mul(format.bytes_per_pixel()).ok_or(too_large.clone())?;
-        // One row has no next row to be a stride away from, and array libraries put any number there.
+        // A single row has no next row, so its stride has no meaning, and array libraries set it to any number.
         let row_stride_bytes = if height == 1 { row_bytes } else { row_stride_bytes };
         if row_stride_bytes < row_bytes {
             return Err(ImageError::RowStrideTooShort { row_stride_bytes, row_bytes, width, format });
@@ -166,7 +166,7 @@ impl Layout {
     }
 }
 
-/// A read-only view of pixels in a buffer that somebody else owns.
+/// A read-only view of pixels in a borrowed buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageView<'a> {
     data: &'a [u8],
@@ -174,12 +174,11 @@ pub struct ImageView<'a> {
 }
 
 impl<'a> ImageView<'a> {
-    /// Views `data` as `height` rows of `width` pixels, the first at the start of `data` and each next one
-    /// `row_stride_bytes` further. Bytes between rows and after the last row are ignored; the stride of a
-    /// single row is ignored.
+    /// Views `data` as `height` rows of `width` pixels. The first row is at the start of `data`, each next row
+    /// `row_stride_bytes` further. Bytes between rows and after the last row are ignored. The stride of a single row is ignored.
     ///
     /// # Errors
-    /// [`ImageError`] where a side is zero, the rows would overlap, or the last row would end outside `data`.
+    /// [`ImageError`] if a side is zero, the rows would overlap, or the last row would end outside of `data`.
     pub fn new(
         data: &'a [u8],
         width: u32,
@@ -211,7 +210,7 @@ impl<'a> ImageView<'a> {
         self.layout.width
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.layout.height
@@ -239,7 +238,7 @@ impl<'a> ImageView<'a> {
     }
 }
 
-/// A view of pixels that will be overwritten, in a buffer that somebody else owns.
+/// A view of pixels in a borrowed buffer, for overwriting them.
 #[derive(Debug)]
 pub struct ImageViewMut<'a> {
     data: &'a mut [u8],
@@ -286,7 +285,7 @@ impl<'a> ImageViewMut<'a> {
         self.layout.width
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.layout.height
@@ -305,8 +304,8 @@ impl<'a> ImageViewMut<'a> {
     }
 }
 
-/// An image that owns its pixels, without gaps between rows. Made to be filled again and again: its memory is
-/// kept and grows to the largest image it has held.
+/// An image that owns its pixels, without gaps between rows. It is made for
+/// reuse: it keeps its memory, which grows to the largest image that it has held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     data: Vec<u8>,
@@ -322,7 +321,7 @@ impl Default for Image {
 }
 
 impl Image {
-    /// An image of no pixels, to be filled by a decoder.
+    /// An image without pixels, for a decoder to fill.
     #[must_use]
     pub const fn empty() -> Self {
         Self { data: Vec::new(), width: 0, height: 0, format: PixelFormat::Bgr8 }
@@ -331,8 +330,7 @@ impl Image {
     /// Takes pixels without gaps between rows.
     ///
     /// # Errors
-    /// [`ImageError`] where `data` is not exactly a `width` × `height` image: longer is refused too, since it
-    /// would mean that the size is wrong.
+    /// [`ImageError`] if `data` is not exactly as long as a `width` × `height` image. Longer data is refused because the size is then wrong.
     pub fn from_packed(
         data: Vec<u8>,
         width: u32,
@@ -347,7 +345,7 @@ impl Image {
         Ok(Self { data, width, height, format })
     }
 
-    /// Makes this a `width` × `height` image whose pixels are to be overwritten; keeps the memory.
+    /// Makes this image `width` × `height` pixels for overwriting, and returns a view of them. The memory is reused.
     pub(crate) fn reset(&mut self, width: u32, height: u32, format: PixelFormat) -> ImageViewMut<'_> {
         let row_stride_bytes = width as usize * format.bytes_per_pixel();
         self.data.resize(row_stride_bytes * height as usize, 0);
@@ -367,7 +365,7 @@ impl Image {
         &self.data
     }
 
-    /// The pixels, row after row, given up.
+    /// The pixels, row after row, without a copy.
     #[must_use]
     pub fn into_data(self) -> Vec<u8> {
         self.data
@@ -379,7 +377,7 @@ impl Image {
         self.width
     }
 
-    /// Rows.
+    /// Number of rows.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.height
@@ -392,10 +390,10 @@ impl Image {
     }
 }
 
-/// A planar image in full-range Y′CbCr (BT.601, as in JFIF) with chroma at half the resolution both ways: what a
-/// video decoder puts out as `yuv420p`, without gaps between rows.
+/// A planar image in full-range Y′CbCr (BT.601, as in JFIF), without gaps between rows.
+/// Its chroma has half the resolution both ways, as in a video decoder's `yuv420p`.
 ///
-/// Odd sides round chroma up: 5×3 luma comes with two chroma planes of 3×2.
+/// The sizes of the chroma planes are rounded up: luma of 5×3 has two chroma planes of 3×2.
 #[derive(Debug, Clone, Copy)]
 pub struct Yuv420View<'a> {
     luma: &'a [u8],
@@ -406,7 +404,7 @@ pub struct Yuv420View<'a> {
 }
 
 impl<'a> Yuv420View<'a> {
-    /// Bytes that an image of this size takes: the luma plane and two chroma planes. `None` on overflow.
+    /// Bytes of an image of this size: the luma plane and two chroma planes. `None` on overflow.
     #[must_use]
     pub fn len_bytes(width: u32, height: u32) -> Option<usize> {
         let luma = (width as usize).checked_mul(height as usize)?;
@@ -417,7 +415,7 @@ impl<'a> Yuv420View<'a> {
     /// Views `data` as the luma plane followed by the blue and the red chroma plane.
     ///
     /// # Errors
-    /// [`ImageError`] where a side is zero or `data` is shorter than [`Yuv420View::len_bytes`].
+    /// [`ImageError`] if a side is zero or `data` is shorter than [`Yuv420View::len_bytes`].
     pub fn packed(data: &'a [u8], width: u32, height: u32) -> Result<Self, ImageError> {
         if width == 0 || height == 0 {
             return Err(ImageError::ZeroSized { width, height });
@@ -465,7 +463,7 @@ impl<'a> Yuv420View<'a> {
         self.width
     }
 
-    /// Rows of luma.
+    /// Number of rows of luma.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.height

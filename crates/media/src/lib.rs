@@ -14,18 +14,17 @@
 //! | [`yuv`] | planar images and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
 //! | [`bitstream`] | the H.264, H.265 and AV1 of cameras and files: pictures, key frames, parameter sets |
-//! | [`platform`] | decodes H.265 and AV1 with decoders that the caller brings |
-//! | [`nut`] | packets out of ffmpeg's pipe |
+//! | [`platform`] | decodes H.265 and AV1 with decoders from the caller |
+//! | [`nut`] | reads packets from ffmpeg's pipe |
 //! | [`tiles`] | JPEG of the tiles that changed |
-//! | [`trial`] | pictures to try codecs on, and how far what comes out differs |
+//! | [`trial`] | test pictures for codecs, and a measure of how much a decoded picture differs |
 //! | [`worker`] | runs native code under a deadline |
 //! | [`encoding`] | recognises an image's encoding by its first bytes |
 //!
 //! Invariants:
-//! - Bytes from outside become errors, never panics, and never an allocation larger than the limit that the
-//!   caller set: sizes are read from the header and checked before memory is taken.
-//! - An encoder or decoder carries no state from one image to the next: the same input gives the same output,
-//!   whatever came before.
+//! - Bytes from outside become errors, never panics, and never an allocation above the
+//!   caller's limit: sizes are read from the header and checked before memory is taken.
+//! - An encoder or decoder of single images carries no state from one image to the next: the same input always gives the same output.
 
 pub mod bitstream;
 pub mod encoding;

@@ -1,4 +1,4 @@
-//! Encodes and decodes PNG, for rungs of the five knobs that are lossless.
+//! Encodes and decodes PNG, for lossless rungs of the five knobs.
 
 use std::io::Cursor;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::image::{Image, ImageView, PixelFormat};
 
-/// An image could not be coded as PNG, or a PNG not decoded.
+/// Why an image could not be encoded as PNG, or a PNG not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PngError {
@@ -20,24 +20,24 @@ pub enum PngError {
         width: u32,
         /// Height that the header claims, in pixels.
         height: u32,
-        /// The limit that it broke.
+        /// The caller's limit, in pixels.
         pixels_max: u64,
     },
-    /// Not a PNG, cut off, or damaged.
+    /// The bytes are not a PNG, or a PNG that is cut off or damaged.
     #[error("the PNG is damaged: {detail}")]
     Corrupt {
-        /// What was found.
+        /// The defect.
         detail: String,
     },
-    /// The coder refused.
+    /// The encoder refused the image.
     #[error("cannot write a PNG: {detail}")]
     Encode {
-        /// What was found.
+        /// The encoder's message.
         detail: String,
     },
 }
 
-/// Encodes an image, losslessly; alpha is dropped. Three channels are written as blue, green and red, whatever they mean.
+/// Encodes an image, losslessly. Alpha is dropped. Three channels are written as blue, green and red, whatever their colour space.
 ///
 /// # Errors
 /// [`PngError::Encode`].
@@ -64,10 +64,10 @@ pub fn encode(image: &ImageView<'_>) -> Result<Bytes, PngError> {
     Ok(output.into())
 }
 
-/// Decodes a PNG of any kind to 8-bit grey (if it has no colour) or BGR. Alpha is dropped, 16 bits become 8.
+/// Decodes any PNG to 8-bit grey (if it has no colour) or BGR. Alpha is dropped; 16 bits become 8.
 ///
 /// # Errors
-/// [`PngError::TooManyPixels`] before memory is taken, or [`PngError::Corrupt`].
+/// [`PngError::TooManyPixels`], before memory is taken, or [`PngError::Corrupt`].
 pub fn decode(bytes: &[u8], pixels_max: u64, image: &mut Image) -> Result<(), PngError> {
     let damaged = |error: png::DecodingError| PngError::Corrupt { detail: error.to_string() };
     let mut decoder = png::Decoder::new(Cursor::new(bytes));

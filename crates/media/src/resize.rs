@@ -6,13 +6,13 @@ use thiserror::Error;
 use crate::image::{Image, ImageView, PixelFormat, Yuv420View};
 use crate::yuv::Yuv420;
 
-/// How the pixels of the smaller image are made.
+/// How the pixels of the scaled image are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// A triangle filter as wide as the distance between two output pixels, so that every source pixel counts. Detectors are trained on
-    /// such images, and they take fewer bytes.
+    /// A triangle filter as wide as the distance between two output pixels, so every source
+    /// pixel counts. Detectors are trained on such images, and the images have fewer bytes.
     Area,
-    /// Between the four nearest pixels whatever the factor, as `cv2.resize` does unless asked otherwise. Aliases below a half.
+    /// Interpolates between the four nearest pixels at any factor, the default of `cv2.resize`. Aliases if the image is scaled to less than half.
     Linear,
 }
 
@@ -24,15 +24,15 @@ pub struct ResizeError {
     pub width: u32,
     /// Height of the source, in pixels.
     pub height: u32,
-    /// Width asked for, in pixels.
+    /// Requested width, in pixels.
     pub to_width: u32,
-    /// Height asked for, in pixels.
+    /// Requested height, in pixels.
     pub to_height: u32,
-    /// What is wrong.
+    /// The reason.
     pub detail: String,
 }
 
-/// Scales images one after the other; keeps its working memory and nothing else.
+/// Scales images, one after another. It keeps only its working memory from image to image.
 #[derive(Debug, Default)]
 pub struct Resizer {
     resizer: fir::Resizer,
@@ -40,7 +40,7 @@ pub struct Resizer {
 }
 
 impl Resizer {
-    /// A resizer without memory yet.
+    /// A resizer that has not allocated memory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -49,7 +49,7 @@ impl Resizer {
     /// Scales `source` to `width` × `height` into `target`.
     ///
     /// # Errors
-    /// [`ResizeError`] where a side is zero.
+    /// [`ResizeError`] if a side is zero.
     pub fn resize(
         &mut self,
         source: &ImageView<'_>,
@@ -61,10 +61,10 @@ impl Resizer {
         self.resize_filled(source, whole, size, filter, target)
     }
 
-    /// As [`Resizer::resize`], of a picture that fills only the first `filled` columns and rows of `source`, of the last ones perhaps a part.
+    /// Like [`Resizer::resize`], for a picture that fills only the first `filled` columns and rows of `source`. The last ones may be filled in part.
     ///
     /// # Errors
-    /// [`ResizeError`] where a side is zero, or more is filled than there is.
+    /// [`ResizeError`] if a side is zero, or `filled` is larger than `source`.
     pub fn resize_filled(
         &mut self,
         source: &ImageView<'_>,
@@ -103,17 +103,17 @@ impl Resizer {
             Filter::Area => fir::ResizeAlg::Convolution(fir::FilterType::Bilinear),
             Filter::Linear => fir::ResizeAlg::Interpolation(fir::FilterType::Bilinear),
         };
-        // Alpha is a channel like the others here; nothing is blended with it.
+        // Alpha is scaled like the other channels; nothing is blended with it.
         let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
         let options = options.crop(0.0, 0.0, filled.0, filled.1);
         self.resizer.resize(&from, &mut to, &options).map_err(|e| error(&e))
     }
 
-    /// Scales each plane of `source` for a picture of `width` × `height`, into `target`. The picture fills the first `filled` columns and rows
-    /// of the brightness.
+    /// Scales each plane of `source` to a picture of `width` × `height`, into `target`.
+    /// The picture fills the first `filled` columns and rows of the luma plane.
     ///
     /// # Errors
-    /// [`ResizeError`] where a side is zero.
+    /// [`ResizeError`] if a side is zero.
     pub fn resize_planes(
         &mut self,
         source: &Yuv420View<'_>,
@@ -154,7 +154,7 @@ impl Resizer {
     }
 }
 
-/// The pixels of a view without gaps between rows, copied only where there are gaps.
+/// The pixels of a view without gaps between rows. They are copied only if the view has gaps.
 pub(crate) fn packed<'a>(view: &ImageView<'a>, copy: &'a mut Vec<u8>) -> &'a [u8] {
     let row_bytes = view.width() as usize * view.format().bytes_per_pixel();
     if view.row_stride_bytes() == row_bytes {

@@ -1,6 +1,6 @@
-//! Pictures to try codecs on, and how far what comes out differs.
+//! Test pictures for codecs, and a measure of how much a decoded picture differs.
 
-/// A picture of three bytes a pixel, row by row. `of` gives the bytes of the pixel in a column and a row.
+/// Makes a picture of three bytes per pixel, row by row. `of` returns the bytes of the pixel at a column and a row.
 pub fn painted((width, height): (u32, u32), of: impl Fn(u32, u32) -> [u8; 3]) -> Vec<u8> {
     let mut pixels = vec![0; width as usize * height as usize * 3];
     let row_bytes = (width as usize * 3).max(1);
@@ -12,7 +12,7 @@ pub fn painted((width, height): (u32, u32), of: impl Fn(u32, u32) -> [u8; 3]) ->
     pixels
 }
 
-/// Slopes of colour, with a bright square that moves with the picture's number.
+/// Colour gradients with a bright square, which moves with the picture's number.
 pub fn square((width, height): (u32, u32), number: u64) -> Vec<u8> {
     let left = 40 + 16 * number as u32;
     painted((width, height), |x, y| {
@@ -21,7 +21,7 @@ pub fn square((width, height): (u32, u32), number: u64) -> Vec<u8> {
     })
 }
 
-/// Slopes of colour with a texture, which moves with the picture's number.
+/// Colour gradients with a texture, which moves with the picture's number.
 pub fn texture((width, height): (u32, u32), number: u64) -> Vec<u8> {
     let left = 8 * number as u32;
     painted((width, height), |x, y| {
@@ -30,7 +30,7 @@ pub fn texture((width, height): (u32, u32), number: u64) -> Vec<u8> {
     })
 }
 
-/// The mean difference of two pictures' bytes; `None` if they differ in size or hold nothing.
+/// The mean absolute difference of two pictures' bytes. `None` if they differ in length or are empty.
 pub fn difference(one: &[u8], other: &[u8]) -> Option<f64> {
     let sum: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
     (one.len() == other.len() && !one.is_empty()).then(|| sum as f64 / one.len() as f64)

@@ -1,8 +1,8 @@
 //! Runs native code under a deadline.
 //!
-//! A codec that panics or hangs may cost a frame, but never the broker. A [`Worker`] works on a thread of its own. Its owner waits for the
-//! result until a deadline. A thread that misses the deadline is abandoned and replaced by a new one with new state; its result, if it ever
-//! comes, is dropped. A crash of native code still ends the process, because no thread survives that.
+//! A codec that panics or hangs may cost a frame, but never the broker. A [`Worker`] runs the work on its own
+//! thread, and its owner waits for the result until a deadline. A thread that misses the deadline is abandoned and
+//! replaced by a thread with new state; a late result is dropped. A crash of native code still ends the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,45 +13,45 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Threads of one worker that may have missed their deadline at once. At this number the worker refuses work until one of them ends. So a
-/// codec that hangs on every frame does not exhaust the machine's memory.
+/// Maximum number of a worker's threads that have missed their deadline and not ended. At this number, the worker
+/// refuses work until one of them ends. So a codec that hangs on every frame does not exhaust the machine's memory.
 pub const LATE_THREADS_MAX: usize = 4;
 
-/// Work was not done.
+/// Why work was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// It panicked. Its state is gone; the next work starts with new state.
+    /// The work panicked. The next work starts with new state.
     #[error("the work panicked; its state was replaced")]
     Panicked,
-    /// It missed its deadline. Its state is gone; the next work starts with new state.
+    /// The work missed its deadline, which is given. The next work starts with new state.
     #[error("the work took longer than {} ms; its thread was replaced", .0.as_millis())]
     Late(Duration),
-    /// Too many threads are late already.
+    /// Too many threads have missed their deadline and not ended.
     #[error(
         "{LATE_THREADS_MAX} threads of this worker have missed their deadline and not ended; the codec hangs on this stream"
     )]
     TooManyLate,
-    /// The system gave no thread.
+    /// The system could not start a thread.
     #[error("cannot start a thread for the codec; raise the limit of processes (ulimit -u)")]
     NoThread,
 }
 
-/// How often work was not done.
+/// How often work was not done, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
-    /// Panics.
+    /// Number of panics.
     pub panicked: u64,
-    /// Deadlines missed.
+    /// Number of missed deadlines.
     pub late: u64,
-    /// Refused because too many were late.
+    /// Number of refusals because of too many late threads.
     pub refused: u64,
 }
 
-/// Makes the work of one thread, with new state.
+/// Makes the work function of a thread, with new state.
 type Make<I, O> = dyn Fn() -> Box<dyn FnMut(I) -> O> + Send + Sync;
 
-/// Does work of one kind, one piece at a time, with state that lives on a thread of its own.
+/// Does one kind of work, one piece at a time, with state that lives on a separate thread.
 pub struct Worker<I, O> {
     name: String,
     make: Arc<Make<I, O>>,
@@ -75,7 +75,7 @@ impl<I, O> std::fmt::Debug for Worker<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
-    /// A worker whose threads are called `name`. `make` makes the work and its state for each thread. No thread is started yet.
+    /// A worker whose threads are called `name`. `make` makes the work function, with its state, for each thread. No thread is started yet.
     pub fn new<F>(name: &str, make: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: FnMut(I) -> O + 'static,
@@ -89,16 +89,16 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
         }
     }
 
-    /// Has a piece of work done, and waits for it until the deadline.
+    /// Does a piece of work, and waits for its result until the deadline.
     ///
     /// # Errors
-    /// [`WorkerError`]; the worker can be used again at once.
+    /// [`WorkerError`]; the worker can be used again immediately.
     pub fn run(&mut self, input: I, deadline: Duration) -> Result<O, WorkerError> {
         let thread = match self.thread.take() {
             Some(thread) => thread,
             None => self.start()?,
         };
-        // The thread waits for work, or is gone after a panic; it never leaves any in the channel.
+        // The channel is empty: the thread waits for work, or has ended after a panic.
         if thread.work.send(input).is_err() {
             return Err(WorkerError::Panicked);
         }
@@ -122,13 +122,13 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
         }
     }
 
-    /// How often work was not done so far.
+    /// How often work was not done so far, by reason.
     pub fn counts(&self) -> WorkerCounts {
         self.counts
     }
 
     fn start(&mut self) -> Result<Thread<I, O>, WorkerError> {
-        // All threads that live are late ones: the one in use was taken away or has ended.
+        // All live threads are late: the current one was taken by `run`, or has ended.
         if self.late.load(Ordering::Acquire) >= LATE_THREADS_MAX {
             self.counts.refused += 1;
             return Err(WorkerError::TooManyLate);
@@ -147,7 +147,7 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
                 }
             }));
             if attempt.is_err() {
-                // Nobody may be waiting any more.
+                // The receiver may be gone.
                 let _ = finished.send(Err(WorkerError::Panicked));
             }
         };
@@ -157,7 +157,7 @@ impl<I: Send + 'static, O: Send + 'static> Worker<I, O> {
     }
 }
 
-/// Counts a thread for as long as it lives.
+/// Counts a thread while it lives.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -183,7 +183,7 @@ mod tests {
     const PATIENT: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// Adds up what it is given; panics at 0.
+    /// Sums its inputs; panics at 0.
     fn adder() -> Worker<u32, u32> {
         Worker::new("adder", || {
             let mut sum = 0;
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(worker.counts(), WorkerCounts { panicked: 1, late: 0, refused: 0 });
     }
 
-    /// Hanging work is abandoned, a bounded number of times. A result that it gives later is not mistaken for another.
+    /// Hanging work is abandoned, a limited number of times. A late result is not mistaken for that of other work.
     #[test]
     fn what_hangs_is_replaced() {
         let (release, gate) = sync_channel::<()>(1);
@@ -225,7 +225,7 @@ mod tests {
         }
         assert_eq!(worker.run(false, PATIENT), Err(WorkerError::TooManyLate));
         drop(release);
-        // Threads end when they are scheduled; until then the worker refuses.
+        // Threads end when they are scheduled. Until then, the worker refuses work.
         while worker.run(false, PATIENT) == Err(WorkerError::TooManyLate) {
             thread::yield_now();
         }
@@ -234,7 +234,6 @@ mod tests {
         assert!(worker.counts().refused >= 1);
     }
 
-    /// A stream's encoder fits in.
     #[test]
     fn a_stream_encoder_fits_in() {
         let mut worker = Worker::new("encoder", || {

@@ -1,4 +1,4 @@
-//! Bytes from outside: whatever they are, an error that names what is wrong, and never a panic.
+//! Bytes from outside: any defect is an error that names it, never a panic.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn every_truncation_is_an_error() {
     }
 }
 
-/// Cut in the middle of the coded data, then closed with an end marker: only the decoder can see that.
+/// The coded data are cut in the middle and closed with an end marker. Only the decoder can detect this.
 #[test]
 fn coded_data_that_end_early_are_an_error() {
     let whole = jpeg(128, 96, 1);
@@ -93,7 +93,7 @@ proptest! {
         let _ = decode(&bytes);
     }
 
-    /// Parts of real images in any order: the hardest noise, since it gets far into the decoder.
+    /// Parts of real images in any order: the hardest noise, because it gets far into the decoder.
     #[test]
     fn spliced_images_never_panic(parts in prop::collection::vec((0u32..4, 0usize..1200, 0usize..1200), 1..6)) {
         let mut bytes = vec![0xFF, 0xD8];
@@ -105,7 +105,7 @@ proptest! {
         let _ = decode(&bytes);
         bytes.extend([0xFF, 0xD9]);
         let _ = decode(&bytes);
-        // What the splitter lets through is at least whole.
+        // A frame from the splitter is at least complete.
         let mut rest = &bytes[..];
         while let Some(JpegFrame { jpeg, info }) = Splitter::default().next_frame(&mut rest) {
             prop_assert_eq!(check(&jpeg).unwrap(), info);
@@ -113,7 +113,7 @@ proptest! {
     }
 }
 
-/// A header of a few bytes cannot make the decoder take more memory than its caller allowed.
+/// A header of a few bytes cannot make the decoder take more memory than the caller allows.
 #[test]
 fn a_claimed_size_is_checked_before_memory_is_taken() {
     let mut huge = jpeg(16, 16, 1);
@@ -132,7 +132,7 @@ fn a_claimed_size_is_checked_before_memory_is_taken() {
     ));
 }
 
-/// Thousands of empty scans in a few kilobytes would hold a decoder for minutes.
+/// Thousands of empty scans in a few kilobytes would keep a decoder busy for minutes.
 #[test]
 fn a_progressive_image_of_endless_scans_is_refused() {
     let progressive = native_jpeg(64, 64, turbojpeg::PixelFormat::BGR, |compressor| {
@@ -185,7 +185,7 @@ fn a_buffer_of_another_size_is_refused() {
     assert!(buffer.iter().all(|&byte| byte == 0));
 }
 
-/// Cameras leave a few bytes over before the end marker. The picture is whole, so it is taken.
+/// Cameras leave a few extra bytes before the end marker. The picture is whole, so it is accepted.
 #[test]
 fn a_little_padding_is_no_damage() {
     let whole = jpeg(40, 40, 3);
@@ -203,7 +203,7 @@ fn a_little_padding_is_no_damage() {
     assert_eq!(decode(&after).unwrap(), expected, "after the end marker any padding is harmless");
 }
 
-/// A thumbnail is a JPEG inside a JPEG; its size and its end are not those of the image.
+/// A thumbnail is a JPEG inside a JPEG. Its size and its end are not those of the image.
 #[test]
 fn a_thumbnail_is_not_the_image() {
     let bytes = with_segment(&jpeg(48, 40, 1), 0xE1, &jpeg(8, 8, 2));

@@ -1,10 +1,10 @@
-//! H.264: what is decoded is what was coded, within its budget, whatever got lost or was thrown away.
+//! H.264: decoding reproduces the coded picture, within its budget, whatever was lost or thrown away.
 
 use mez_core::setting::Quantiser;
 use mez_media::h264::{H264Decoder, H264Encoder, H264Error, H264Frame, Library, Wanted};
 use mez_media::{Image, ImageView, PixelFormat, Yuv420};
 
-/// A textured background over which a square moves; `shake` moves everything.
+/// A square that moves over a textured background. `shake` moves the whole picture.
 fn scene(width: u32, height: u32, at: u32, shake: u32) -> Yuv420 {
     let mut pixels = Vec::with_capacity((width * height * 3) as usize);
     for y in 0..height {
@@ -36,7 +36,7 @@ fn encode(
     (picture, frame)
 }
 
-/// Mean difference of the decoded image from the picture that was coded.
+/// Mean difference between the decoded image and the coded picture.
 fn distance(image: &Image, picture: &Yuv420) -> f64 {
     let mut expected = Image::empty();
     picture.to_bgr(&mut expected);
@@ -47,7 +47,7 @@ fn distance(image: &Image, picture: &Yuv420) -> f64 {
 
 #[test]
 fn frames_come_back() {
-    // A side that is no multiple of sixteen is cropped.
+    // A side that is not a multiple of sixteen is cropped.
     for (library, size) in Library::ALL.iter().flat_map(|library| [(library, (96, 64)), (library, (74, 50))])
     {
         let mut encoder = H264Encoder::by(*library, size.0, size.1).unwrap();
@@ -64,7 +64,7 @@ fn frames_come_back() {
     }
 }
 
-/// Pictures are thrown away and coded again, and those that are sent decode all the same.
+/// Pictures are thrown away and coded again. Those that are sent can still be decoded.
 #[test]
 fn budgets_hold_and_nothing_drifts() {
     for library in Library::ALL {
@@ -93,7 +93,7 @@ fn budgets_hold_and_nothing_drifts() {
     }
 }
 
-/// A rung names the quantiser, so it has to be the one that was asked for: six steps coarser double the step, and take fewer bytes.
+/// A rung names the quantiser, so the encoder must use it. Six steps coarser double the step size, and take fewer bytes.
 #[test]
 fn every_quantiser_is_what_it_says() {
     for library in Library::ALL {
@@ -108,7 +108,7 @@ fn every_quantiser_is_what_it_says() {
             frame.payload.len()
         });
         let sizes: Vec<usize> = sizes.collect();
-        // Towards the coarsest there is little left to save.
+        // At the coarsest quantisers there is little left to save.
         let halves = sizes.iter().zip(&sizes[6..]).take(20).all(|(fine, coarse)| *coarse < fine * 3 / 4);
         let shrinks = sizes.windows(7).all(|seven| seven[6] < seven[0]);
         assert!(halves && shrinks, "{library}: {sizes:?}");

@@ -1,4 +1,4 @@
-//! Every knob does what it says, to the last bit. Figures of OpenCV were taken from version 4.14.
+//! Results of every knob are right to the last bit. Figures of OpenCV are from version 4.14.
 
 mod common;
 
@@ -13,7 +13,7 @@ use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
 use mez_media::{Image, ImageView, PixelFormat, Yuv420, png};
 use proptest::prelude::*;
 
-/// The picture of 53×37 pixels that OpenCV was given.
+/// The picture of 53×37 pixels from which OpenCV's figures come.
 fn reference() -> Image {
     let mut pixels = Vec::new();
     for y in 0..37u32 {
@@ -107,7 +107,7 @@ fn lab_and_luv_are_those_of_opencv_within_one() {
     }
 }
 
-/// Fixed once, so that a change of any knob's pixels is seen.
+/// Recorded results, to detect any change of a knob's pixels.
 #[test]
 fn results_are_those_that_were_recorded() {
     let frames = [1, 1, 2].map(|seed| {
@@ -142,7 +142,7 @@ const GOLDEN: [(&str, u64); 15] = [
     ("knobs/s50/gray/blur10/moving/diff18/png", 1_779_037_022_048_333_922),
 ];
 
-/// A square that moves over a still background.
+/// A square that moves over a static background.
 fn square(at: u32) -> Image {
     let mut pixels = vec![[90u8, 120, 60]; 100 * 60];
     for y in 20..30 {
@@ -160,7 +160,7 @@ fn only_what_moves_is_left() {
     assert_eq!(moving[0].as_ref(), Some(&frames[0]), "nothing to compare with: all of it moves");
     let kept = |image: &Image, x: usize, y: usize| image.data()[(y * 100 + x) * 3..][..3] != [0, 0, 0];
     let second = moving[1].as_ref().unwrap();
-    // What the square left, what it came to, and three pixels around; not its middle, which did not change.
+    // Where the square was, where it is, and three pixels around; not the overlap, which did not change.
     for (x, y, expected) in [(31, 25, true), (42, 25, true), (28, 18, true), (26, 25, false), (50, 50, false)]
     {
         assert_eq!(kept(second, x, y), expected, "{x},{y}");
@@ -169,7 +169,7 @@ fn only_what_moves_is_left() {
     let contours = turn("knobs/contours/png", &frames);
     let outline = contours[1].as_ref().unwrap();
     assert!(outline.data().iter().all(|&value| value == 0 || value == 255));
-    // The rim lies three pixels outside of the spot, and its inside is black.
+    // The rim is three pixels outside of the spot, and the inside is black.
     assert!(kept(outline, 27, 25) && !kept(outline, 29, 25) && !kept(outline, 26, 25));
 }
 
@@ -183,7 +183,7 @@ fn frames_that_hardly_differ_are_left_out() {
     assert_eq!(sent("knobs/diff0/png", &frames), [true, false, true, true, true, true]);
     assert_eq!(sent("knobs/diff1/png", &frames), [true, false, false, false, false, true]);
     assert_eq!(sent("knobs/diff100/png", &frames), [true, false, false, false, false, false]);
-    // 20 pixels are a third of a percent, and add up: compared with the last frame sent, not with the last.
+    // 20 pixels are a third of a percent. They add up, because the comparison is with the last frame sent, not with the last frame.
     let slow: Vec<Image> = (30..36).map(square).collect();
     assert_eq!(sent("knobs/diff1/png", &slow), [true, false, false, false, true, false]);
 }
@@ -191,7 +191,7 @@ fn frames_that_hardly_differ_are_left_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// The running sums of the filter are those of the definition.
+    /// The filter with running sums gives the result of the definition.
     #[test]
     fn blur_is_the_mean_of_the_box(
         width in 1u32..24,
@@ -232,7 +232,7 @@ proptest! {
         }
     }
 
-    /// Any rung of knobs takes any image, and what a PNG carries comes out as it went in.
+    /// Any rung of knobs accepts any image, and PNG preserves its pixels.
     #[test]
     fn every_rung_takes_every_image(
         width in 1u32..90,
@@ -256,7 +256,7 @@ proptest! {
         }
     }
 
-    /// Decoding at a scale and converting planes leave the picture what it is.
+    /// Decoding at a scale and converting planes do not change the picture.
     #[test]
     fn scaled_and_planar_decoding_agree_with_plain_decoding(width in 64u32..200, height in 64u32..200, share in 1u32..9) {
         let bytes = jpeg(width, height, share);
@@ -290,7 +290,7 @@ proptest! {
     }
 }
 
-/// Full range and JFIF's matrix both ways: nothing is darkened, and colours come back.
+/// Full range and the matrix of JFIF in both directions: nothing becomes darker, and colours are preserved.
 #[test]
 fn planes_and_pixels_are_the_same_picture() {
     for colour in [[0u8, 0, 255], [0, 255, 0], [255, 0, 0], [255, 255, 255], [0, 0, 0], [90, 120, 60]] {
@@ -309,7 +309,7 @@ fn planes_and_pixels_are_the_same_picture() {
     }
 }
 
-/// The vector code of the resizer and its plain code give the same pixels, so that machines agree.
+/// The vector code of the resizer and its plain code give the same pixels, so all machines give the same results.
 #[test]
 fn scaling_does_not_depend_on_the_machine() {
     let source = reference();
@@ -352,8 +352,8 @@ fn damaged_pngs_are_errors_and_huge_ones_take_no_memory() {
     assert_eq!(probe(&jpeg(40, 30, 1)).unwrap().pixels(), 1200);
 }
 
-/// JPEGs are decoded at a half, a quarter or an eighth where that is enough. No such scale divides these sides, and what is in the picture stays
-/// in its place all the same. Otherwise boxes would not be where they were seen.
+/// JPEGs are decoded at a half, a quarter or an eighth if that is enough. These sides are not multiples
+/// of any of these. Objects must keep their place nevertheless, otherwise boxes would be shifted.
 #[test]
 fn a_picture_with_odd_sides_keeps_its_place_at_every_size() {
     let (size, across, down) = ((513, 395), 100..400, 60..360);
@@ -385,7 +385,7 @@ fn a_picture_with_odd_sides_keeps_its_place_at_every_size() {
             let sum = line.iter().map(|white| f64::from(*white)).sum::<f64>();
             let moment = line.iter().enumerate().map(|(at, white)| (at as f64 + 0.5) * f64::from(*white));
             let (extent, middle) = (sum / 255.0 * scale, moment.sum::<f64>() / sum * scale);
-            // Rounded sides would shift it by 1.5 pixels and more.
+            // Rounded sides would shift the square by at least 1.5 pixels.
             assert!((extent - f64::from(there.end - there.start)).abs() < 1.0, "{rung}: {extent} pixels");
             assert!((middle - f64::from(there.start + there.end) / 2.0).abs() < 0.7, "{rung}: at {middle}");
         }

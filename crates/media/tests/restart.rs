@@ -1,4 +1,4 @@
-//! Decoders that are used again for another chain, and frames that are decoded for those behind them alone.
+//! Decoders that are reused for another chain, and frames that are decoded only because later frames need them.
 
 mod common;
 
@@ -14,7 +14,7 @@ const PIXELS_MAX: u64 = 1 << 16;
 const FRAMES: u64 = 8;
 const RUNGS: [&str; 4] = ["h264/q28", "h264/w32/q22", "tiles/q80/420", "tiles/w40/q70/gray"];
 
-/// A chain whose first frame has this number, with a picture of its own in each frame.
+/// A chain whose first frame has the number `first`. Each frame shows another picture.
 fn chain(rung: &str, first: u64) -> Vec<Encoded> {
     let setting: Setting = rung.parse().unwrap();
     let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
@@ -41,7 +41,7 @@ fn numbered(frames: &[Encoded], first: u64) -> impl Iterator<Item = (Sequence, &
     frames.iter().enumerate().map(move |(at, frame)| (Sequence(first + at as u64), frame))
 }
 
-/// The still of a chain's last frame, before which all are passed.
+/// The still of a chain's last frame, after `pass` of all frames before it.
 fn last_of(transcoder: &mut Transcoder, frames: &[Encoded], first: u64) -> Still {
     let mut still = None;
     for (sequence, frame) in numbered(frames, first) {
@@ -55,8 +55,8 @@ fn last_of(transcoder: &mut Transcoder, frames: &[Encoded], first: u64) -> Still
     still.expect("the last was wanted")
 }
 
-/// A decoder is left anywhere in one chain, and begins another one of the same or of another kind, with higher or lower numbers: it shows what
-/// a new one shows.
+/// A decoder stops anywhere in one chain and begins another one, of the same or
+/// another kind, with higher or lower numbers. It shows what a new decoder shows.
 #[test]
 fn a_decoder_that_begins_anew_shows_what_a_new_one_shows() {
     for left in RUNGS {
@@ -79,7 +79,7 @@ fn a_decoder_that_begins_anew_shows_what_a_new_one_shows() {
     }
 }
 
-/// A frame that was passed cannot be shown: its picture was not kept, and no other is taken for it.
+/// A frame decoded with `pass` cannot be shown: its picture was not kept, and no other is shown instead.
 #[test]
 fn a_frame_that_was_passed_is_not_shown() {
     let frames = chain("h264/q28", 0);

@@ -1,4 +1,4 @@
-//! What goes in comes out: sizes, strides, formats, planes, settings.
+//! Encoding and decoding preserve sizes, strides, formats, planes and settings.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any size, stride, format and sampling comes back as itself, and the bytes between rows never matter.
+    /// Any size, stride, format and sampling is preserved, and the bytes between rows have no influence.
     #[test]
     fn every_size_and_stride_survives(
         width in 1u32..70,
@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(decoder.decode(&from_packed, format, &mut image).unwrap(), info);
         prop_assert_eq!((image.width(), image.height(), image.format()), (width, height, format));
 
-        // Into a strided buffer: the same pixels, and the gaps untouched.
+        // Decoding into a buffer with gaps gives the same pixels, and does not touch the gaps.
         let mut buffer = vec![filler; stride * height as usize];
         let mut view = ImageViewMut::new(&mut buffer, width, height, stride, format).unwrap();
         decoder.decode_into(&from_packed, &mut view).unwrap();
@@ -68,7 +68,7 @@ proptest! {
             prop_assert!(gap.iter().all(|&byte| byte == filler));
         }
 
-        // At full resolution of colour the picture itself has to come back.
+        // With chroma at full resolution, the picture itself must be preserved.
         if expected_chroma == Chroma::Yuv444 || format == PixelFormat::Gray8 {
             let mut opaque = packed.clone();
             if format == PixelFormat::Bgra8 {
@@ -79,8 +79,8 @@ proptest! {
         }
     }
 
-    /// Planes from a video decoder come back sample for sample as near as quality 100 allows, at odd sizes too,
-    /// and nothing outside the given planes has any influence.
+    /// Planes of a video decoder are preserved sample for sample, as far as quality 100
+    /// allows, also with odd sides. Nothing outside the given planes has any influence.
     #[test]
     fn planes_survive(width in 1u32..70, height in 1u32..70, filler in any::<u8>(), seed in any::<u32>()) {
         let luma = picture(width, height, PixelFormat::Gray8, seed % 1000);
@@ -104,14 +104,14 @@ proptest! {
         let again = encoder.encode_yuv420(&Yuv420View::packed(&longer, width, height).unwrap()).unwrap();
         prop_assert_eq!(&encoded, &again);
 
-        // Decoding to grey gives the luma that the file carries.
+        // Decoding to grey gives the file's luma.
         let mut image = Image::empty();
         Decoder::default().decode(&encoded, PixelFormat::Gray8, &mut image).unwrap();
         for (at, (&expected, &found)) in luma.iter().zip(image.data()).enumerate() {
             prop_assert!(expected.abs_diff(found) <= 3, "sample {}: {} became {}", at, expected, found);
         }
 
-        // Grey drops the colour and keeps the luma.
+        // Grey drops chroma and keeps luma.
         encoder.set_sampling(Sampling::Grey);
         let grey = encoder.encode_yuv420(&Yuv420View::packed(&planes, width, height).unwrap()).unwrap();
         prop_assert_eq!(probe(&grey).unwrap().chroma, Chroma::Grey);
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// Y′CbCr to BGR is that of JFIF: full range, BT.601. A wrong matrix or range shows in every saturated colour.
+/// The conversion from Y′CbCr to BGR is that of JFIF: full range, BT.601. A wrong matrix or range shows in every saturated colour.
 #[test]
 fn planes_have_the_colours_of_jfif() {
     for (bgr, yuv) in [
@@ -146,8 +146,8 @@ fn planes_have_the_colours_of_jfif() {
     }
 }
 
-/// The same pixels give the same bytes, and the same bytes the same pixels, on every machine: fixed once, so that
-/// an upgrade of the codec that changes a frame is seen.
+/// The same pixels give the same bytes, and the same bytes the same pixels, on every machine.
+/// The results are recorded, to detect an upgrade of the codec that changes a frame.
 #[test]
 fn results_are_those_that_were_recorded() {
     let pixels = picture(123, 77, PixelFormat::Bgr8, 1);
@@ -162,7 +162,7 @@ fn results_are_those_that_were_recorded() {
     assert_eq!(found, GOLDEN);
 }
 
-/// Sampling, bytes of the JPEG, FNV-1a of the JPEG, FNV-1a of the BGR pixels that it decodes to.
+/// Sampling, length of the JPEG in bytes, FNV-1a of the JPEG, FNV-1a of the decoded BGR pixels.
 const GOLDEN: [(Sampling, usize, u64, u64); 4] = [
     (Sampling::Grey, 1589, 10_161_754_096_077_091_638, 14_347_055_231_406_889_223),
     (Sampling::Yuv420, 2240, 8_358_785_133_958_903_970, 9_461_740_418_241_282_098),
@@ -170,7 +170,7 @@ const GOLDEN: [(Sampling, usize, u64, u64); 4] = [
     (Sampling::Yuv444, 2973, 8_393_931_021_132_745_057, 17_744_508_581_570_049_820),
 ];
 
-/// An encoder that has just done something else gives the same bytes as a new one.
+/// An encoder that was used before gives the same bytes as a new one.
 #[test]
 fn an_encoder_carries_nothing_over() {
     let mut used = Encoder::new(30, Sampling::Yuv444).unwrap();
@@ -205,7 +205,7 @@ fn quality_is_checked_and_matters() {
     assert!(sizes.is_sorted() && sizes[0] * 4 < sizes[3], "{sizes:?}");
 }
 
-/// The longest side that the format has is encoded and decoded; one more pixel is refused by name.
+/// The longest side of the format is encoded and decoded. One more pixel is refused with an error that names it.
 #[test]
 fn the_longest_side_is_the_limit() {
     let pixels = vec![128; SIDE_MAX as usize + 1];
@@ -223,7 +223,7 @@ fn the_longest_side_is_the_limit() {
     }
 }
 
-/// Noise at quality 100 and full colour is the largest JPEG there is; the encoder has room for it.
+/// Noise at quality 100 with full chroma is the largest possible JPEG. The encoder's buffer is large enough.
 #[test]
 fn the_worst_image_fits() {
     for (width, height) in [(1, 1), (8, 8), (9, 9), (65, 63)] {
@@ -260,8 +260,7 @@ fn progressive_and_arithmetic_images_are_decoded() {
     assert_eq!(decoded[0], decoded[2], "the same coefficients coded otherwise");
 }
 
-/// Motion JPEG may leave out the Huffman tables. What such a frame decodes to must not depend on what was decoded
-/// before it.
+/// Motion JPEG may omit the Huffman tables. The pixels of such a frame must not depend on earlier frames.
 #[test]
 fn a_frame_without_tables_gets_the_standard_ones() {
     let whole = jpeg(64, 48, 4);
@@ -276,6 +275,6 @@ fn a_frame_without_tables_gets_the_standard_ones() {
     decoder.decode_bgr(&other_tables, &mut found).unwrap();
     decoder.decode_bgr(&bare, &mut found).unwrap();
     assert_eq!(expected, found);
-    // Quantisation tables have no standard: without them there is no picture, whatever came before.
+    // There are no standard quantisation tables. Without them there is no picture, whatever was decoded before.
     assert!(decoder.decode_bgr(&common::without_segments(&whole, 0xDB), &mut found).is_err());
 }

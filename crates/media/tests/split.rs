@@ -1,4 +1,4 @@
-//! A stream of images is cut where the images end, however its bytes arrive.
+//! A stream of images is cut at the images' ends, however its bytes arrive.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn split(splitter: &mut Splitter, stream: &[u8], chunk_bytes: usize) -> Vec<Jpeg
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Frames of any size, with padding and thumbnails, in chunks of any size, come out byte for byte.
+    /// Frames of any size, with padding and thumbnails, in chunks of any size, are found byte for byte.
     #[test]
     fn frames_come_out_as_they_went_in(
         frames in prop::collection::vec((1u32..60, 1u32..60, any::<bool>(), 0usize..40), 1..8),
@@ -50,7 +50,7 @@ proptest! {
         prop_assert_eq!(splitter.counts().frames_broken, 0);
     }
 
-    /// After any damage the splitter finds its way back: of the frames after it at most a few are lost.
+    /// After any damage the splitter finds frames again: at most a few frames after the damage are lost.
     #[test]
     fn damage_costs_its_own_frame_and_at_most_the_bytes_that_it_claims(
         at in 0.0f64..1.0,
@@ -63,13 +63,13 @@ proptest! {
         stream.splice(at..at, noise);
         let mut splitter = Splitter::default();
         let found = split(&mut splitter, &stream, chunk_bytes);
-        // A damaged length can claim up to 64 KiB, which is most of this stream, but not its end.
+        // A damaged length can cover up to 64 KiB, which is most of this stream, but not its end.
         let last = &found.last().expect("the end of the stream is whole").jpeg;
         prop_assert_eq!(&last[..], &frames.last().unwrap()[..]);
     }
 }
 
-/// A camera that is cut off in a frame and starts a new one loses that frame only.
+/// A camera that breaks off in a frame and starts a new one loses only that frame.
 #[test]
 fn a_frame_that_is_cut_off_gives_way_to_the_next() {
     let [first, second, third] = [1, 2, 3].map(|seed| jpeg(64, 64, seed));
@@ -101,7 +101,7 @@ fn the_end_of_the_stream_is_the_end_of_an_unfinished_frame() {
     assert_eq!(split(&mut splitter, &frame, 999).len(), 1);
 }
 
-/// A frame that never ends cannot take more memory than the limit; the stream goes on after it.
+/// A frame that never ends cannot take more memory than the limit. The stream continues after it.
 #[test]
 fn a_frame_above_the_limit_is_dropped() {
     let frame = jpeg(64, 64, 1);

@@ -1,5 +1,5 @@
-//! Streams of frames under losses, resets, skips, late joining and reordering: what is shown is what the rung says, and nothing
-//! that cannot be decoded is shown.
+//! Streams of frames with losses, resets, skips, late joining and reordering. Shown
+//! frames are what their rung promises, and frames that cannot be decoded are not shown.
 
 mod common;
 
@@ -21,10 +21,10 @@ use mez_media::{Image, ImageView, ImageViewMut, PixelFormat};
 use proptest::prelude::*;
 
 const PIXELS_MAX: u64 = 1 << 16;
-/// Colour at half the resolution is brought back in another way by a JPEG than by video; other pictures differ by hundreds.
+/// JPEG and video upsample 4:2:0 chroma in different ways. Other pictures differ by hundreds.
 const TRANSCODING_ERROR_MAX: f64 = 100.0;
 
-/// A still background with a square that moves.
+/// A static background with a moving square.
 fn pixels(width: u32, height: u32, at: u32) -> Vec<u8> {
     let mut pixels = picture(width, height, PixelFormat::Bgr8, 7);
     for y in height / 4..height / 2 {
@@ -54,20 +54,20 @@ fn decode(
 #[derive(Debug, Clone)]
 struct Step {
     rung: &'static str,
-    /// The source is a JPEG.
+    /// Whether the source is a JPEG.
     compressed: bool,
     bytes_max: Option<usize>,
-    /// The frame is not encoded at all.
+    /// Whether the frame is not encoded at all.
     skipped: bool,
     lost: bool,
-    /// Frames until the sender learns what became of it.
+    /// Number of frames until the sender learns whether the frame arrived.
     delay: usize,
     predict: u8,
-    /// Seconds since the frame before.
+    /// Seconds since the previous frame.
     pause: u64,
 }
 
-/// Every knob, and those more often that remember most.
+/// Every knob. Knobs with more state are repeated.
 const RUNGS: [&str; 27] = [
     "original",
     "h264/q28",
@@ -98,13 +98,13 @@ const RUNGS: [&str; 27] = [
     "knobs/s50/diff18/q40",
 ];
 
-/// How many streams are played: `MEZ_ROUND_TRIPS`, else so many that a test takes a few seconds.
+/// Number of streams: `MEZ_ROUND_TRIPS`, or by default as many as a test can play in a few seconds.
 fn cases() -> u32 {
     std::env::var("MEZ_ROUND_TRIPS").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // A run of frames at one rung, then another.
+    // Several frames at one rung, then another rung.
     let frame = (
         any::<bool>(),
         prop::option::weighted(0.3, prop::sample::select(&[150usize, 300, 600, 1200][..])),
@@ -132,7 +132,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Compares what a receiver shows with what one shows that lost nothing.
+/// Compares the picture of a receiver with that of a receiver without losses.
 fn agrees(
     decoder: &mut StreamDecoder,
     sequence: Sequence,
@@ -149,7 +149,7 @@ fn agrees(
     }
 }
 
-/// Compares what the edge hands on, and what an application sees of that, with what a receiver shows that lost nothing.
+/// Compares the edge's still, and what an application sees of it, with the picture of a receiver without losses.
 fn hands_on(
     edge: &mut Transcoder,
     sequence: Sequence,
@@ -183,21 +183,21 @@ fn hands_on(
     }
 }
 
-/// One sender, and everybody who receives from it.
+/// One sender and all its receivers.
 struct Play {
     encoder: StreamEncoder,
     declared: Declared,
-    /// Loses nothing.
+    /// A receiver without losses.
     witness: StreamDecoder,
-    /// Loses what the steps say.
+    /// A receiver with the losses of the steps.
     receiver: StreamDecoder,
-    /// Joins late, again and again.
+    /// A receiver that joins late, repeatedly.
     late: StreamDecoder,
-    /// Gets each pair of frames in the wrong order.
+    /// A receiver that gets each pair of frames in the wrong order.
     reordered: StreamDecoder,
     held_back: Option<(Sequence, Encoded, Image)>,
     edge: Transcoder,
-    /// What the sender learns, and from which step on: whether a frame was shown.
+    /// Reports to the sender: from which step on it knows whether a frame was shown.
     news: VecDeque<(usize, Sequence, bool)>,
     /// The newest frame that the sender knows to have arrived.
     arrived: Option<Sequence>,
@@ -205,10 +205,10 @@ struct Play {
     chain_started: u64,
 }
 
-/// What one step sent.
+/// The frame that one step sent.
 struct Sent {
     frame: Encoded,
-    /// What it looks like to a receiver that lost nothing.
+    /// The picture of a receiver without losses.
     expected: Image,
 }
 
@@ -244,7 +244,7 @@ fn play(steps: &[Step], h264: Library) -> Result<(), String> {
 }
 
 impl Play {
-    /// The sender learns what became of frames.
+    /// Tells the sender which frames arrived or were lost.
     fn learn(&mut self, at: usize) {
         while let Some(place) = self.news.iter().position(|(when, ..)| *when <= at) {
             let (_, about, shown) = self.news.remove(place).unwrap();
@@ -258,7 +258,7 @@ impl Play {
         }
     }
 
-    /// Encodes a frame, and checks it before anybody receives it. None if nothing is to be sent.
+    /// Encodes a frame, and checks it before it is received. `None` if nothing is sent.
     fn send(&mut self, at: usize, sequence: Sequence, step: &Step) -> Result<Option<Sent>, String> {
         let (width, height) = (64, 48);
         let setting: Setting = step.rung.parse().unwrap();
@@ -271,13 +271,13 @@ impl Play {
         let request = Request { sequence, captured, setting: &setting, bytes_max: step.bytes_max, reference };
         let (bytes, raw) = (jpeg(width, height, at as u32), pixels(width, height, at as u32));
         let view = ImageView::packed(&raw, width, height, PixelFormat::Bgr8).unwrap();
-        // Pixels are not published under the rung original.
+        // Raw pixels do not have the rung `original`.
         let compressed = step.compressed || setting == Setting::ORIGINAL;
         let source = if compressed { Source::Jpeg(&bytes) } else { Source::Pixels(view) };
         let mut outcome = self.encoder.encode(&source, &request).map_err(|error| error.to_string())?;
         let (mut step, roomier) = (step, Step { bytes_max: None, ..step.clone() });
         if matches!(outcome, Outcome::DoesNotFit { .. }) && setting.is_chained() && at.is_multiple_of(2) {
-            // A broker that has nothing newer has the same frame made again.
+            // A broker without a newer frame encodes the same frame again.
             self.encoder.lost(sequence);
             let request = Request { bytes_max: None, ..request };
             outcome = self.encoder.encode(&source, &request).map_err(|error| error.to_string())?;
@@ -310,7 +310,7 @@ impl Play {
         Ok(Some(Sent { frame, expected }))
     }
 
-    /// Everybody gets the frame whose turn it is. Returns whether the receiver shows it.
+    /// Passes the frame to all receivers whose turn it is. Returns whether `receiver` shows it.
     fn receive(&mut self, at: usize, sequence: Sequence, step: &Step, sent: Sent) -> Result<bool, String> {
         let Sent { frame, expected } = sent;
         if step.lost {
@@ -368,7 +368,7 @@ proptest! {
     }
 }
 
-/// The original crosses untouched, also with oddities that a decoder would not mind.
+/// Originals are sent unchanged, also with extra bytes that a decoder would ignore.
 #[test]
 fn originals_are_not_touched() {
     let mut bytes = jpeg(64, 48, 1).to_vec();
@@ -393,7 +393,7 @@ fn originals_are_not_touched() {
     assert_eq!(encoder.encode(&Source::Pixels(view), &request), Err(StreamEncodeError::NoOriginal));
 }
 
-/// A source that is damaged, or too small for a codec, is an error, and the stream goes on with the next.
+/// A source that is damaged, or too small for a codec, is an error. The stream continues with the next frame.
 #[test]
 fn a_bad_frame_costs_itself() {
     let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
@@ -423,8 +423,8 @@ fn a_bad_frame_costs_itself() {
     }
 }
 
-/// A camera that begins a later epoch counts from 0 again, and its encoder goes on: what was said of former frames says nothing of those that have their
-/// numbers now, also where it is heard late.
+/// In a new epoch, a camera's sequence starts at 0 again, but its encoder continues. Late
+/// acknowledgements of old frames must not count for new frames with the same numbers.
 #[test]
 fn numbers_that_begin_again_are_those_of_other_frames() {
     for (rung, h264) in Library::ALL.iter().flat_map(|h264| [("h264/q30", *h264), ("tiles/q80/420", *h264)]) {
@@ -448,7 +448,7 @@ fn numbers_that_begin_again_are_those_of_other_frames() {
         };
         for number in 0..9 {
             encode(&mut encoder, number, Reference::Previous);
-            // Of the last one it is heard when the numbers have begun again.
+            // The acknowledgement of the last frame comes after the numbers have started again.
             (0..number).for_each(|known| encoder.acknowledge(Sequence(known)));
         }
         encoder.acknowledge(Sequence(8));
@@ -474,8 +474,8 @@ fn numbers_that_begin_again_are_those_of_other_frames() {
     }
 }
 
-/// What a transcoder makes of a chain is what a decoder shows of it, but for the loss of one more JPEG; frames that are only
-/// decoded keep the chain going, and one that lacks others is refused.
+/// A transcoder's stills are a decoder's pictures, apart from the loss of one more JPEG.
+/// Frames that are only decoded continue the chain. A frame that lacks others is refused.
 #[test]
 fn a_transcoder_shows_what_a_decoder_shows() {
     for rung in ["h264/q28", "h264/w32/q30", "tiles/q80/420", "tiles/w40/q70/gray"] {
@@ -518,7 +518,7 @@ fn a_transcoder_shows_what_a_decoder_shows() {
     }
 }
 
-/// What an application sees of twelve frames at each rung. Recorded once, so that any change of any rung's pixels is seen, on every machine.
+/// What an application sees of twelve frames at each rung, recorded to detect any change of any rung's pixels on any machine.
 #[test]
 fn applications_see_what_was_recorded() {
     let found: Vec<(&str, u64)> = GOLDEN.iter().map(|(rung, _)| (*rung, hash(&seen(rung)))).collect();

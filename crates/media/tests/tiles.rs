@@ -1,4 +1,4 @@
-//! Changed tiles: what is decoded is what the encoder takes the receiver to hold, whatever got lost on the way.
+//! Changed tiles: a receiver decodes the picture that the encoder assumes, whatever was lost.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn setting(name: &str) -> Jpeg {
     }
 }
 
-/// A still picture over which a bright square of 12 pixels moves.
+/// A static picture over which a bright square of 12 pixels moves.
 fn scene(width: u32, height: u32, format: PixelFormat, at: u32) -> Image {
     let channels = format.bytes_per_pixel();
     let mut pixels = picture(width, height, format, 3);
@@ -48,7 +48,7 @@ enum Fate {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// A receiver that misses frames holds, after every frame that it can decode, exactly what one holds that misses none.
+    /// A receiver with losses has, after every frame that it can decode, exactly the same picture as one without losses.
     #[test]
     fn a_receiver_that_lost_frames_catches_up_exactly(
         width in 1u32..100,
@@ -65,7 +65,7 @@ proptest! {
         let (mut width, mut height) = (width, height);
         let mut encoder = TileEncoder::new().unwrap();
         let (mut whole, mut lossy) = (TileDecoder::new(1 << 16), TileDecoder::new(1 << 16));
-        // What the sender knows to have arrived, and what it will only learn later.
+        // The frame that the sender knows to have arrived, and the base that it uses.
         let (mut acknowledged, mut base) = (None, Base::Nothing);
         let mut bad_news = 0;
         let mut decodes = false;
@@ -79,9 +79,9 @@ proptest! {
             prop_assert!(!independent || frame.tiles == frame.tiles_of);
             prop_assert!(frame.fits);
             let expected = whole.decode(&frame.payload).unwrap();
-            // And that is the picture: nothing is further off than what does not count as a change.
+            // The decoded picture differs from the source by less than the threshold of a change.
             let off = expected.data().iter().zip(image.data()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum::<u64>();
-            // (Chroma at half the resolution is most of a tiny picture.)
+            // (In a tiny picture, half-resolution chroma dominates.)
             prop_assert!(width.min(height) < 16 || off as f64 / (image.data().len() as f64) < 14.0);
             let builds = !matches!(base, Base::Last) || decodes;
             match fate {
@@ -109,7 +109,7 @@ proptest! {
                 }
             }
             if independent && !matches!(fate, Fate::Arrives | Fate::Resizes) {
-                // Nothing of the new picture has arrived yet.
+                // No tile of the new picture has arrived yet.
                 acknowledged = None;
                 base = Base::Nothing;
                 bad_news = 0;
@@ -122,7 +122,7 @@ proptest! {
         }
     }
 
-    /// Damage is an error or a picture of the right size, never a panic; after an error the picture held is what it was.
+    /// Damage is an error or a picture of the right size, never a panic. After an error the held picture is unchanged.
     #[test]
     fn damage_changes_nothing(
         at in 0usize..400,
@@ -156,7 +156,7 @@ fn only_what_changed_is_sent() {
     let third = encode(&mut encoder, &scene(320, 200, PixelFormat::Bgr8, 2), 3, Base::Last);
     assert!((1..=8).contains(&third.tiles), "{}", third.tiles);
     assert!(third.payload.len() * 4 < first.payload.len());
-    // What was sent after frame 2 is sent again where that is all that the receiver holds.
+    // If the receiver is known to hold only frame 2, tiles sent after it are sent again.
     let again = encode(&mut encoder, &scene(320, 200, PixelFormat::Bgr8, 2), 4, Base::Frame(2));
     assert_eq!(again.tiles, third.tiles);
 }
@@ -181,7 +181,7 @@ fn a_budget_lowers_the_quality_and_says_so() {
     assert!(!sent(Some(500)).fits);
 }
 
-/// After a frame for which there were few bytes the picture is coarse; a few of its tiles come again with every frame that has room for them.
+/// A frame with few bytes leaves coarse tiles. A few of them are sent again with every frame that has room.
 #[test]
 fn what_was_sent_coarse_is_sent_again_once_there_is_room() {
     let image = scene(640, 480, PixelFormat::Bgr8, 1);
@@ -210,12 +210,12 @@ fn a_frame_without_its_picture_is_refused() {
     assert!(second.tiles < second.tiles_of);
     let error = TileDecoder::new(1 << 16).decode(&second.payload).unwrap_err();
     assert_eq!(error, TileError::NothingHeld { tiles: second.tiles, tiles_of: 4 });
-    // And one that claims too much is refused before memory is taken.
+    // A frame with too many pixels is refused before memory is taken.
     let first = encode(&mut encoder, &scene(64, 64, PixelFormat::Bgr8, 1), 3, Base::Nothing);
     assert!(matches!(TileDecoder::new(4095).decode(&first.payload), Err(TileError::Grid(_))));
 }
 
-/// The examples in the document are what the code makes.
+/// The examples in the document equal the output of the code.
 #[test]
 fn the_document_tells_the_truth() {
     let document = include_str!("../../../docs/tiles.md");

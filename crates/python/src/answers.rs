@@ -1,4 +1,4 @@
-//! Pictures that a program makes of frames: coded on their way to the camera, and as the camera's publisher gets them.
+//! Answers: pictures that a program makes of frames. Encodes them for the way to the camera, and passes them to the camera's publisher.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,50 +17,50 @@ use crate::error;
 use crate::pixels::Given;
 use crate::runtime::lock;
 
-/// The qualities of JPEG that an answer may have, best first.
+/// The JPEG qualities of answers, best first.
 const QUALITIES: [u8; 9] = [90, 82, 74, 66, 58, 50, 40, 30, 20];
-/// If the last answer had less than this part of its room, the next one is tried a quality better. A quality less takes about a sixth of the bytes.
+/// If the last answer used less than this part of its limit, the next better quality is tried. One quality lower saves about a sixth of the bytes.
 const BETTER_BELOW: f64 = 0.75;
-/// How often one answer is coded at most. Each takes milliseconds.
+/// Maximum number of times that one answer is encoded. Each takes milliseconds.
 const TRIES_MAX: usize = 3;
-/// Cameras of which the last quality is remembered.
+/// Maximum number of cameras whose last quality is remembered.
 const CAMERAS_MAX: usize = 256;
-/// Encoders that are kept for the next answers. Each thread that codes takes one.
+/// Maximum number of idle encoders that are kept for later answers. Each thread that encodes takes one.
 const ENCODERS_MAX: usize = 4;
 
-/// An answer as a tuple: epoch, sequence, capture time, width, height, JPEG, times of stages in seconds since the capture, and what was not given
-/// before it.
+/// An answer as a tuple: epoch, sequence, capture time, width, height, JPEG, times of
+/// stages in seconds since the capture, and the answers that were not delivered before it.
 pub(crate) type AnswerParts<'py> =
     (u64, u64, u64, (u32, u32), Bound<'py, PyBytes>, Vec<(&'static str, f64)>, Vec<(&'static str, u64)>);
 
-/// Why an image did not become an answer. Said once the thread is attached to the interpreter again.
+/// Why an image did not become an answer. The exception is raised after the thread is attached to the interpreter again.
 enum Unfit {
     Encode(EncodeError),
     Payload(PayloadError),
 }
 
-/// Codes answers so that they fit into what the way to their camera carries. Threads code at once.
+/// Encodes answers so that they fit into the link to their camera. Several threads can encode at the same time.
 #[derive(Default)]
 pub(crate) struct AnswerEncoder(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     idle: Vec<Encoder>,
-    /// Of the last answer to each camera.
+    /// How the last answer to each camera was encoded.
     last: BTreeMap<CameraName, Last>,
 }
 
-/// How an answer was coded.
+/// How an answer was encoded.
 #[derive(Clone, Copy, Default)]
 struct Last {
-    /// Among [`QUALITIES`].
+    /// Index in [`QUALITIES`].
     place: usize,
-    /// The part of its room that it had.
+    /// Its bytes, relative to the limit; 0 without a limit.
     part: f64,
 }
 
 impl AnswerEncoder {
-    /// The bytes of a JPEG that are handed in, or pixels coded with at most `bytes_max` if a quality allows that.
+    /// Returns the bytes of a JPEG, or encodes pixels with at most `bytes_max` bytes if a quality allows that.
     pub(crate) fn code(
         &self,
         image: &Bound<'_, PyAny>,
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// Codes a picture with at most `bytes_max`, if a quality allows that, and says how.
+/// Encodes a picture with at most `bytes_max` bytes if a quality allows that. Returns also how it was encoded.
 fn fit(
     encoder: &mut Encoder,
     last: Last,
@@ -130,13 +130,13 @@ fn fit(
         if part <= 1.0 || tries == TRIES_MAX || place + 1 == QUALITIES.len() {
             return Ok((coded, Last { place, part }));
         }
-        // Twice too large is four qualities too good.
+        // Four qualities lower halve the bytes.
         let steps = (4.0 * part.log2()).ceil().max(1.0) as usize;
         (place, tries) = ((place + steps).min(QUALITIES.len() - 1), tries + 1);
     }
 }
 
-/// An answer for Python, which takes it at that instant.
+/// Converts an answer for Python. `taken`: when Python takes it.
 pub(crate) fn parts<'py>(
     py: Python<'py>,
     (answered, skipped): &(Answered, AnswerSkips),
@@ -159,7 +159,7 @@ pub(crate) fn parts<'py>(
     (frame.epoch.0, frame.sequence.0, captured.as_nanos(), (*width, *height), jpeg, stages, skipped)
 }
 
-/// How many answers were not given, by reason.
+/// The number of answers that were not delivered, by reason.
 pub(crate) fn skip_parts(skipped: &AnswerSkips) -> Vec<(&'static str, u64)> {
     skipped.iter().map(|(reason, count)| (reason.name(), count)).collect()
 }

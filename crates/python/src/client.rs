@@ -24,7 +24,7 @@ use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
 use crate::subscription::{SourceParts, Subscription, source_parts};
 use crate::{error, keys, note, reply};
 
-/// What frames may come as.
+/// Encodings that an application may accept, for error messages.
 const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264", "h265", "av1" or "tiles""#;
 
 fn accepted(py: Python<'_>, name: &str) -> PyResult<Encoding> {

@@ -20,7 +20,7 @@ use crate::persist::{self, LogOnDisk};
 use crate::runtime::{Deadline, Owned, background, finish, lock, wait};
 use crate::{error, keys};
 
-/// How long a stopping broker waits for applications and cameras to be told.
+/// Seconds that closing waits for the broker to inform applications and cameras.
 const STOP_TIMEOUT_S: f64 = 2.0;
 
 /// An edge broker inside this process.
@@ -36,7 +36,7 @@ pub(crate) struct Edge {
 
 struct Running {
     process: EdgeProcess,
-    /// The authority that exists as long as the broker, where no keys were given.
+    /// The certificate authority, which exists as long as the broker, if no keys were given.
     _site: Option<TemporarySite>,
 }
 
@@ -73,7 +73,7 @@ impl Edge {
             .map_err(|failure: <Name as std::str::FromStr>::Err| error::argument(py, "name", failure))?;
         let channels = declared(py, &channels)?;
         let rights = rights.map(|rights| granted(py, &rights)).transpose()?;
-        // Who has the keys of a temporary site was given them by this process.
+        // All keys of a temporary site are given out by this process, so they have all rights.
         let rights = rights.or_else(|| keys.is_none().then(Rights::open));
         let unusable = |failure: &dyn std::fmt::Display| error::raise(py, "KeysError", failure);
         let (site, folder) = keys_or_temporary(py, keys)?;
@@ -84,7 +84,7 @@ impl Edge {
         let options = EdgeProcessOptions {
             limits: mez_node::api::ApiLimits::default(),
             decoders: mez_node::decoders::Decoders::software(),
-            // A process of the user's own is not started a second time.
+            // The picture service would start this process, the user's program, a second time.
             pictures: mez_node::pictures::PictureService::off(),
             keys: folder,
             credentials,
@@ -179,7 +179,7 @@ fn address(py: Python<'_>, field: &str, text: &str) -> PyResult<SocketAddr> {
     })
 }
 
-/// Grants, each as who, verb and cameras. What none allows is refused.
+/// Reads grants: who, verb and cameras of each. Everything that no grant allows is refused.
 fn granted(py: Python<'_>, grants: &[(String, String, String)]) -> PyResult<Rights> {
     let wrong = |failure: &dyn std::fmt::Display| error::argument(py, "rights", format!("rights: {failure}"));
     let grants = grants.iter().map(|(who, verb, cameras)| {
@@ -191,7 +191,7 @@ fn granted(py: Python<'_>, grants: &[(String, String, String)]) -> PyResult<Righ
     Ok(Rights::new(Stance::Deny, grants.collect::<PyResult<Vec<_>>>()?))
 }
 
-/// Channels by their names, each with the patterns of its cameras.
+/// Reads channels: the name of each, with the patterns of its cameras.
 fn declared(py: Python<'_>, channels: &[(String, Vec<String>)]) -> PyResult<Channels> {
     let declared = channels
         .iter()
@@ -202,7 +202,7 @@ fn declared(py: Python<'_>, channels: &[(String, Vec<String>)]) -> PyResult<Chan
         .map_err(|failure| error::argument(py, "channels", format!("channels: {failure}")))
 }
 
-/// The folder of keys that is given, or that of a site that ends with this process.
+/// The given folder of keys, or that of a new site that ends with this process.
 fn keys_or_temporary(py: Python<'_>, keys: Option<PathBuf>) -> PyResult<(Option<TemporarySite>, KeyFolder)> {
     if let Some(path) = keys {
         return Ok((None, keys::folder(py, Some(&path))?));

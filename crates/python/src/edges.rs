@@ -1,4 +1,4 @@
-//! Which edges a program goes to.
+//! Finds the edges that a program connects to.
 
 use std::env;
 use std::path::Path;
@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use crate::error;
 use crate::runtime::finish;
 
-/// Where the edges are: those given, else those of `MEZ_EDGE`, else those of `app.toml`, else that of this host, else the one that answers on the
-/// local network.
+/// The edges' addresses: `edges`; if empty, those in `MEZ_EDGE`, then those in `app.toml`,
+/// then the edge of this host, then the one that answers on the local network.
 pub(crate) fn addresses(
     py: Python<'_>,
     background: &'static Background,
@@ -47,7 +47,7 @@ pub(crate) fn addresses(
     Ok(vec![found.map_err(|failure| error::raise(py, "ConnectError", failure))?])
 }
 
-/// The edge of a publisher that was told of none.
+/// The edge of a publisher for which none was named.
 pub(crate) fn of_publisher(
     py: Python<'_>,
     background: &'static Background,

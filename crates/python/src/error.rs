@@ -1,4 +1,4 @@
-//! Turns errors of Rust into the exceptions of `mez.errors`.
+//! Converts errors of Rust to the exceptions of `mez.errors`.
 
 use std::fmt::Display;
 
@@ -11,17 +11,17 @@ use mez_node::client::{ClientError, SendError};
 use mez_node::state::StateError;
 use pyo3::prelude::*;
 
-/// An exception of the class that `mez.errors` calls `class`.
+/// An exception of the class `class` of `mez.errors`.
 pub(crate) fn raise(py: Python<'_>, class: &str, message: impl Display) -> PyErr {
     let exception = || py.import("mez.errors")?.getattr(class)?.call1((message.to_string(),));
     match exception() {
         Ok(exception) => PyErr::from_value(exception),
-        // The package is damaged; that is then the error.
+        // The Python package is damaged: that error is raised instead.
         Err(error) => error,
     }
 }
 
-/// The same exception, with an attribute more.
+/// Adds an attribute to an exception.
 pub(crate) fn with<'py>(py: Python<'py>, error: PyErr, name: &str, value: impl IntoPyObject<'py>) -> PyErr {
     match error.value(py).setattr(name, value) {
         Ok(()) => error,
@@ -29,12 +29,12 @@ pub(crate) fn with<'py>(py: Python<'py>, error: PyErr, name: &str, value: impl I
     }
 }
 
-/// An argument that makes no sense.
+/// The exception for an invalid argument.
 pub(crate) fn argument(py: Python<'_>, field: &str, message: impl Display) -> PyErr {
     with(py, raise(py, "ArgumentError", message), "field", field)
 }
 
-/// A camera broker did not start.
+/// The exception for a camera broker that did not start.
 pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
     match failure {
         StartError::Edges(_) => argument(py, "edge", failure),
@@ -46,7 +46,7 @@ pub(crate) fn start(py: Python<'_>, failure: &StartError) -> PyErr {
     }
 }
 
-/// Pixels were not encoded.
+/// The exception for pixels that could not be encoded.
 pub(crate) fn encode(py: Python<'_>, failure: &EncodeError) -> PyErr {
     match failure {
         EncodeError::Quality { .. } => argument(py, "quality", failure),
@@ -55,7 +55,7 @@ pub(crate) fn encode(py: Python<'_>, failure: &EncodeError) -> PyErr {
     }
 }
 
-/// A frame was refused.
+/// The exception for a frame that was refused.
 pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
     match failure {
         PublishError::Empty { .. } => raise(py, "ImageError", failure),
@@ -76,7 +76,7 @@ pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
     }
 }
 
-/// A frame was not sent to a separate broker.
+/// The exception for a frame that was not sent to a separate broker.
 pub(crate) fn send(py: Python<'_>, failure: &SendError) -> PyErr {
     match failure {
         SendError::Empty { .. } => raise(py, "ImageError", failure),
@@ -86,7 +86,7 @@ pub(crate) fn send(py: Python<'_>, failure: &SendError) -> PyErr {
     }
 }
 
-/// A separate broker refused a frame.
+/// The exception for a frame that a separate broker refused.
 pub(crate) fn refused_frame(py: Python<'_>, refusal: &ApiError, captured_ns: Option<u64>) -> PyErr {
     match refusal.reason.as_str() {
         "FRAME_TOO_LARGE" | "FRAME_LARGER_THAN_LOG" => raise(py, "FrameTooLargeError", refusal),
@@ -100,7 +100,7 @@ pub(crate) fn refused_frame(py: Python<'_>, refusal: &ApiError, captured_ns: Opt
     }
 }
 
-/// A frame of more bytes than are allowed.
+/// The exception for a frame that exceeds the limit of bytes.
 pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
     let message = format!(
         "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it \
@@ -110,7 +110,7 @@ pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
     with(py, error, "size_bytes_max", bytes_max)
 }
 
-/// A call to a broker came to nothing.
+/// The exception for a failed call to a broker.
 pub(crate) fn client(py: Python<'_>, failure: &ClientError) -> PyErr {
     match failure {
         ClientError::Unreachable { .. }
@@ -123,9 +123,9 @@ pub(crate) fn client(py: Python<'_>, failure: &ClientError) -> PyErr {
     }
 }
 
-/// A broker said no.
+/// The exception for a broker's refusal.
 pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
-    // The numbers of google.rpc.Code.
+    // The numbers are those of google.rpc.Code.
     let class = match refusal.code as i32 {
         3 => "ArgumentError",
         5 => "NotFoundError",
@@ -144,7 +144,7 @@ pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
     }
 }
 
-/// What the argument behind a field of the applications' interface is called in Python.
+/// The Python argument that corresponds to a field of the applications' API.
 fn in_python(field: &str) -> &str {
     match field {
         "begin_utc_ns" => "since",
@@ -158,7 +158,7 @@ fn in_python(field: &str) -> &str {
     }
 }
 
-/// Something that was closed was used.
+/// The exception for the use of a closed object.
 pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
     raise(py, "EndedError", format!("the {what} is closed; open a new one"))
 }

@@ -1,4 +1,4 @@
-//! Hands frames to Python.
+//! Passes frames to Python.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -34,9 +34,8 @@ impl Payload {
         let Ok(length) = ffi::Py_ssize_t::try_from(bytes.len()) else {
             return Err(PyBufferError::new_err("larger than memory can be"));
         };
-        // SAFETY: `view` is not null and ours to fill in. The bytes never change or move while `slf` lives,
-        // and the view holds a reference to it. They are offered read-only, so nobody writes through the
-        // pointer.
+        // SAFETY: `view` is not null and is ours to fill. The bytes never change or move while `slf` lives, and
+        // the view holds a reference to it. They are offered read-only, so nobody writes through the pointer.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_ptr().cast_mut().cast(), length, 1, flags)
         };
@@ -110,10 +109,10 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Hands a frame over: its age is taken now.
+    /// Converts a frame for Python. Its age is computed at this moment.
     pub(crate) fn hand_over(py: Python<'_>, frame: ReceivedFrame) -> PyResult<Self> {
         let age = frame.age();
-        // To the microsecond: no clock is compared more exactly, and people print it.
+        // To the microsecond: comparisons of clocks are not more exact, and people print the values.
         let ms = |duration: std::time::Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
         let (meta, shared) = (frame.meta, frame.is_shared);
         let picture = frame.picture.map(|picture| Py::new(py, Picture { picture, shared }));

@@ -1,4 +1,4 @@
-//! Frames and the records that were made of them, brought together.
+//! Joins frames with the records that were made of them.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use crate::error;
 use crate::options::{FOR_EVER, seconds};
 use crate::runtime::lock;
 
-/// What came out: `"pair"`, `"stray"` or `"never_met"`; the frame; records; and why something is missing.
+/// A result: `"pair"`, `"stray"` or `"never_met"`; the frame; records; and why something is missing.
 type JoinedParts = (&'static str, Option<Py<PyAny>>, Vec<Py<PyAny>>, Option<String>);
 
 /// Brings frames and records together. Any thread may use it, and nothing waits.
@@ -128,7 +128,7 @@ impl Join {
     }
 }
 
-/// Identity and time of a frame.
+/// The identity and the capture time of a frame.
 fn place((epoch, sequence, captured_ns): (u64, u64, u64)) -> (FrameId, Timestamp) {
     let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
     (id, Timestamp::from_nanos(captured_ns))

@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// The folder of keys: the one given, else `MEZ_KEYS`, else the user's.
+/// The folder of keys: the given one, otherwise that of `MEZ_KEYS`, otherwise the user's.
 pub(crate) fn folder(py: Python<'_>, keys: Option<&Path>) -> PyResult<KeyFolder> {
     KeyFolder::find(keys).map_err(|failure| error::raise(py, "KeysError", failure))
 }
 
-/// The folder that `app.toml` names, if `MEZ_KEYS` names none.
+/// The folder that `app.toml` names; `None` if `MEZ_KEYS` is set.
 pub(crate) fn of_application(py: Python<'_>) -> PyResult<Option<PathBuf>> {
     if env::var_os("MEZ_KEYS").is_some_and(|keys| !keys.is_empty()) {
         return Ok(None);
@@ -22,7 +22,7 @@ pub(crate) fn of_application(py: Python<'_>) -> PyResult<Option<PathBuf>> {
     Ok(file.keys)
 }
 
-/// The credentials of that folder for a role, and, for a camera, its name.
+/// The credentials in this folder for a role and, for a camera, its name.
 pub(crate) fn credentials(
     py: Python<'_>,
     keys: Option<&Path>,

@@ -1,7 +1,7 @@
 //! The knobs of a stream, and a publisher's function that degrades its records.
 //!
-//! The function runs on threads of Python (`python/mez/_knobs.py`), which take calls from here and give results back. So no thread of the broker
-//! ever takes the interpreter. A function that hangs keeps its thread; another one is asked for.
+//! The function runs on Python threads (`python/mez/_knobs.py`), which take calls from this module and return results. So no thread
+//! of the broker ever attaches to the interpreter. A function that hangs blocks its thread; then another thread is requested.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -25,10 +25,10 @@ pub(crate) struct Knobs {
     calls: Option<Arc<Calls>>,
 }
 
-/// Name, values, operator, and the key of a threshold: a member's name or a column.
+/// Name, values, operator, and the key of a threshold: the name of a member, or a column.
 type Declared = (String, Vec<f64>, Option<String>, Option<String>, Option<usize>);
 
-/// Its number, the record's bytes, its content type, and the knobs.
+/// The call's number, the record's bytes, its content type, and the knobs.
 type CallParts<'py> = (u64, Bound<'py, PyBytes>, String, Vec<(String, f64)>);
 
 #[pymethods]
@@ -139,7 +139,7 @@ impl Knobs {
 }
 
 impl Knobs {
-    /// What a camera broker is given.
+    /// The knobs for a camera broker.
     pub(crate) fn stream(&self) -> Arc<StreamKnobs> {
         Arc::clone(&self.stream)
     }
@@ -175,8 +175,8 @@ struct Call {
 
 /// The calls of a function, between the threads of codecs and those of Python.
 ///
-/// Each codec waits for one call at a time, and abandons at most [`mez_media::worker::LATE_THREADS_MAX`] that hang. So there are as many calls and
-/// threads at most, for each codec.
+/// Each codec waits for one call at a time, and abandons at most [`mez_media::worker::LATE_THREADS_MAX`]
+/// calls that hang. This limits the number of calls and threads per codec.
 struct Calls {
     name: String,
     state: Mutex<State>,
@@ -186,22 +186,22 @@ struct Calls {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Call>,
-    /// Where the results go of calls that have not ended.
+    /// Channels for the results of unfinished calls, by number.
     open: HashMap<u64, SyncSender<Result<Bytes, String>>>,
     next: u64,
-    /// Threads of Python that wait for a call, or are about to.
+    /// Python threads that wait for a call, or are about to.
     idle: usize,
     closed: bool,
 }
 
 impl Calls {
     fn new(name: String) -> Self {
-        // Nobody takes calls before the first publisher.
+        // Calls are not taken before the first publisher opens.
         let state = State { closed: true, ..State::default() };
         Self { name, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Waits until the state is as is wanted, or no more calls are taken.
+    /// Waits until the state is as wanted, or no more calls are taken.
     fn wait_for(&self, wanted: impl Fn(&State) -> bool) -> std::sync::MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         while !state.closed && !wanted(&state) {
@@ -226,7 +226,7 @@ impl Calls {
         let mut state = lock(&self.state);
         state.idle += 1;
         if let Some(answer) = state.open.remove(&number) {
-            // A codec that has given up the record no longer listens.
+            // A codec that has abandoned the record no longer listens.
             let _ = answer.try_send(result);
         }
     }

@@ -1,28 +1,28 @@
 //! `mez._native`: the compiled half of the Python package `mez`.
 //!
-//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`, lists what it exposes. Users see
-//! `python/mez`, which is built on it.
+//! This crate only translates between Python and Rust. Its stub, `python/mez/_native.pyi`,
+//! lists its interface. Users see `python/mez`, which is built on it.
 //!
-//! | module | what it holds |
+//! | module | what it contains |
 //! | --- | --- |
-//! | `runtime` | the runtime that all objects share; interruptible waiting; forks |
+//! | `runtime` | the runtime of all objects; interruptible waiting; forks |
 //! | `pixels` | Python buffers as images, JPEG in and out |
-//! | `publisher` | publishing, by way of a camera broker in this process, or `through` a separate one or an edge |
+//! | `publisher` | publishing through a camera broker in this process, or `through` a separate one or an edge |
 //! | `knobs` | the knobs of a stream's data records, and the calls of its function |
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
-//! | `join` | frames and the records that were made of them |
-//! | `answers` | pictures made of frames, on their way back and as publishers get them |
-//! | `reply`, `note` | results of applications; what was said of frames |
+//! | `join` | joins frames with the records that were made of them |
+//! | `answers` | pictures made of frames: encoded on the way back, and passed to publishers |
+//! | `reply`, `note` | results of applications; notes about frames |
 //! | `edge` | an edge broker inside this process |
-//! | `error` | errors as the exceptions of `mez.errors` |
+//! | `error` | converts errors to the exceptions of `mez.errors` |
 //! | `stream` | encodes frames at a rung without a broker, to measure rungs |
 //! | `log` | what brokers log, for Python's `logging` |
 //! | `keys`, `cli` | folders of keys; the command `mez` |
 //!
-//! Two rules: nothing waits, encodes or decodes while it holds the interpreter, and no thread of the
-//! runtime ever takes it.
+//! Two rules: no code waits, encodes or decodes while it is attached to the
+//! interpreter, and no thread of the runtime ever attaches to the interpreter.
 
 mod answers;
 mod cli;

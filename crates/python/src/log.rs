@@ -1,7 +1,7 @@
-//! Hands the log of brokers to Python's `logging`, under the name `mez`.
+//! Passes the brokers' log records to Python's `logging`, under the name `mez`.
 //!
-//! Brokers log on threads that must not wait for the interpreter. So records are queued. Threads of Python hand them on whenever they call
-//! into Mez: with every frame that is sent or waited for, and while they wait.
+//! Brokers log on threads that must not wait for the interpreter, so records are queued. Python threads
+//! pass them on when they call into Mez: with every frame that they send or wait for, and while they wait.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -15,15 +15,15 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Records that may wait to be handed on. Beyond that the oldest is dropped.
+/// Maximum number of queued records. Beyond that the oldest is dropped.
 const RECORDS_MAX: usize = 256;
-/// Cameras whose last warning is kept, for error texts. Beyond that the oldest is forgotten.
+/// Maximum number of cameras whose last warning is kept, for error messages. Beyond that the oldest is dropped.
 const TROUBLE_MAX: usize = 64;
 
-/// Queued records. Nobody waits for this lock or the next: a forked child may find them held for ever.
+/// Queued records. The lock is only tried, never waited for: in a forked child it may be held for ever.
 static RECORDS: Mutex<VecDeque<Record>> = Mutex::new(VecDeque::new());
 static ANY: AtomicBool = AtomicBool::new(false);
-/// The last warning about each camera, until something good is logged about it.
+/// The last warning about each camera, until an informational record is logged about it. The lock is only tried, like that of [`RECORDS`].
 static TROUBLE: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
 static START: Once = Once::new();
 
@@ -33,26 +33,26 @@ struct Record {
     text: String,
 }
 
-/// Begins to gather records, unless this process logs in some other way already, as the command does.
+/// Starts to collect records, unless this process already logs in another way, like the command `mez`.
 pub(crate) fn gather() {
     START.call_once(|| {
         let _ = tracing_subscriber::registry().with(Gather).try_init();
     });
 }
 
-/// Hands on what has been gathered.
+/// Passes the collected records to Python.
 pub(crate) fn hand_on(py: Python<'_>) {
     if !ANY.swap(false, Ordering::Relaxed) {
         return;
     }
     let Ok(records) = RECORDS.try_lock().map(|mut records| std::mem::take(&mut *records)) else { return };
     for record in records {
-        // A logger that fails is no reason for a frame to fail.
+        // A failing logger must not make a frame fail.
         let _ = log(py, record);
     }
 }
 
-/// The last warning about a camera: why it is not connected, where it is not.
+/// The last warning about a camera, such as why it is not connected.
 pub(crate) fn last_trouble(camera: &str) -> Option<String> {
     let trouble = TROUBLE.try_lock().ok()?;
     trouble.iter().find(|(name, _)| name == camera).map(|(_, text)| text.clone())
@@ -93,7 +93,7 @@ struct Gather;
 
 impl<S: Subscriber> Layer<S> for Gather {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        // What libraries log is for those who debug Mez itself.
+        // Logs of libraries matter only for debugging Mez itself.
         metadata.target().starts_with("mez") && *metadata.level() <= Level::INFO
     }
 
@@ -118,7 +118,7 @@ impl<S: Subscriber> Layer<S> for Gather {
     }
 }
 
-/// A record's fields as text.
+/// The fields of a record as text.
 #[derive(Default)]
 struct Fields {
     message: String,

@@ -1,4 +1,4 @@
-//! Hands what was said of frames to Python.
+//! Passes notes about frames to Python.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ use crate::subscription::SourceParts;
 /// A reply as a tuple: frame, capture time, opaque bytes, detections.
 type ReplyParts = ((u64, u64), Option<u64>, Cow<'static, [u8]>, Option<DetectionsParts>);
 
-/// A note as a tuple: place, time, missing before, application, reply, contract (state, reason), source.
+/// A note as a tuple: place, time, notes missing before it, application, reply, contract (state, reason), source.
 pub(crate) type NoteParts =
     ((u64, u64), u64, u64, String, Option<ReplyParts>, Option<(&'static str, String)>, Option<SourceParts>);
 
-/// A note for Python.
+/// Converts a note for Python.
 pub(crate) fn parts(note: Note) -> NoteParts {
     let Note { id, at, missing, content } = note;
     let place = (id.epoch.0, id.sequence.0);

@@ -1,4 +1,4 @@
-//! Reads the options of a subscription as Python gives them: numbers and words become types, and errors name the argument.
+//! Converts the options of a subscription from Python's numbers and words to types. Errors name the argument.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ pub(crate) fn last_frame(
     Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
 }
 
-/// What is asked of a group: its name, how many records at once, whether the next settles the one before, whether order is kept, after how many
-/// seconds a record is given again, how often, and how many may be open.
+/// Options of a group: its name, how many records a member has at once, whether the next record settles the one
+/// before, whether order is kept, after how many seconds a record is given again, how often, and how many may be open.
 pub(crate) type GroupArguments = (String, u32, bool, bool, Option<f64>, Option<u32>, Option<u32>);
 
-/// What is asked of a group.
+/// Converts the options of a group.
 pub(crate) fn membership(py: Python<'_>, group: GroupArguments) -> PyResult<Membership> {
     let (name, at_once, settles_itself, ordered, again_after, tries, open_max) = group;
     let name = name.parse().map_err(|failure: GroupNameError| error::argument(py, "group", failure))?;
@@ -43,7 +43,7 @@ pub(crate) fn membership(py: Python<'_>, group: GroupArguments) -> PyResult<Memb
     Ok(Membership { name, ordered, again_after, tries, open_max, at_once, settles_itself })
 }
 
-/// What a subscription demands of frames, as Python gives it.
+/// A subscription's contract as Python gives it.
 pub(crate) struct ContractArguments<'a> {
     pub(crate) latency_ms: Option<f64>,
     pub(crate) accuracy: Option<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct ContractArguments<'a> {
 }
 
 impl ContractArguments<'_> {
-    /// The contract and its profile. What makes no sense is refused here, whether or not there is a broker to refuse it.
+    /// Returns the contract and its profile. Invalid values are refused here, even without a broker.
     pub(crate) fn parse(self, py: Python<'_>) -> PyResult<(Contract, Option<Profile>)> {
         let contract = Contract {
             latency_bound: latency_bound(py, self.latency_ms)?,
@@ -89,7 +89,7 @@ impl ContractArguments<'_> {
     }
 }
 
-/// A wait without end: 100 years. It can still be added to the present without overflow.
+/// A wait without end: 100 years. It can be added to the current time without overflow.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 pub(crate) fn pattern(py: Python<'_>, text: &str) -> PyResult<CameraPattern> {
@@ -105,7 +105,7 @@ pub(crate) fn choice(py: Python<'_>, field: &str, given: &str, choices: &str) ->
     error::argument(py, field, format!("{field} is {given:?}; give {choices}"))
 }
 
-/// A time limit in seconds; `None` is none.
+/// A time limit in seconds; `None`: no limit.
 pub(crate) fn seconds(py: Python<'_>, field: &str, given: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = given else { return Ok(None) };
     if seconds.is_nan() || seconds < 0.0 {
@@ -117,7 +117,7 @@ pub(crate) fn seconds(py: Python<'_>, field: &str, given: Option<f64>) -> PyResu
 
 pub(crate) fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(ms) = latency_ms else { return Ok(None) };
-    // Zero is refused by the contract's own check.
+    // The contract's own check refuses zero.
     Duration::try_from_secs_f64(ms / 1e3).map(Some).map_err(|_| {
         let message =
             format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");

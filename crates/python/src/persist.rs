@@ -1,4 +1,4 @@
-//! Reads the options of logs on disk from Python's keyword arguments.
+//! Converts the options of logs on disk from Python's keyword arguments.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// Folder, file of keys, bytes on disk for each camera, seconds until frames expire, durability, whether notes are kept.
+/// Folder, file of keys, maximum bytes on disk per camera, seconds until frames expire, durability, whether notes are kept.
 pub(crate) type LogOnDisk = (PathBuf, Option<PathBuf>, u64, Option<f64>, String, bool);
 
-/// The options; `None` without a folder. `keys` is the folder of keys, where the log's key is by default.
+/// The options; `None` without a folder. `keys` is the folder of keys, which contains the log's key by default.
 pub(crate) fn options(
     py: Python<'_>,
     log: Option<LogOnDisk>,

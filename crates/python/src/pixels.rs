@@ -1,6 +1,6 @@
 //! Converts between Python buffers and images.
 //!
-//! NumPy arrays come and go through the buffer protocol, so this crate does not need NumPy.
+//! NumPy arrays use the buffer protocol, so this crate does not need NumPy.
 
 use std::slice;
 
@@ -17,9 +17,9 @@ use pyo3::types::PyBytes;
 
 use crate::error;
 
-/// What a caller handed in to be published.
+/// The image that a caller publishes.
 pub(crate) enum Given {
-    /// Pixels, and the buffer that keeps them where they are.
+    /// Pixels, with the buffer that keeps them in place.
     Pixels(Pixels),
     /// An encoded image.
     Encoded(Encoded),
@@ -35,9 +35,9 @@ pub(crate) struct Pixels {
 }
 
 enum Rows {
-    /// In the caller's memory, rows one after the other at a stride.
+    /// In the caller's memory, one row after another at a stride.
     InPlace { buffer: PyUntypedBuffer, bytes: usize },
-    /// Copied, because the pixels did not lie in rows from left to right and from top to bottom.
+    /// Copied, because the pixels were not in rows from left to right and from top to bottom.
     Copied(Vec<u8>),
 }
 
@@ -45,7 +45,7 @@ enum Rows {
 pub(crate) struct Encoded(PyUntypedBuffer);
 
 impl Given {
-    /// Looks at what `image` is: an array of pixels, or the bytes of an image.
+    /// Reads `image`: an array of pixels, or the bytes of an image.
     pub(crate) fn read(image: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = image.py();
         let Ok(buffer) = PyUntypedBuffer::get(image) else { return Err(not_an_image(image)) };
@@ -81,7 +81,7 @@ impl Given {
         let row_bytes = width as usize * channels;
         let (rows, row_stride_bytes) = match row_stride(&buffer, channels, row_bytes) {
             Some(stride) => {
-                // The rows lie within the buffer, whose size the exporter vouches for.
+                // The rows lie within the buffer, whose size the exporter guarantees.
                 let bytes = (height as usize).saturating_sub(1) * stride + row_bytes;
                 (Rows::InPlace { buffer, bytes }, stride)
             }
@@ -92,26 +92,25 @@ impl Given {
 }
 
 impl Pixels {
-    /// Pixels in a row, and rows.
+    /// Width and height, in pixels.
     pub(crate) fn size(&self) -> (u32, u32) {
         (self.width, self.height)
     }
 
-    /// Encodes to JPEG. Takes milliseconds: not to be called while attached to the interpreter.
+    /// Encodes to JPEG. Takes milliseconds: do not call it while attached to the interpreter.
     pub(crate) fn encode(&self, encoder: &mut Encoder) -> Result<Bytes, mez_media::jpeg::EncodeError> {
         encoder.encode(&self.view()?)
     }
 
-    /// The pixels, where they are.
+    /// A view of the pixels, without a copy.
     pub(crate) fn view(&self) -> Result<ImageView<'_>, mez_media::ImageError> {
         let data = match &self.rows {
             Rows::Copied(pixels) => pixels,
             // An empty buffer's pointer may be null.
             Rows::InPlace { .. } if self.width == 0 || self.height == 0 => &[][..],
-            // SAFETY: the buffer protocol keeps the memory in place for as long as `buffer` lives, and
-            // `read` computed `bytes` from its shape and strides. Another Python thread may write to it
-            // meanwhile; that is the caller's race, documented at `Publisher.send`: the bytes are only ever
-            // read, as opaque samples, and a torn image is the worst that comes of it.
+            // SAFETY: the buffer protocol keeps the memory in place as long as `buffer` lives, and `read` computed `bytes` from
+            // its shape and strides. Another Python thread may write to it meanwhile; this is the caller's race, documented at
+            // `Publisher.send`. The bytes are only ever read, as opaque samples, so the worst result is a torn image.
             Rows::InPlace { buffer, bytes } => unsafe {
                 slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), *bytes)
             },
@@ -121,33 +120,33 @@ impl Pixels {
 }
 
 impl Encoded {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len_bytes()
     }
 
-    /// Makes sure that it is a whole JPEG, and copies it. Not to be called while attached to the interpreter.
+    /// Checks that it is a whole JPEG, and copies it. Do not call it while attached to the interpreter.
     pub(crate) fn take(&self) -> Result<(Bytes, (u32, u32)), PayloadError> {
         let bytes = match self.len() {
             0 => &[][..],
             // SAFETY: as in `Pixels::view`; the buffer is contiguous and holds single bytes.
             len => unsafe { slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), len) },
         };
-        // Checked as the copy that is kept: the original may be changed by another thread.
+        // The copy is checked, because another thread may change the original.
         let bytes = Bytes::copy_from_slice(bytes);
         let size = size_in_pixels(Encoding::Jpeg, (0, 0), &bytes)?;
         Ok((bytes, size))
     }
 }
 
-/// An array of Python that pixels are written to: new, and shown to nobody yet.
+/// A Python array to which pixels are written. It is new and not shared yet.
 pub(crate) struct Target {
     buffer: PyUntypedBuffer,
     size: (u32, u32),
 }
 
 impl Target {
-    /// Looks at `image`, which has to be of shape (height, width, 3), without gaps.
+    /// Reads `image`, which must have the shape (height, width, 3) and no gaps.
     pub(crate) fn read(image: &Bound<'_, PyAny>) -> PyResult<Self> {
         let buffer = contiguous(image, true)?;
         let [height, width, 3] = *buffer.shape() else { return Err(wrong_shape(image)) };
@@ -157,23 +156,22 @@ impl Target {
         Ok(Self { buffer, size: (width, height) })
     }
 
-    /// Pixels in a row, and rows.
+    /// Width and height, in pixels.
     pub(crate) fn size(&self) -> (u32, u32) {
         self.size
     }
 
-    /// The pixels, blue, green and red. Not to be written to while attached to the interpreter.
+    /// The pixels as blue, green and red. Do not write to them while attached to the interpreter.
     pub(crate) fn view(&mut self) -> Result<ImageViewMut<'_>, mez_media::ImageError> {
         let (pointer, bytes) = (self.buffer.buf_ptr().cast::<u8>(), self.buffer.len_bytes());
-        // SAFETY: `contiguous` has made sure that the memory has no gaps and may be written to, and the buffer protocol keeps it in
-        // place for as long as the buffer lives, which is borrowed for as long. The array is new and its caller has shown it to nobody
-        // yet.
+        // SAFETY: `contiguous` has checked that the memory has no gaps and is writable. The buffer protocol keeps it in place
+        // as long as the buffer lives, which is borrowed as long. The array is new, and its caller has not shared it yet.
         let data = unsafe { slice::from_raw_parts_mut(pointer, bytes) };
         ImageViewMut::packed(data, self.size.0, self.size.1, PixelFormat::Bgr8)
     }
 }
 
-/// The distance between rows, where pixels lie in rows, from left to right, and rows from top to bottom.
+/// The distance between rows, if pixels are in rows from left to right, and rows from top to bottom.
 fn row_stride(buffer: &PyUntypedBuffer, channels: usize, row_bytes: usize) -> Option<usize> {
     if buffer.suboffsets().is_some_and(|offsets| offsets.iter().any(|offset| *offset >= 0)) {
         return None;
@@ -185,14 +183,14 @@ fn row_stride(buffer: &PyUntypedBuffer, channels: usize, row_bytes: usize) -> Op
     };
     let packed = samples == 1 && usize::try_from(pixels).ok()? == channels;
     let rows = usize::try_from(rows).ok()?;
-    // With one channel, its stride means nothing; with one row, the stride of rows does not.
+    // With one channel, its stride has no meaning; with one row, the stride of rows has none.
     let packed = packed || (channels == 1 && pixels == 1);
     let one_row = buffer.shape().first() == Some(&1);
     (packed && (rows >= row_bytes || one_row)).then_some(if one_row { row_bytes } else { rows })
 }
 
 fn is_byte(buffer: &PyUntypedBuffer) -> bool {
-    // `c` is what ctypes calls a byte of text; `<` and the like say nothing about single bytes.
+    // `c` is the type of a byte of text in ctypes. A byte order such as `<` has no meaning for single bytes.
     let format = buffer.format().to_bytes();
     let format = format.strip_prefix(b"@").or(format.strip_prefix(b"<")).unwrap_or(format);
     buffer.item_size() == 1 && matches!(format, b"B" | b"c")
@@ -219,7 +217,7 @@ fn not_an_image(image: &Bound<'_, PyAny>) -> PyErr {
         )
     };
     let error = error::raise(py, "ArgumentTypeError", message);
-    // An error without its field is still the error.
+    // If the field cannot be set, the error is raised without it.
     let _ = error.value(py).setattr("field", "image");
     error
 }

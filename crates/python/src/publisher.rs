@@ -38,21 +38,21 @@ use crate::runtime::{Deadline, Owned, Waited, background, lock, wait};
 use crate::through::{Refusal, Through};
 use crate::{answers, error, keys, log, reply};
 
-/// How long a broker of the same camera that was just closed, or killed, may take to let go of its state.
+/// How long to wait until a broker of the same camera that was just closed or killed releases its state.
 const HANDOVER: Duration = Duration::from_secs(1);
 
-/// How long the brokers may take to hear that a publisher ends.
+/// How long to wait until the brokers know that a publisher ends.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A publisher of one camera's frames.
 #[pyclass(frozen, module = "mez._native")]
 pub(crate) struct Publisher {
-    /// `None` once it is closed.
+    /// `None` after closing.
     way: Owned<Mutex<Option<Way>>>,
     closed: AtomicBool,
     encoder: Mutex<Encoder>,
     camera: String,
-    /// Where its frames go, for people.
+    /// Where its frames go, for messages.
     place: String,
     frame_bytes_max: u32,
     published: AtomicU64,
@@ -62,14 +62,14 @@ pub(crate) struct Publisher {
 /// How frames get into the camera's log.
 #[derive(Clone)]
 enum Way {
-    /// The broker is in this process.
+    /// Through a broker in this process.
     Here(CameraHandle),
-    /// It is in another one.
+    /// Through a broker in another process, or at an edge.
     Through(Arc<Through>),
 }
 
 impl Way {
-    /// The way of a derived stream.
+    /// The connection to the edge, if this is a derived stream.
     fn to_edge(&self) -> Option<&Arc<Through>> {
         match self {
             Self::Through(through) if through.is_derived() => Some(through),
@@ -78,10 +78,10 @@ impl Way {
     }
 }
 
-/// Epoch, sequence, application, and one of the two: opaque bytes or detections.
+/// Epoch, sequence, application, and either opaque bytes or detections.
 type ReplyParts<'py> = (u64, u64, String, Option<Bound<'py, PyBytes>>, Option<DetectionsParts>);
 
-/// Why an image did not become a frame. Said once the thread is attached to the interpreter again.
+/// Why an image did not become a frame. The exception is raised after the thread is attached to the interpreter again.
 enum Unfit {
     Encode(EncodeError),
     Payload(PayloadError),
@@ -293,7 +293,7 @@ impl Publisher {
             Way::Through(through) => {
                 let is_connected = std::future::poll_fn(|_| match through.is_connected() {
                     true => std::task::Poll::Ready(true),
-                    // Looked at again with every slice of the wait.
+                    // Checked again with every slice of the wait.
                     false => std::task::Poll::Pending,
                 });
                 wait(py, background, deadline, Some(&self.closed), pin!(is_connected))?
@@ -407,7 +407,7 @@ impl Publisher {
         self.closed.store(true, Ordering::Relaxed);
         let (way, background) = self.way.get(py)?;
         let way = lock(way).take();
-        // That it ended in good order is to reach the edge, and what the log holds the disk, where there is one for it.
+        // The edge must learn of the orderly end, and frames in the log must reach the disk if there is a store.
         py.detach(|| match &way {
             Some(Way::Here(camera)) => {
                 camera.finish_log();
@@ -437,7 +437,7 @@ fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
     }
 }
 
-/// Checks what a data record is made of.
+/// Makes a data record, and checks its parts.
 fn record(
     py: Python<'_>,
     payload: PyBackedBytes,
@@ -455,7 +455,7 @@ fn record(
 }
 
 impl Publisher {
-    /// What `send` returns, counted.
+    /// The result of `send`, counted.
     fn counted(&self, published: PyResult<Option<FrameId>>) -> PyResult<Option<(u64, u64)>> {
         match &published {
             Ok(Some(_)) => self.published.fetch_add(1, Ordering::Relaxed),
@@ -551,7 +551,7 @@ impl Publisher {
                 let payload = pixels.encode(&mut lock(&self.encoder)).map_err(Unfit::Encode)?;
                 Ok((payload, pixels.size()))
             }
-            // Before memory is taken for it.
+            // The limit is checked before memory is taken.
             Given::Encoded(bytes) if bytes.len() > self.frame_bytes_max as usize => {
                 Err(Unfit::TooLarge(bytes.len()))
             }
@@ -559,7 +559,7 @@ impl Publisher {
         }
     }
 
-    /// The camera broker, if it is one that hands answers over.
+    /// The camera broker, if it is in this process and can deliver answers.
     fn answering(&self, py: Python<'_>) -> PyResult<CameraHandle> {
         match self.way(py)? {
             Way::Here(camera) => Ok(camera),
@@ -570,7 +570,7 @@ impl Publisher {
         }
     }
 
-    /// The limit that a frame of this publisher meets first.
+    /// The lowest limit for a frame's bytes.
     fn bytes_max(&self, way: &Way) -> u32 {
         match way {
             Way::Here(_) => self.frame_bytes_max,
@@ -579,7 +579,7 @@ impl Publisher {
     }
 }
 
-/// Starts a broker. One of the same camera that was just closed may still be letting go of its state.
+/// Starts a broker. A broker of the same camera that was just closed may not have released its state yet.
 fn start(py: Python<'_>, background: &'static Background, options: CameraOptions) -> PyResult<CameraHandle> {
     let deadline = monotonic_now() + HANDOVER;
     loop {

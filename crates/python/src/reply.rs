@@ -1,9 +1,8 @@
-//! Hands results of applications over, to Rust and to Python.
+//! Converts results of applications between Rust and Python.
 
 use mez_node::reply::{Detection, Detections, DetectionsError, KeyPoint, Mask};
 
-/// A detection as a tuple: box, score, class number, class name, tracker's number, mask (width, height, runs), key
-/// points (x, y, score).
+/// A detection as a tuple: box, score, class number, class name, tracker's number, mask (width, height, runs), key points (x, y, score).
 pub(crate) type DetectionParts = (
     [f32; 4],
     Option<f32>,
@@ -14,10 +13,10 @@ pub(crate) type DetectionParts = (
     Vec<(f32, f32, Option<f32>)>,
 );
 
-/// Detections as a tuple: width and height of the picture in whose pixels they are, and what was found.
+/// Detections as a tuple: width and height of the picture to whose pixels they refer, and the detections.
 pub(crate) type DetectionsParts = ((u32, u32), Vec<DetectionParts>);
 
-/// Reads detections from Python.
+/// Converts detections from Python.
 pub(crate) fn detections((size, parts): DetectionsParts) -> Result<Detections, DetectionsError> {
     let item = |(xyxy, score, class_id, class_name, tracker_id, mask, points): DetectionParts| Detection {
         xyxy,
@@ -31,7 +30,7 @@ pub(crate) fn detections((size, parts): DetectionsParts) -> Result<Detections, D
     Detections::new(size, parts.into_iter().map(item).collect())
 }
 
-/// Detections for Python.
+/// Converts detections for Python.
 pub(crate) fn parts(detections: Detections) -> DetectionsParts {
     let part = |item: Detection| {
         let Detection { xyxy, score, class_id, class_name, tracker_id, mask, key_points } = item;

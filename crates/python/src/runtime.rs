@@ -1,7 +1,7 @@
-//! The tokio runtime that all objects of a process share, waiting on it, and what a fork does to it.
+//! The tokio runtime of all objects of a process, waiting for its work, and forks.
 //!
-//! Threads do not survive a fork. A child starts a runtime of its own when it needs one. Objects that its parent made refuse to work in the
-//! child ([`Owned`]), because their threads are not there.
+//! Threads do not survive a fork. A child starts its own runtime when it needs one. Objects of
+//! its parent refuse to work in the child ([`Owned`]), because their threads do not exist there.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -16,21 +16,21 @@ use pyo3::prelude::*;
 
 use crate::{error, log};
 
-/// How often signals are checked while waiting. Ctrl-C is answered within twice this.
+/// How often signals are checked while waiting. Ctrl-C takes effect within twice this time.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// The process that the runtime belongs to, and the runtime. It lives until the process ends.
+/// The runtime and the process that it belongs to. It lives until the process ends.
 static SHARED: Mutex<Option<(u32, &'static Background)>> = Mutex::new(None);
 
 /// The runtime of this process, started by the first call.
 pub(crate) fn background(py: Python<'_>) -> PyResult<&'static Background> {
-    // Only ever locked by a thread that is attached to the interpreter, and os.fork() is called by one that
-    // is: so no child finds it locked by a thread that it does not have.
+    // It is locked only by threads that are attached to the interpreter, and os.fork() is called
+    // by such a thread. So a child never finds it locked by a thread that does not exist there.
     let mut shared = lock(&SHARED);
     let this = process::id();
     match *shared {
         Some((owner, background)) if owner == this => Ok(background),
-        // A parent's is left as it is: dropping it would wait for its threads.
+        // A parent's runtime is not dropped: dropping would wait for its threads.
         _ => {
             let background = Background::start().map_err(|reason| {
                 error::raise(
@@ -47,7 +47,7 @@ pub(crate) fn background(py: Python<'_>) -> PyResult<&'static Background> {
     }
 }
 
-/// Something whose work is done by the runtime's threads: of use only in the process that made it.
+/// An object whose work is done by the runtime's threads. It can be used only in the process that made it.
 pub(crate) struct Owned<T> {
     process: u32,
     background: &'static Background,
@@ -56,7 +56,7 @@ pub(crate) struct Owned<T> {
 }
 
 impl<T> Owned<T> {
-    /// `what` is what users call it.
+    /// `what` is the object's name for users.
     pub(crate) fn new(background: &'static Background, what: &'static str, value: T) -> Self {
         Self { process: process::id(), background, what, value: ManuallyDrop::new(value) }
     }
@@ -86,34 +86,33 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // In a forked child its locks may be held by threads that are not there, and its sockets are the
-        // parent's.
+        // In a forked child, the object's locks may be held by threads that do not exist there, and its sockets are the parent's.
         if self.is_ours() {
-            // SAFETY: dropped here and nowhere else, and not used after: `self` is going away.
+            // SAFETY: dropped only here, and not used afterwards, because `self` is being dropped.
             self.background.enter(|| unsafe { ManuallyDrop::drop(&mut self.value) });
         }
     }
 }
 
-/// Until when to wait.
+/// When to stop waiting.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// `timeout_s` seconds from now; never where it is `None`.
+    /// `timeout_s` seconds from now; never if it is `None`.
     pub(crate) fn after(py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Self> {
         let Some(seconds) = timeout_s else { return Ok(Self(None)) };
         if seconds.is_nan() || seconds < 0.0 {
             let message = format!("timeout is {seconds}; give seconds, 0 or more, or None to wait for ever");
             return Err(error::argument(py, "timeout", message));
         }
-        // What lies beyond the clock's range never comes.
+        // A time beyond the clock's range never comes.
         Ok(Self(
             Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Instant::now().checked_add(limit)),
         ))
     }
 
-    /// How long to wait before looking at signals again.
+    /// How long to wait before signals are checked again.
     pub(crate) fn slice(self) -> Duration {
         match self.0 {
             Some(deadline) => SLICE.min(deadline.saturating_duration_since(Instant::now())),
@@ -121,24 +120,24 @@ impl Deadline {
         }
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub(crate) fn has_passed(self) -> bool {
         self.0.is_some_and(|deadline| deadline <= Instant::now())
     }
 }
 
-/// How waiting ended.
+/// The result of waiting.
 pub(crate) enum Waited<T> {
-    /// What was waited for is here.
+    /// The work's output.
     Done(T),
     /// The deadline has passed.
     TimedOut,
-    /// There is nothing to wait for any more: `stopped` was set.
+    /// `stopped` was set: there is nothing to wait for any more.
     Stopped,
 }
 
-/// Waits for `work` without holding up other Python threads. An error where a signal's handler raises one,
-/// as Ctrl-C's does. Afterwards `work` may be waited for again. It is polled at least once.
+/// Waits for `work` without blocking other Python threads. Returns an error if a signal's handler
+/// raises one, as for Ctrl-C. Afterwards `work` can be waited for again. It is polled at least once.
 pub(crate) fn wait<F>(
     py: Python<'_>,
     background: &'static Background,
@@ -167,7 +166,7 @@ where
     }
 }
 
-/// Waits for something that ends by itself, however long that takes. `make` begins it.
+/// Waits for work that ends by itself, without a time limit. `make` starts it.
 pub(crate) fn finish<F>(
     py: Python<'_>,
     background: &'static Background,
@@ -191,7 +190,7 @@ where
     })
 }
 
-/// Nothing that a panic could leave half done lies behind the locks of this crate.
+/// Locks a mutex, even if it is poisoned: a panic leaves no inconsistent state behind the locks of this crate.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

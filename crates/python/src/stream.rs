@@ -1,4 +1,4 @@
-//! Encodes and decodes one stream without a broker, to measure rungs. It is the same code as on a live link.
+//! Encodes and decodes one stream without a broker, to measure rungs, with the same code as on a live link.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -85,7 +85,7 @@ impl Coded {
 /// Both ends of a stream.
 struct Ends {
     encoder: StreamEncoder,
-    /// The edge's: what it makes of frames that need others is what applications get.
+    /// The edge's transcoder. Applications get its stills of frames that need others.
     transcoder: Transcoder,
     next: u64,
 }
@@ -213,7 +213,7 @@ impl Stream {
         Ok(still.map(|still| still.payload))
     }
 
-    /// A panic of a codec poisons the lock; the codecs' own state says what can still be decoded.
+    /// Locks the ends, even after a panic of a codec. The codecs' own state decides what can still be decoded.
     fn ends(&self) -> MutexGuard<'_, Ends> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -280,7 +280,7 @@ fn parse(py: Python<'_>, rung: &str) -> PyResult<Setting> {
     rung.parse().map_err(|failure| error::argument(py, "rung", failure))
 }
 
-/// A frame could not be made.
+/// Why a frame could not be encoded.
 enum Unmade {
     Encode(StreamEncodeError),
     Payload(PayloadError),

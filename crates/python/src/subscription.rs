@@ -1,4 +1,4 @@
-//! A subscription as Python reads it: from a thread that waits, or from an event loop.
+//! A subscription for Python: for a thread that waits, or for an event loop.
 
 use std::future::Future;
 use std::io::{ErrorKind, Read, Write};
@@ -35,19 +35,19 @@ pub(crate) struct Subscription {
     control: Owned<client::SubscriptionControl>,
 }
 
-/// Waits for the next event, and gives the subscription back with it.
+/// Waits for the next event, and returns the subscription with it.
 type Waiting = Pin<Box<dyn Future<Output = (client::Subscription, Option<Event>)> + Send>>;
 
 /// Where the subscription is.
 enum Place {
-    /// Here.
+    /// Not in use.
     Idle(client::Subscription),
-    /// With something that waits for its next event. Nothing is lost by leaving it: a frame is chosen when
-    /// it is asked again, and is then the newest.
+    /// In a future that waits for its next event. Nothing is lost if the future is not
+    /// polled for a while: a frame is chosen at the next poll, and is then the newest.
     Waiting(Waiting),
-    /// With a thread that waits right now.
+    /// In use by a thread that waits.
     Taken,
-    /// Gone.
+    /// Closed or ended.
     Over,
 }
 
@@ -165,7 +165,7 @@ impl Subscription {
         }
         let (control, background) = self.control.get(py)?;
         let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
-        // An edge that is gone gives the records to others by itself.
+        // If the edge does not answer, it gives the records to other members by itself.
         let _ = finish(py, background, || control.leave(patience))?;
         Ok(())
     }
@@ -201,13 +201,13 @@ impl Subscription {
         }
         let (place, background) = self.place.get(py)?;
         let mut place = lock(place);
-        // What a thread has taken, it lets go of itself.
+        // A thread that has taken the subscription drops it.
         if !matches!(*place, Place::Taken) {
             let gone = std::mem::replace(&mut *place, Place::Over);
             drop(place);
             background.enter(|| drop(gone));
         }
-        // Whoever waits in an event loop looks again.
+        // A caller in an event loop must poll again.
         self.bell.ring();
         Ok(true)
     }
@@ -257,7 +257,7 @@ impl Subscription {
         }
     }
 
-    /// Puts back what was taken, unless the subscription was closed meanwhile.
+    /// Puts the subscription back, unless it was closed meanwhile.
     fn put_back(&self, place: &Mutex<Place>, back: Place) {
         *lock(place) = if self.closed.load(Ordering::Relaxed) { Place::Over } else { back };
     }
@@ -330,7 +330,7 @@ impl Subscription {
     }
 }
 
-/// What a program is told when it has joined its group.
+/// The message for a program that has joined its group.
 fn joined(place: PlaceTold, survives: bool) -> (&'static str, &'static str) {
     match (place, survives) {
         (PlaceTold::Kept, true) => ("group", "joined; its place outlives a restart of the edge"),
@@ -370,10 +370,10 @@ pub(crate) struct Notice {
     source: Option<SourceParts>,
 }
 
-/// A camera's source: its state, the reason, for how many seconds it has been so, and in how many seconds it is tried again.
+/// A camera's source: its state, the reason, seconds in this state, and seconds until the next attempt.
 pub(crate) type SourceParts = (&'static str, String, Option<f64>, Option<f64>);
 
-/// A camera's source as it is now.
+/// The current state of a camera's source, for Python.
 pub(crate) fn source_parts(source: &SourceStanding) -> SourceParts {
     let now = monotonic_now();
     let seconds = |time: std::time::Duration| time.as_secs_f64();
@@ -381,7 +381,7 @@ pub(crate) fn source_parts(source: &SourceStanding) -> SourceParts {
     (source.state.name(), source.reason.clone(), lasts, retry)
 }
 
-/// What is left to account for of a camera: its name, skipped frames by reason, and what is not held.
+/// The final accounting of a camera: its name, skipped frames by reason, and what is not held.
 type Rest = (String, Vec<(&'static str, u64)>, Option<(u64, u64, &'static str)>);
 
 /// The end of a subscription, and what is left to account for of each camera.
@@ -390,7 +390,7 @@ pub(crate) struct Ending {
     rest: Vec<Rest>,
 }
 
-/// Tells an event loop, which watches descriptors, that a future is worth polling.
+/// Tells an event loop, which watches descriptors, that a future should be polled.
 struct Bell {
     ringer: UnixStream,
     listener: UnixStream,
@@ -405,7 +405,7 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // A full buffer means that it is ringing already.
+        // If the buffer is full, the bell is ringing already.
         let _ = (&self.ringer).write(&[0]);
     }
 

@@ -21,27 +21,27 @@ use pyo3::prelude::*;
 use crate::runtime::{Deadline, Waited, finish, lock};
 use crate::{error, keys, log};
 
-/// How long the broker may take to answer for a frame. On the same host it takes about a millisecond.
+/// How long the broker may take to answer for a frame. On the same host, it takes about a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
-/// How long an edge may take, which may be about to come back. One that is started again is there within two seconds.
+/// How long to wait for an edge, which may be restarting. A restarted edge is back within two seconds.
 const EDGE_TIME_MAX: Duration = Duration::from_secs(5);
-/// The most records of other threads that may wait for an edge.
+/// Maximum number of records of other threads that wait for an edge.
 const WAITING_RECORDS_MAX: usize = 64;
-/// Answers that may come after their caller has given up. Beyond that the oldest is dropped.
+/// Maximum number of answers that came after their caller had given up. Beyond that the oldest is dropped.
 const ANSWERS_MAX: usize = 64;
-/// Replies that may wait for the publisher. Beyond that the oldest is dropped.
+/// Maximum number of replies that wait for the publisher. Beyond that the oldest is dropped.
 const REPLIES_MAX: usize = 64;
 
-/// A publisher's way to a camera broker in another process.
+/// A publisher's connection to a camera broker in another process, or to an edge.
 pub(crate) struct Through {
     client: Arc<PublisherClient>,
     news: Arc<News>,
-    /// Whether it leads to an edge: what is published there is no frame that a newer one takes the place of.
+    /// Whether it leads to an edge. Records published there are never replaced by newer ones.
     is_derived: bool,
     _sort: Task,
 }
 
-/// What the broker said, sorted by who waits for it.
+/// The broker's messages, sorted by the caller that waits for them.
 #[derive(Default)]
 struct News {
     sorted: Mutex<Sorted>,
@@ -60,21 +60,21 @@ struct Sorted {
 pub(crate) enum Refusal {
     Send(SendError),
     Broker(ApiError),
-    /// The edge did not answer.
+    /// The edge did not answer. `is_sent`: whether the record was sent.
     Away {
         is_sent: bool,
     },
-    /// It said something that will not pass.
+    /// The edge reported a permanent failure.
     Over(ClientError),
 }
 
 impl Through {
-    /// The largest payload that the broker takes.
+    /// The largest payload that the broker accepts, in bytes.
     pub(crate) fn frame_bytes_max(&self) -> u32 {
         self.client.frame_bytes_max()
     }
 
-    /// Connects to the broker at `address`, trying again for 5 seconds.
+    /// Connects to the broker at `address`, retrying for 5 seconds.
     pub(crate) fn connect(
         py: Python<'_>,
         background: &'static Background,
@@ -88,14 +88,14 @@ impl Through {
             Address::Unix(_) => None,
             Address::Tcp { .. } => Some(keys::credentials(py, keys, Role::Camera, Some(camera.as_str()))?),
         };
-        // One frame on its way is enough: what waits behind it would be old.
+        // One frame in flight is enough: a frame that waits behind it would be old.
         let options = PublisherOptions { waiting_frames_max: 1, ..PublisherOptions::default() };
         let connect = || PublisherClient::connect(address, credentials.as_ref(), Some(camera), options);
         let client = finish(py, background, connect)?.map_err(|failure| error::client(py, &failure))?;
         Ok(Self::of(background, client, false))
     }
 
-    /// Connects to the first edge of `edges` that takes the stream, trying again for `patience`.
+    /// Connects to the first edge of `edges` that accepts the stream, retrying for `patience`.
     pub(crate) fn connect_to_edge(
         py: Python<'_>,
         background: &'static Background,
@@ -128,7 +128,7 @@ impl Through {
         self.is_derived
     }
 
-    /// Whether the broker is there.
+    /// Whether the broker is connected.
     pub(crate) fn is_connected(&self) -> bool {
         self.client.is_connected()
     }
@@ -137,7 +137,7 @@ impl Through {
         self.client.counts()
     }
 
-    /// Tells the broker that nothing follows.
+    /// Tells the broker that no more frames follow.
     pub(crate) async fn finish(&self) {
         self.client.finish().await;
     }
@@ -147,8 +147,8 @@ impl Through {
         self.client.tell_lost(reason);
     }
 
-    /// Publishes what `send` gives the client, and waits a moment for the broker's word. `None` where it gave none: the frame
-    /// gave way to a newer one, or the broker is away. Not to be called while attached to the interpreter.
+    /// Publishes with `send`, and waits up to [`ANSWER_TIME_MAX`] for the broker's answer. `None` without an answer:
+    /// a newer frame replaced this one, or the broker is away. Do not call it while attached to the interpreter.
     pub(crate) fn publish(
         &self,
         send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
@@ -159,7 +159,7 @@ impl Through {
         let is_away = !self.client.is_connected() && lock(&self.news.sorted).failed.is_none();
         let number = send(&self.client).map_err(Refusal::Send)?;
         if is_away {
-            // Counted as dropped.
+            // The client counts the frame as dropped.
             return Ok(None);
         }
         let mut answer = None;
@@ -170,7 +170,7 @@ impl Through {
         answer.transpose().map_err(Refusal::Broker)
     }
 
-    /// Publishes a record of a derived stream: it is in the stream then, or the caller learns that it may not be.
+    /// Publishes a record of a derived stream. On success it is in the stream; otherwise the error says whether it may be.
     fn publish_derived(
         &self,
         send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
@@ -178,14 +178,14 @@ impl Through {
         self.asked(EDGE_TIME_MAX, send, Sorted::take_answer)
     }
 
-    /// Waits until a record of a derived stream, and every one before it, is on disk as far as the edge's store promises. Not to be called while
-    /// attached to the interpreter.
+    /// Waits until a record of a derived stream, and every one before it, is on disk as
+    /// the edge's store guarantees. Do not call it while attached to the interpreter.
     pub(crate) fn wait_on_disk(&self, frame: FrameId) -> Result<(), Refusal> {
         let time_max = ON_DISK_TIME_MAX + EDGE_TIME_MAX;
         self.asked(time_max, |client| client.await_on_disk(frame), Sorted::take_on_disk)
     }
 
-    /// Asks the edge, once it is there, and waits for its answer.
+    /// Sends a request to the edge when it is connected, and waits for its answer.
     fn asked<T>(
         &self,
         time_max: Duration,
@@ -247,7 +247,7 @@ impl Through {
 }
 
 impl News {
-    /// Waits until `is_here`, at most for `limit`.
+    /// Waits until `is_here` returns true, at most for `limit`.
     fn wait(&self, limit: Duration, mut is_here: impl FnMut(&mut Sorted) -> bool) {
         let until = StdInstant::now() + limit;
         let mut sorted = lock(&self.sorted);
@@ -294,7 +294,7 @@ impl Sorted {
     }
 }
 
-/// Adds an answer. What nobody took before is dropped when there are too many.
+/// Adds an answer. If there are too many, the oldest, which nobody took, is dropped.
 fn add<T>(answers: &mut VecDeque<(u64, T)>, number: u64, answer: T) {
     if answers.len() == ANSWERS_MAX {
         answers.pop_front();

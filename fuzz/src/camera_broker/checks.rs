@@ -133,7 +133,7 @@ impl World {
         assert_eq!(header.payload_bytes as usize, payload.len());
         assert!(frame.epoch <= self.broker.epoch());
         let rung = header.meta.rung.as_str();
-        // The original of a source's own video is given as a still, and a data record as it is at every rung.
+        // The original of a source's own video is sent as a still, and a data record is unchanged at every rung.
         let is_still_of_video = header.meta.rung == still_of_video().rung();
         let is_whole = rung == Rung::ORIGINAL && !header.meta.encoding.is_picture();
         let asked = |wanted: &str| self.rungs.iter().any(|asked| *asked == wanted);
@@ -152,7 +152,7 @@ impl World {
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         assert!(bytes.len() <= FRAME_HEADER_BYTES_MAX);
-        // The wire keeps only whole microseconds of its instants.
+        // The wire transmits only whole microseconds of instants.
         let read = FrameHeader::decode(&bytes).map(|read| FrameHeader { trace: header.trace, ..read });
         assert_eq!(read.as_ref(), Ok(header));
     }

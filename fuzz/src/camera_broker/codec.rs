@@ -8,7 +8,7 @@ use super::World;
 /// The state of the codec.
 #[derive(Default)]
 pub(super) struct Codec {
-    /// The first frame of the present chain, and the index of its last.
+    /// The first frame of the current chain, and the index of its last frame.
     chain: Option<(Sequence, u32)>,
     last: Option<Sequence>,
     arrived: Option<Sequence>,
@@ -42,7 +42,7 @@ impl Codec {
 }
 
 impl World {
-    /// Encodes a frame: b says whether it fails, c gives the bytes that come out.
+    /// Encodes a frame. b selects the outcome, c gives the bytes of the payload.
     pub(super) fn transformed(&mut self, transform: &Transform, b: u8, c: u8) {
         let meta = &transform.frame.meta;
         let (id, chained) = (meta.id, transform.setting.is_chained());

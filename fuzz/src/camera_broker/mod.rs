@@ -1,27 +1,27 @@
 //! Fuzzes the camera broker with an edge that sends anything at any time, and a link that behaves in any way.
 //!
 //! Nothing may panic. Besides that, these must hold:
-//! - every event has few outputs, and the next deadline lies after the one that was handled;
-//! - nothing is said on a connection that the broker has closed, and connections do not pile up;
-//! - frames are sent only where the edge has welcomed the camera and somebody wants them, one at a time, each once, in
-//!   order, and of the epoch in which the connection was opened;
-//! - a frame refers to none that was lost, nor to one of another connection;
+//! - every event has few outputs, and the next deadline is after the handled one;
+//! - nothing is sent on a connection that the broker has closed, and connections do not pile up;
+//! - frames are sent only if the edge has welcomed the camera and has a demand, one at
+//!   a time, each once, in order, and of the epoch in which the connection was opened;
+//! - a frame does not refer to a lost frame, or to a frame of another connection;
 //! - a frame's header fits on the wire, and its ranges are in order, without overlap;
-//! - with every frame, each earlier one of the epoch is on its way, acknowledged, or accounted for in the header;
-//! - frames of the past are those that were asked for, one at a time, none while a live one has bytes not yet sent, and none
-//!   that the edge does not take;
-//! - no part of a profile is asked for that no contract names, and none is read that is larger than the limit;
-//! - surveys are made one at a time, of what was asked for, and each answer is one that an edge believes;
-//! - whatever happened, an edge that behaves gets frames again, and an answer to a question for the past.
+//! - with every frame, each earlier frame of the epoch is in flight, acknowledged, or accounted for in the header;
+//! - frames of the past are sent only if they were requested, one at a time, not
+//!   while a live frame has unsent bytes, and not above the edge's limit of bytes;
+//! - a part of a profile is requested only if a contract names the profile, and a profile above the limit is not read;
+//! - surveys are made one at a time, of what was requested, and an edge accepts each answer;
+//! - whatever happened, an edge that behaves gets frames again, and an answer to a request for the past.
 //!
 //! | step | what happens |
 //! | --- | --- |
 //! | 0, 1, 2, 18 | frames are published, made smaller, or not; the picture changes |
 //! | 3, 8, 9, 14, 16 | the link: connections come and go, frames leave or are stopped, windows open, epochs are raised |
-//! | 4–7, 10, 11, 15 | what an edge says: `said.rs` |
+//! | 4–7, 10, 11, 15 | messages of an edge: `said.rs` |
 //! | 12, 13 | time passes |
 //! | 17, 19 | contracts that differ, and profiles: `said.rs` |
-//! | 20–23 | questions for the past and for surveys, and their answers: `said.rs` |
+//! | 20–23 | requests for the past and for surveys, and their answers: `said.rs` |
 
 mod checks;
 mod codec;
@@ -50,13 +50,13 @@ pub use self::steps::LANGUAGE;
 use crate::script::{NUMBERS, PAUSES, Step, pick, steps};
 
 const EPOCH: Epoch = Epoch(3);
-/// The most outputs of one event: far above what any event needs.
+/// Maximum number of outputs of one event: far above what any event needs.
 const OUTPUTS_MAX: usize = 100;
-/// How many edges the camera may choose from.
+/// Number of edges from which the camera may choose.
 const EDGES: usize = 2;
-/// The most connections: attempts that hang, connections that wait for a welcome, and the one in use.
+/// Maximum number of connections: hanging attempts, connections that wait for a welcome, and the one in use.
 const LINKS_MAX: usize = 32;
-/// The most look-ups of past frames, and readings of profiles, that a script leaves open.
+/// Maximum number of look-ups of past frames, and of readings of profiles, that a script leaves open.
 const LOOKS_MAX: usize = 64;
 /// More requests for the past than a script can contain.
 const ASKED_MAX: usize = crate::script::STEPS_MAX + 8;
@@ -76,8 +76,8 @@ const ORIGIN: ClockAnchor = ClockAnchor {
 };
 
 /// Runs a script. Its first byte gives the size of the camera's log (bit 0: so small that it evicts;
-/// otherwise so large that every frame can be accounted for), the end of the script (bit 1: at once, which is
-/// faster; otherwise with a recovery), and the policy that chooses rungs (bits 2 and 3).
+/// otherwise so large that every frame can be accounted for), the end of the script (bit 1: immediate,
+/// which is faster; otherwise with a recovery), and the policy that chooses rungs (bits 2 and 3).
 pub fn run(bytes: &[u8]) {
     play(bytes);
 }
@@ -116,7 +116,7 @@ struct World {
     contracts: (u8, u8),
     /// The offset of the next requested part of a profile.
     profile_offset: u32,
-    /// Profiles that have come completely and are not read yet.
+    /// Profiles that were received completely and are not read yet.
     reading: VecDeque<ProfileHash>,
     /// Open look-ups of past frames.
     looks: VecDeque<(u64, PastQuery)>,
@@ -127,7 +127,7 @@ struct World {
     last_request: u64,
     /// The past frame that still has unsent bytes.
     past: Option<(LinkId, u64)>,
-    /// How many requests for the past were answered.
+    /// Number of requests for the past that were answered.
     answers: u64,
     /// The frame in the codec.
     making: Option<Box<Transform>>,
@@ -139,7 +139,7 @@ struct World {
     sent: BTreeSet<FrameId>,
     /// The last frame that was sent.
     last_sent: Option<FrameId>,
-    /// The newest frame of the present epoch that the edge has acknowledged.
+    /// The newest frame of the current epoch that the edge has acknowledged.
     told: Option<Sequence>,
     codec: Codec,
     /// Frames that were reset or refused, or whose connection is gone.
@@ -211,9 +211,9 @@ impl World {
     fn step(&mut self, Step { what, args: [a, b, c] }: Step) {
         let now = self.now;
         match what % 24 {
-            // Publishes frames: a gives their size, b their number. The broker is told now, unless c is odd.
+            // Publishes frames: a gives their size, b their number. The broker is notified immediately, unless c is odd.
             0 | 1 => {
-                // The publisher may give a time of its own.
+                // The publisher may give its own capture time.
                 let captured = (b >= 0xf0).then(|| self.wall() - Duration::from_nanos(pick(&PAUSES, b)));
                 for _ in 0..=b % 8 {
                     self.publish(a, captured);
@@ -222,13 +222,12 @@ impl World {
                     self.broker.handle_published(now);
                 }
             }
-            // The codec finishes: b says whether it failed, c gives the bytes that came out. If no frame is
-            // in it, the broker looks at the log.
+            // The codec finishes: b selects the outcome, c gives the bytes of the payload. If the codec has no frame, the broker looks at the log.
             2 => match self.making.take() {
                 Some(transform) => self.transformed(&transform, b, c),
                 None => self.broker.handle_published(now),
             },
-            // An attempt to connect succeeds, or fails.
+            // An attempt to connect succeeds or fails.
             3 if !self.dials.is_empty() => {
                 let edge = self.dials.swap_remove(c as usize % self.dials.len());
                 if b % 4 == 3 {
@@ -272,10 +271,9 @@ impl World {
             }
             10 => self.ping(a, b, c),
             11 => self.refuse(a, b),
-            // Time passes. Deadlines within it are met, or missed.
+            // Time passes. The driver meets or misses the deadlines within it.
             12 | 13 => self.pause(pick(&PAUSES, a), b),
-            // A later epoch begins, if the broker has asked for one; otherwise the intake reports its
-            // numbers.
+            // A later epoch begins, if the broker has requested one; otherwise the intake reports its counts.
             14 => match self.raise.take() {
                 Some(above) => {
                     let epoch = Epoch(above.0.max(self.broker.epoch().0).saturating_add(1));
@@ -291,7 +289,7 @@ impl World {
                     let disk = DiskStatus { bytes, lost: bytes, degraded };
                     self.broker.handle_disk((c & 0x80 == 0).then_some(disk));
                 }
-                // Its source is lost, or ends.
+                // The camera's source is lost, or ends.
                 None if b & 0x20 == 0 => {
                     let retry = (c & 1 == 0).then(|| Duration::from_millis(pick(&NUMBERS, c)));
                     let lost = SourceNews::Lost { reason: "x".repeat(usize::from(c)), retry };
@@ -299,12 +297,12 @@ impl World {
                 }
                 None => self.broker.set_history_share(f64::from(c) / 64.0 - 0.5),
             },
-            // The link reports its congestion window, or that its path was full once.
+            // The link reports its congestion window, or that its path was full.
             16 if b & 0x80 != 0 => {
                 let window = (c & 1 == 1).then(|| pick(&NUMBERS, c >> 1));
                 self.broker.handle_window(self.link(a), window);
             }
-            // The edge stops the stream of a frame that is on its way.
+            // The edge stops the stream of a frame that is in flight.
             16 => {
                 let link = self.link(a);
                 let Some(known) = self.links.get_mut(&link) else { return };
@@ -324,7 +322,7 @@ impl World {
             19 => self.profile_part(a, b, c),
             20 => self.asks(a, b, c),
             21 => self.looked(b),
-            // The edge asks for a survey, or one is made.
+            // The edge requests a survey, or one is made.
             22 if b & 3 == 1 => self.survey(a, b >> 2, c),
             22 if b & 3 == 3 => self.surveyed(b >> 2, c),
             22 => self.past_left(),
@@ -333,8 +331,8 @@ impl World {
         }
     }
 
-    /// The link reports how much of a frame has not left. b selects the frame that is being sent, or another,
-    /// as if the report crossed a cancel; c gives how much.
+    /// The link reports the unsent bytes of a frame. b selects the frame in transmission,
+    /// or another one, as if the report crossed a cancel; c gives the bytes.
     fn leaves(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let known = self.links.get(&link);
@@ -349,13 +347,13 @@ impl World {
         self.broker.handle_unsent(self.now, link, frame, unsent);
     }
 
-    /// One of the existing connections, counted from the newest; or one that does not exist.
+    /// One of the existing connections, counted from the newest, or one that does not exist.
     fn link(&self, a: u8) -> LinkId {
         let unknown = LinkId(u64::MAX);
         self.links.keys().rev().nth(usize::from(a) % 4).copied().unwrap_or(unknown)
     }
 
-    /// The wall clock, which nobody sets.
+    /// The wall clock, which is never set.
     fn wall(&self) -> Timestamp {
         ORIGIN.wall_at(self.now)
     }
@@ -385,14 +383,13 @@ impl World {
         match result {
             Ok(_) => {}
             Err(PublishError::Log(AppendError::CaptureTime { .. })) => assert!(captured.is_some()),
-            // The waiting frame may hold all of a small log.
+            // The waiting frame may take all of a small log.
             Err(PublishError::Log(_)) => assert!(!self.keeps_all),
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// Lets time pass, as a driver does: to each deadline in turn, and to the end of the pause. If b is odd
-    /// the driver is late, and notices only the end.
+    /// Lets time pass like a driver: to each deadline in turn, and to the end of the pause. If b is odd, the driver is late and notices only the end.
     fn pause(&mut self, nanos: u64, b: u8) {
         let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
         if b & 1 == 0 {
@@ -415,7 +412,7 @@ impl World {
         assert!(due > now, "the deadline {due:?} has passed at {now:?}: a driver would spin");
     }
 
-    /// Drops all connections. From then on every peer behaves.
+    /// Drops all connections. From then on, every peer behaves.
     fn recover(&mut self) {
         for link in self.links.keys().copied().collect::<Vec<_>>() {
             self.gone(link);
@@ -426,7 +423,7 @@ impl World {
         }
         self.drain();
         let sent = self.sent.len();
-        // As long as a camera waits after a refusal, and two seconds more.
+        // As long as a camera waits after a refusal, plus two seconds.
         for _ in 0..32 {
             self.pause(250_000_000, 0);
             self.step(Step { what: 14, args: [0; 3] });
@@ -445,13 +442,13 @@ impl World {
         assert!(self.sent.len() > sent, "no frame is sent though everything works again");
         let answers = self.answers;
         self.asks(0, 1, 0);
-        // Longer than the past ever pauses in favour of live frames.
+        // Longer than any pause of past frames in favour of live ones.
         for _ in 0..320 {
             if self.answers > answers {
                 return;
             }
             self.drain();
-            // Many frames may be passed over.
+            // Many frames may be skipped.
             while !self.looks.is_empty() {
                 self.looked(0);
                 self.drain();
@@ -467,7 +464,7 @@ impl World {
         panic!("a question for the past has no answer though everything works");
     }
 
-    /// Sends what a well-behaved edge sends on a connection.
+    /// Sends the messages of a well-behaved edge on a connection.
     fn serve(&mut self, link: LinkId) {
         let Some(known) = self.links.get(&link) else { return };
         let (welcomed, wanted, sending) = (known.welcomed, !known.demand.contracts.is_empty(), known.sending);

@@ -1,4 +1,4 @@
-//! Sends a camera what an edge may send, sensible or not.
+//! Sends a camera any message that an edge may send, valid or not.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use super::{ASKED_MAX, EPOCH, ORIGIN, World};
 use crate::profiles::{PROFILES, profile};
 use crate::script::{NUMBERS, PAUSES, pick};
 
-/// A text of the greatest length of a rung's name that names no rung.
+/// A text of the maximum length of a rung's name, which is not a rung.
 const NO_RUNG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// A camera's share of a channel, and for how long.
+/// A camera's share of a channel, and its lifetime.
 fn share(c: u8) -> Share {
     let lifetime = Duration::from_millis(u64::from(c >> 3) * 60);
     let frame_bytes_max = 10u32.saturating_pow(u32::from(c & 7));
@@ -90,7 +90,7 @@ impl World {
         self.broker.handle_message(self.now, self.link(a), message);
     }
 
-    /// The edge welcomes the camera; b and c select the newest frame that it claims to have.
+    /// The edge welcomes the camera. b and c select the newest frame that it claims to have.
     pub(super) fn welcome(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let epoch = match b % 8 {
@@ -101,7 +101,7 @@ impl World {
             _ => Some(pick(&NUMBERS, c >> 4)),
         };
         let newest = epoch.map(|epoch| {
-            // Often a frame that was sent: the edge got it, but the camera may not know.
+            // Often a frame that was sent: the edge has it, but the camera may not know this.
             let sent = self.sent.iter().rev().nth(usize::from(c & 7)).map(|frame| frame.sequence);
             let any = Sequence(pick(&NUMBERS, c));
             FrameId { epoch: Epoch(epoch), sequence: if c & 8 == 0 { sent.unwrap_or(any) } else { any } }
@@ -118,12 +118,12 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Welcome(welcome));
         self.drain();
         if !self.links.contains_key(&link) {
-            // A foreign frame acknowledges nothing: the broker has closed the connection.
+            // An acknowledgement of an unknown frame has no effect: the broker has closed the connection.
             self.told = told;
         }
     }
 
-    /// Makes the contracts of the next demands differ, and name profiles.
+    /// Changes the contracts of the next demands, and the profiles that they name.
     fn differ(&self, place: usize, contract: &mut Contract) {
         let (differences, profile) = self.contracts;
         let differs = |bit: usize| differences >> ((bit + 3 * place) % 8) & 1 == 1;
@@ -163,8 +163,7 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Demand(demand));
     }
 
-    /// The edge reports how a frame is arriving, or that it has arrived: b selects the frame, c gives how
-    /// much of it.
+    /// The edge reports a frame's progress or arrival. b selects the frame, c gives its bytes.
     pub(super) fn report(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let on_the_way = self
@@ -188,7 +187,7 @@ impl World {
         let (first, now) = if b & 0x40 == 0 {
             (Instant::from_nanos(pick(&NUMBERS, c)), Instant::from_nanos(pick(&NUMBERS, c >> 4)))
         } else {
-            // The true times: the edge's clock is ours.
+            // The true times: the edge's clock equals the camera's.
             (self.now - Duration::from_millis(u64::from(c & 0x3f)), self.now)
         };
         let complete = !(128..0xf0).contains(&c);
@@ -200,7 +199,7 @@ impl World {
         if let Some(known) = self.links.get_mut(&link) {
             let on_its_way = known.sending == Some(frame) || known.unacknowledged.contains(&frame);
             let given_up = !on_its_way && known.newest_sent.is_some_and(|newest| frame <= newest);
-            // A senseless report on a frame that is on its way has no effect.
+            // An invalid report about a frame in flight has no effect.
             let makes_sense = given_up || on_its_way && (arrived..=size).contains(&bytes);
             if !makes_sense {
                 return self.broker.handle_message(self.now, link, Message::Report(report));
@@ -217,7 +216,7 @@ impl World {
         self.broker.handle_message(self.now, link, Message::Report(report));
     }
 
-    /// A part of a profile comes: b says whether it is the wanted one, c gives how much comes.
+    /// A part of a profile arrives. b selects whether it is the wanted one, c gives its bytes.
     pub(super) fn profile_part(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let wanted = self.links.get(&link).and_then(|known| known.demand.contracts.first()?.profile);
@@ -248,8 +247,7 @@ impl World {
         self.broker.handle_profile(self.now, hash, profile);
     }
 
-    /// The edge requests the past: b gives the number of the request and whether it continues another, c what
-    /// is requested.
+    /// The edge requests the past. b gives the number of the request and whether it continues another one, c the query.
     pub(super) fn asks(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         let last = self.asked.iter().rev().find(|(of, _)| *of == link).map(|(_, numbers)| numbers.end);
@@ -290,14 +288,14 @@ impl World {
         self.broker.handle_message(self.now, link, Message::HistoryRequest(request));
     }
 
-    /// A look-up of a past frame ends: b says whether it found one.
+    /// A look-up of a past frame ends. b selects whether it found one.
     pub(super) fn looked(&mut self, b: u8) {
-        // The last one is the one that the broker waits for, if it waits for any.
+        // The broker waits for the last one, if it waits for any.
         let look = if b & 0x80 == 0 { self.looks.pop_back() } else { self.looks.pop_front() };
         let Some((ticket, query)) = look else { return };
         let record = match b & 3 {
             3 => None,
-            // A frame that does not answer the request at all.
+            // A frame that does not match the request.
             2 => self.reader.newest(),
             _ => query.find_in(&self.reader),
         };
@@ -310,18 +308,18 @@ impl World {
         self.broker.handle_history(self.now, ticket, answer);
     }
 
-    /// The edge asks for a survey: b gives its length, c where it begins.
+    /// The edge requests a survey. b gives its length, c its begin.
     pub(super) fn survey(&mut self, a: u8, b: u8, c: u8) {
         let link = self.link(a);
         self.last_request += 1;
-        // Far from the end of the clock, where milliseconds are cut.
+        // Half the range, because milliseconds are truncated near the end of the clock.
         let begin = Timestamp::from_nanos(pick(&NUMBERS, c) >> 1);
         let length = Duration::from_millis(pick(&NUMBERS, b).min(u32::MAX.into()));
         let request = SurveyRequest { request: self.last_request, begin, length };
         self.broker.handle_message(self.now, link, Message::SurveyRequest(request));
     }
 
-    /// A survey is made: b says of what, c gives a place in the span.
+    /// A survey is made. b selects its content, c a time in the span.
     pub(super) fn surveyed(&mut self, b: u8, c: u8) {
         let Some((begin, end)) = self.surveying.take() else { return };
         let at = |millis: u64| begin + Duration::from_millis(millis);
@@ -338,7 +336,7 @@ impl World {
         self.broker.handle_surveyed(self.now, (b != 63).then_some(survey));
     }
 
-    /// The codec of the past finishes: b says whether it failed, c gives the bytes that came out.
+    /// The codec of the past finishes. b selects the outcome, c gives the bytes of the payload.
     pub(super) fn past_transformed(&mut self, b: u8, c: u8) {
         let Some((ticket, transform)) = self.making_past.take() else { return };
         let transformed = match b % 4 {
@@ -356,7 +354,7 @@ impl World {
         self.broker.handle_past_transformed(self.now, ticket, transformed);
     }
 
-    /// The last byte of a past frame has left.
+    /// The last byte of a past frame was sent.
     pub(super) fn past_left(&mut self) {
         if let Some((link, request)) = self.past.take() {
             self.broker.handle_history_sent(self.now, link, request);

@@ -1,15 +1,15 @@
-//! The steps of a script for a camera broker, by their names.
+//! The named steps of a script for a camera broker.
 
 use crate::text::{Kind, Language};
 
-/// How they are written.
+/// The language of these scripts.
 pub const LANGUAGE: Language = Language { kinds: &KINDS, has_settings: true };
 
 const fn kind(name: &'static str, args: [&'static str; 3]) -> Kind {
     Kind { name, args }
 }
 
-/// In the order of their bytes. `link` is a connection, counted from the newest; bits of other arguments are read in `mod.rs` and `said.rs`.
+/// In the order of their first bytes. `link` is a connection, counted from the newest. `mod.rs` and `said.rs` define the bits of other arguments.
 pub const KINDS: [Kind; 24] = [
     kind("publish", ["size", "count", "unheard"]),
     kind("publish-more", ["size", "count", "unheard"]),

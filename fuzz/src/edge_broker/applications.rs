@@ -23,7 +23,7 @@ use crate::script::{NUMBERS, pick};
 const CLAIMS: [u64; 4] = [0, 30_000_000, 900_000_000, u64::MAX / 2];
 
 impl World {
-    /// An application subscribes: a is its number, b the pattern, c the span and the contract.
+    /// An application subscribes. a is its number, b the pattern, c the span and the contract.
     pub(super) fn subscribe(&mut self, a: u8, b: u8, c: u8) {
         let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
         self.broker.handle_unsubscribe(id);
@@ -38,7 +38,7 @@ impl World {
         };
         let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
         let contract = contract(c);
-        // Questions for the past are put on their own.
+        // Requests for the past are made separately.
         let past = PastOptions { tier_max: Tier::Memory, ..PastOptions::ALL };
         let spec =
             SubscriptionSpec { contract, chains, past, application, ..SubscriptionSpec::new(cameras, span) };
@@ -46,7 +46,7 @@ impl World {
         self.broker.handle_subscribe(self.clock(), id, spec);
     }
 
-    /// An application changes its contract: b and c give the new one.
+    /// An application changes its contract. b and c give the new one.
     pub(super) fn update(&mut self, a: u8, b: u8, c: u8) {
         let id = SubscriptionId(u64::from(a % SUBSCRIPTIONS));
         let contract = Contract {
@@ -63,7 +63,7 @@ impl World {
         self.broker.handle_update(self.now, id, contract);
     }
 
-    /// The edge gets a profile, or loses one.
+    /// The edge gets or loses a profile.
     pub(super) fn profiles(&mut self, b: u8, c: u8) {
         let Some(hash) = pick(&PROFILES, b) else { return };
         match c {
@@ -72,11 +72,11 @@ impl World {
         }
     }
 
-    /// A reader requests the past: a selects the camera, b the frame before, c what is requested.
+    /// A reader requests the past. a selects the camera, b the frame before, c the query.
     pub(super) fn ask(&mut self, a: u8, b: u8, c: u8) {
         let camera: CameraName = pick(&NAMES, a).parse().unwrap();
         let id = |byte: u8| FrameId { epoch: Epoch(pick(&EPOCHS, c)), sequence: sequence(byte) };
-        // Often the frame after the last answer, as a reader would request it.
+        // Often the frame after the last answer, like a real reader.
         let after = match c >> 6 {
             0 => None,
             1 | 2 => self.last_past.or(Some(id(b))),
@@ -91,7 +91,7 @@ impl World {
         assert_eq!(self.questions.insert(question, query), None, "a number is given twice");
     }
 
-    /// Somebody wants a survey of a camera: a selects it, b gives the length. With an odd c, nobody waits for the oldest one any more.
+    /// A reader requests a survey of a camera. a selects the camera, b the length. With an odd c, the oldest request is dropped instead.
     pub(super) fn survey(&mut self, a: u8, b: u8, c: u8) {
         if c & 1 == 1 {
             let Some((question, _)) = self.surveys.pop_first() else { return };
@@ -131,7 +131,7 @@ impl World {
                 assert!(!verdict.reason.is_empty() || verdict.state == ContractState::Ok);
             }
             let id = delivery.record.frame.meta.id;
-            // Its client library claims what it likes, of this frame or of another.
+            // The client library claims any times, of this frame or of another.
             let claim = |factor: u64| Some(Duration::from_nanos(CLAIMS[usize::from(times) % 4] * factor));
             let frame = if times & 8 == 0 { id } else { FrameId { sequence: sequence(times), ..id } };
             let report = TakenReport {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Queries a log in every possible way.
+    /// Makes all kinds of queries of a log.
     pub(super) fn query(&self, a: u8, b: u8, c: u8) {
         let camera: CameraName = pick(&NAMES, a).parse().unwrap();
         let captured = captured(b);
@@ -209,7 +209,7 @@ impl Reader {
     }
 }
 
-/// What an application got of a camera's present chain.
+/// The frames of a camera's current chain that an application got.
 #[derive(Default)]
 pub(super) struct Given {
     chain: Option<(Encoding, Epoch, Sequence)>,

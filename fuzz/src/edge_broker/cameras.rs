@@ -1,4 +1,4 @@
-//! Sends an edge what cameras may send, sensible or not.
+//! Sends an edge any message that a camera may send, valid or not.
 
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ use crate::profiles::PROFILES;
 use crate::script::{NUMBERS, pick};
 
 impl World {
-    /// A still is made, with an outcome that depends on the sequence of its frame.
+    /// A still is made. The outcome depends on the sequence of its frame.
     pub(super) fn still_made(&mut self) {
         let outcome = self.stills.front().map_or(0, |(.., frame)| frame.sequence.0 as u8);
         self.still_made_as(0, outcome);
     }
 
-    /// A question for a still is answered: b selects it, c the outcome.
+    /// A request for a still is answered. b selects the request, c the outcome.
     pub(super) fn still_made_as(&mut self, b: u8, c: u8) {
         let place = usize::from(b) % self.stills.len().max(1);
         let Some((reader, camera, frame)) = self.stills.remove(place) else { return };
@@ -58,8 +58,8 @@ impl World {
         self.drain();
     }
 
-    /// A camera answers a request for the past: a selects the connection, b the frame, c the kind of answer.
-    /// If `done`, all of it comes at once.
+    /// A camera answers a request for the past. a selects the connection, b the
+    /// frame, c the kind of answer. If `done`, the whole frame arrives immediately.
     pub(super) fn answers(&mut self, link: LinkId, frame: FrameId, b: u8, c: u8, done: bool) {
         let now = self.now;
         let number = self.asked.get(&link).and_then(|numbers| numbers.get(usize::from(c >> 5)).copied());
@@ -75,7 +75,7 @@ impl World {
             return;
         }
         if number == 0 {
-            // Not a frame of the past.
+            // This is not a frame of the past.
             return;
         }
         let mut header = FrameHeader { history: number, ..header(frame, b, kind) };
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// A camera tells what it holds: b says what, c of which question.
+    /// A camera answers a survey. b selects the content, c the request.
     pub(super) fn surveyed(&mut self, link: LinkId, b: u8, c: u8) {
         let question = self.surveys.keys().nth(usize::from(c & 7)).copied().unwrap_or(pick(&NUMBERS, c));
         let at = |millis: u8| ORIGIN + Duration::from_millis(millis.into());
@@ -113,7 +113,7 @@ impl World {
         self.broker.handle_message(self.now, link, Message::SurveyAnswer(answer));
     }
 
-    /// A past frame has arrived completely, or no more of it comes: b selects the frame, c the case.
+    /// A past frame has arrived completely, or was cancelled. b selects the frame, c the case.
     pub(super) fn past_arrived(&mut self, b: u8, c: u8) {
         let place = if b == u8::MAX { self.arriving.len().saturating_sub(1) } else { usize::from(b) };
         if place >= self.arriving.len() {
@@ -128,14 +128,13 @@ impl World {
     }
 }
 
-/// Sizes of payloads: 0, usual ones, the limit, and above the limit. The last one is the size of a short
-/// frame.
+/// Sizes of payloads: 0, usual ones, the limit, and above the limit. The last one is the size of a short frame.
 pub(super) const SIZES: [u16; 32] = [
     64, 64, 64, 64, 64, 64, 64, 64, 512, 512, 512, 512, 1000, 1000, 1000, 1000, 2048, 2048, 2048, 2048, 64,
     64, 64, 64, 64, 64, 64, 64, 0, 1, 2049, 65535,
 ];
 
-/// Stamps in any order, also before the camera's start and after the end of its clock.
+/// Stamps in any order, also before the camera's start and at the end of its clock.
 fn trace(b: u8, kind: u8) -> CameraTrace {
     let mut trace = CameraTrace::default();
     for (place, stage) in Stage::ALL.into_iter().enumerate().filter(|(place, _)| (b >> (place % 8)) & 1 == 1)

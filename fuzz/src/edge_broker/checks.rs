@@ -55,7 +55,7 @@ impl World {
                         assert_eq!(survey.check(begin, end), Ok(()));
                     }
                 }
-                // A reset may end a subscription before it has read what it was given.
+                // A reset may end a subscription before it has read its frames.
                 EdgeOutput::Ended { subscription, .. } => drop(self.readers.remove(&subscription)),
                 EdgeOutput::Appended { .. }
                 | EdgeOutput::Started { .. }
@@ -68,7 +68,7 @@ impl World {
                 | EdgeOutput::CameraChanged { .. } => {}
             }
         }
-        // The number that stands for "no connection" in a script.
+        // This number stands for "no connection" in a script.
         self.closed.remove(&LinkId(u64::MAX));
     }
 
@@ -103,12 +103,12 @@ impl World {
         assert!(cameras.len() <= CAMERAS_MAX);
         assert_eq!(self.broker.matching(&"**".parse().unwrap()), cameras.len());
         assert!(self.questions.len() <= crate::script::STEPS_MAX);
-        // No reader here keeps a record, so only the logs count.
+        // No reader keeps a record, so only the logs count.
         let bytes: u64 = cameras.iter().map(|camera| camera.log_bytes).sum();
         assert!(bytes <= LOG_BYTES_MAX, "the logs hold {bytes} bytes");
     }
 
-    /// A camera that was there before, or the first one, comes back and behaves. So does an application.
+    /// A known camera, or the first one, connects and behaves. So does an application.
     pub(super) fn recover(&mut self) {
         let cameras = self.broker.cameras(self.now);
         let name = cameras.first().map_or("dock/cam1".into(), |camera| camera.camera.to_string());
@@ -130,7 +130,7 @@ impl World {
                 camera: name.clone(),
                 epoch,
                 attempt: 1,
-                // Unlike the anchors of starts in the script, which have whole seconds.
+                // Unlike the anchors of camera starts in the script, which have whole seconds.
                 anchor: ClockAnchor { wall: ORIGIN, monotonic: Instant::from_nanos(1) },
                 software: String::new(),
             };
@@ -154,7 +154,7 @@ impl World {
             }
             if closed {
                 let Some(FrameId { epoch: taken, .. }) = newest else {
-                    // An earlier run of the edge left this.
+                    // An earlier run of the edge left this epoch.
                     let forgotten = self.broker.handle_reset(&name).expect("it is known");
                     assert!(forgotten.epoch > EPOCH_MAX, "it is refused because of {forgotten:?}");
                     self.drain();

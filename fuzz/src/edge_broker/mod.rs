@@ -1,26 +1,26 @@
 //! Fuzzes the edge broker with cameras that send anything at any time, and applications that come and go.
 //!
 //! Nothing may panic. Besides that, these must hold:
-//! - every event has few outputs, and the next deadline lies after the one that was handled;
-//! - nothing is said on a connection that the broker has closed, and what is said fits on the wire;
+//! - every event has few outputs, and the next deadline is after the handled one;
+//! - nothing is sent on a connection that the broker has closed, and every message fits on the wire;
 //! - the replica logs together stay within their budget, and there are no more cameras than allowed;
-//! - a subscription gets each camera's frames in strictly increasing order, and between two deliveries of one epoch
-//!   the skipped frames are exactly those whose sequences are missing;
-//! - one that decodes chains itself gets none of their frames before all that it refers to;
-//! - a log is found in order by every kind of query;
-//! - a question for the past is answered once, with a frame that was asked for or with none, unless nobody waits any more; cameras
-//!   are asked with numbers that are new, and a frame of the past is taken only where its number was asked for;
-//! - the same of a survey, which tells of nothing that was not asked for;
-//! - whether a contract is kept is said in a few words, and comes to an end;
-//! - whatever happened, a camera that behaves is taken in, asked for frames and for the past, and heard; where an earlier run of the edge left an epoch
-//!   that none can follow, after a reset.
+//! - a subscription gets each camera's frames in strictly increasing order, and between two
+//!   deliveries of one epoch the skipped frames are exactly those whose sequences are missing;
+//! - a subscription that decodes chains itself gets a frame only after all frames that it refers to;
+//! - every kind of query finds a log's frames in order;
+//! - a request for the past is answered once, with a requested frame or with none, unless it was dropped;
+//!   cameras get requests with new numbers, and a frame of the past is accepted only if its number was requested;
+//! - the same holds for surveys, and their content was requested;
+//! - the state of a contract has a short reason, and does not change without end;
+//! - whatever happened, a camera that behaves is accepted, gets a demand and requests for the past, and its frames
+//!   are delivered. If an earlier run of the edge left an epoch that cannot be followed, this holds after a reset.
 //!
 //! | step | what happens |
 //! | --- | --- |
-//! | 0, 1, 14, 15, 16 | connections come and go, cameras say who they are, time passes |
-//! | 2–6, 12, 13 | what cameras say: `cameras.rs`; cameras are reset |
-//! | 7–11, 17, 20, 24 | what applications ask: `applications.rs` |
-//! | 18, 19, 21, 22 | questions for the past and for surveys, and their answers |
+//! | 0, 1, 14, 15, 16 | connections come and go, cameras send their hello, time passes |
+//! | 2–6, 12, 13 | messages of cameras: `cameras.rs`; cameras are reset |
+//! | 7–11, 17, 20, 24 | requests of applications: `applications.rs` |
+//! | 18, 19, 21, 22 | requests for the past and for surveys, and their answers |
 //! | 23 | stills are made |
 
 mod applications;
@@ -63,12 +63,11 @@ const CAMERAS_MAX: usize = 3;
 const LOG_BYTES_MAX: u64 = 48 << 10;
 const FRAME_BYTES_MAX: u32 = 2 << 10;
 const HISTORY_BYTES_MAX: u64 = 4 << 10;
-/// The most requested numbers, the latest ones, that a camera can still answer.
+/// Maximum number of requested numbers, the latest ones, that a camera can still answer.
 const ASKED_MAX: usize = 8;
-/// The most past frames that may still be arriving.
+/// Maximum number of past frames that may still be arriving.
 const ARRIVING_MAX: usize = 8;
-/// The most outputs of one event. Far above what any event needs: every connection, and every subscription of
-/// every camera, a few times.
+/// Maximum number of outputs of one event. Far above what any event needs: every connection, and every subscription of every camera, a few times.
 const OUTPUTS_MAX: usize = 200;
 const ORIGIN: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
@@ -114,13 +113,13 @@ struct World {
     stills: VecDeque<(SubscriptionId, CameraName, FrameId)>,
     /// Requests for the past that wait for an answer.
     questions: BTreeMap<u64, PastQuery>,
-    /// The surveys that somebody waits for, with their spans.
+    /// Open requests for surveys, with their spans.
     surveys: BTreeMap<u64, (Timestamp, Timestamp)>,
-    /// The last past frame that came as an answer.
+    /// The last past frame that was an answer.
     last_past: Option<FrameId>,
-    /// The last numbers that each camera was asked for, newest first.
+    /// The last numbers requested from each camera, newest first.
     asked: BTreeMap<LinkId, VecDeque<u64>>,
-    /// Past frames that are still arriving, with the number of bytes to come.
+    /// Past frames that are still arriving, with the number of missing bytes.
     arriving: Vec<(LinkId, u64, usize)>,
 }
 
@@ -195,7 +194,7 @@ impl World {
         let link = self.slots[slot].unwrap_or(LinkId(u64::MAX));
         let frame = FrameId { epoch: Epoch(pick(&EPOCHS, c >> 5)), sequence: sequence(b) };
         match what % 25 {
-            // A host connects: a is the slot, b its identity.
+            // A host connects. a is the slot, b its identity.
             0 => {
                 if let Some(link) = self.slots[slot].take() {
                     self.broker.handle_closed(now, link);
@@ -208,7 +207,7 @@ impl World {
                 self.slots[slot] = Some(link);
                 self.broker.handle_connected(now, link, Peer { identity: identity.into(), cameras });
             }
-            // It sends its hello: b selects the camera's name, c its epoch and attempt.
+            // The host sends its hello. b selects the camera's name, c its epoch and attempt.
             1 => {
                 let hello = Hello {
                     version: if b >= 0xfe { u16::from(b) } else { VERSION },
@@ -223,7 +222,7 @@ impl World {
                 };
                 self.broker.handle_message(now, link, Message::Hello(hello));
             }
-            // A header: b is the sequence, c the epoch and the kind of header.
+            // A header arrives. b is the sequence, c the epoch and the kind of header.
             2 | 3 => {
                 if let Ok(()) = self.broker.handle_frame_header(now, link, header(frame, b, c & 0x1f)) {
                     assert!(self.slots[slot].is_some(), "a frame was accepted on a connection that is gone");
@@ -265,11 +264,11 @@ impl World {
                 }
             }
             15 => self.pause(pick(&PAUSES, a)),
-            // Time passes, but the driver does not notice before the next event.
+            // Time passes, but the driver notices it only at the next event.
             16 => self.now = Instant::from_nanos(now.as_nanos().saturating_add(pick(&PAUSES, a))),
             17 => self.query(a, b, c),
             18 => self.ask(a, b, c),
-            // Somebody wants a survey, or a camera tells of one.
+            // A reader requests a survey, or a camera answers one.
             19 if c & 3 == 1 => self.survey(a, b, c >> 2),
             19 if c & 3 == 3 => self.surveyed(link, b, c >> 2),
             19 => self.drop_question(b),
@@ -289,7 +288,7 @@ impl World {
         ORIGIN + self.now.saturating_since(Instant::from_nanos(1_000_000_000_000))
     }
 
-    /// Lets time pass, as a driver does: to the next deadline, and then to the end of the pause.
+    /// Lets time pass like a driver: to the next deadlines, and then to the end of the pause.
     fn pause(&mut self, nanos: u64) {
         let end = Instant::from_nanos(self.now.as_nanos().saturating_add(nanos));
         for _ in 0..8 {
@@ -311,7 +310,7 @@ impl World {
     }
 }
 
-/// Consecutive numbers, as streams of frames have them, and at the end the extremes.
+/// Consecutive numbers, as in streams of frames, and the extremes at the end.
 fn sequence(b: u8) -> Sequence {
     Sequence(if b < 0xf0 { b.into() } else { pick(&NUMBERS, b) })
 }

@@ -1,16 +1,16 @@
-//! The steps of a script for an edge broker, by their names.
+//! The named steps of a script for an edge broker.
 
 use crate::text::{Kind, Language};
 
-/// How they are written. A first step with a `code` from 0xf0 on also says what an earlier run of the edge left: how many cameras, their epoch, and
-/// their frames.
+/// The language of these scripts. A first step with a `code` of 0xf0 or more also states what
+/// an earlier run of the edge left: the number of cameras, their epoch, and their frames.
 pub const LANGUAGE: Language = Language { kinds: &KINDS, has_settings: false };
 
 const fn kind(name: &'static str, args: [&'static str; 3]) -> Kind {
     Kind { name, args }
 }
 
-/// In the order of their bytes. `slot` is a connection; bits of `start`, `frame` and `answer` are read in `mod.rs` and `cameras.rs`.
+/// In the order of their first bytes. `slot` is a connection. `mod.rs` and `cameras.rs` define the bits of `start`, `frame` and `answer`.
 pub const KINDS: [Kind; 25] = [
     kind("connect", ["slot", "peer", ""]),
     kind("hello", ["slot", "camera", "start"]),

@@ -11,16 +11,17 @@ use super::video::{Pixels, Video};
 use super::{FRAMES_PER_SECOND, thread_cpu_ns};
 use crate::Failure;
 
-/// The video's own size.
+/// The video's original size.
 const SIZE: (u32, u32) = (768, 576);
-/// The cap's bounds; between them it is drawn evenly by its logarithm.
+/// The lowest cap, in bytes. The logarithm of each cap is uniform between those of the lowest and the highest.
 const CAP_MIN: f64 = 3_000.0;
+/// The highest cap, in bytes.
 const CAP_MAX: f64 = 100_000.0;
-/// Finer pictures look no better to a detector, so the largest caps are left unused.
+/// Detectors do not see finer pictures better, so the largest caps are not used up.
 const FINEST: u8 = 18;
 const SEED: u64 = 12_345;
 
-/// Codes `frames` frames, each acknowledged `delay` frames later.
+/// Encodes `frames` frames. Each is acknowledged `delay` frames later.
 pub(super) fn run(file: &Path, frames: usize, delay: usize) -> Result<(), Failure> {
     let mut video = Video::open(file, SIZE, Pixels::Planes)?;
     let mut encoder = H264Encoder::new(SIZE.0, SIZE.1)?;
@@ -31,7 +32,7 @@ pub(super) fn run(file: &Path, frames: usize, delay: usize) -> Result<(), Failur
     let (mut attempts, mut cpu_ns, mut independent) = (Vec::new(), Vec::new(), 0);
     for number in 0..frames as u64 {
         if number % FRAMES_PER_SECOND == 0 {
-            // A linear congruential generator (Knuth), whose upper bits are taken.
+            // A linear congruential generator (Knuth). Its upper bits are used.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let share = (random >> 33) as f64 / (1u64 << 31) as f64;
             cap = (CAP_MIN * (CAP_MAX / CAP_MIN).powf(share)) as usize;

@@ -1,6 +1,6 @@
 //! Measures what rungs cost a camera, how well byte budgets are kept, and what a loss costs.
 //!
-//! Each turn prints a line of JSON, whose field `part` says what it is. `mez bench knobs` computes figures from them.
+//! Each turn prints a line of JSON, whose field `part` names what was measured. `mez bench knobs` computes the figures.
 //!
 //! | part | what is measured |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | `decode` | the same frames at the other end, to BGR |
 //! | `memory` | resident bytes that a stream's encoder and decoder add to a process |
 //! | `budget` | H.264 with a cap that changes every second: bytes of every frame |
-//! | `recovery` | H.264 with losses: bytes of the frame that recovers, and of an independent one of the same image |
+//! | `recovery` | H.264 with losses: bytes of the frame that recovers, and of an independent frame of the same image |
 
 mod budget;
 mod recovery;
@@ -31,12 +31,12 @@ use rustix::time::{ClockId, clock_gettime};
 use self::video::{Pixels, Video};
 use crate::Failure;
 
-/// As the video has it.
+/// The video's frame rate.
 const FRAMES_PER_SECOND: u64 = 10;
-/// Of the JPEGs that are published, as a good camera makes them.
+/// The quality of published JPEGs, like a good camera's.
 const SOURCE_QUALITY: u8 = 90;
 const PIXELS_MAX: u64 = 1 << 26;
-/// Frames before those that are measured: memory is touched, models have learned.
+/// Frames before the measured ones: memory is then touched, and models have learned.
 const WARM_UP: usize = 3;
 
 /// Measure rungs, byte budgets and recovery
@@ -93,7 +93,7 @@ pub(crate) fn run(args: KnobsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The frames to measure with, as JPEG and as pixels.
+/// The measured frames, as JPEG and as pixels.
 struct Frames {
     size: (u32, u32),
     pixels: Vec<Vec<u8>>,
@@ -133,7 +133,7 @@ fn request(at: usize, setting: &Setting) -> Request<'_> {
     }
 }
 
-/// One rung over all frames; prints the processor time of each, encoding and decoding.
+/// Encodes and decodes all frames at one rung. Prints the processor times of each frame.
 fn turn(frames: &Frames, rung: &Setting, compressed: bool, round: usize) -> Result<(), Failure> {
     if *rung == Setting::ORIGINAL && !compressed {
         return Ok(());
@@ -166,15 +166,15 @@ fn turn(frames: &Frames, rung: &Setting, compressed: bool, round: usize) -> Resu
     println!(
         r#"{{"part":"encode","rung":"{rung}","source":"{source}","round":{round},"left_out":{left_out},"cpu_ns":{encode_ns:?},"bytes":{bytes:?}}}"#
     );
-    // What is decoded does not depend on what was encoded from.
+    // Decoding does not depend on the kind of source.
     if compressed {
         println!(r#"{{"part":"decode","rung":"{rung}","round":{round},"cpu_ns":{decode_ns:?}}}"#);
     }
     Ok(())
 }
 
-/// Resident bytes that a stream at each rung adds, for both ends. Only the first stream of its kind in a process is measured:
-/// the allocator keeps what was freed.
+/// Resident bytes that a stream at each rung adds, for encoder and decoder. Only the first
+/// stream of its kind in a process is measured, because the allocator keeps freed memory.
 fn memory(frames: &Frames, size: (u32, u32), rungs: &[Setting]) -> Result<(), Failure> {
     let mut kept = Vec::new();
     for rung in rungs {
@@ -199,7 +199,7 @@ fn memory(frames: &Frames, size: (u32, u32), rungs: &[Setting]) -> Result<(), Fa
             between.saturating_sub(before),
             after.saturating_sub(between)
         );
-        // Freed memory would serve the next rung, which would then seem to take none.
+        // Freed memory would be reused by the next rung, which would then seem to need none.
         kept.push((encoder, decoder));
     }
     Ok(())

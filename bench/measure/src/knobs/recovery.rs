@@ -1,4 +1,4 @@
-//! Measures what a lost frame costs in H.264, beside a keyframe of the same image.
+//! Measures the cost of a lost frame in H.264, compared with a keyframe of the same image.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::Failure;
 
 const SIZE: (u32, u32) = (768, 576);
 const QUANTISER: u8 = 28;
-/// One frame in so many is lost.
+/// One frame in this many is lost.
 const EVERY: u64 = 20;
 
-/// Codes `frames` frames, of which one in twenty is lost; the sender learns of everything `delay` frames later.
+/// Encodes `frames` frames, one in twenty of which is lost. The sender learns of arrivals and losses `delay` frames later.
 pub(super) fn run(file: &Path, frames: usize, delay: u64) -> Result<(), Failure> {
     let mut video = Video::open(file, SIZE, Pixels::Planes)?;
     let mut encoder = H264Encoder::new(SIZE.0, SIZE.1)?;
@@ -27,7 +27,7 @@ pub(super) fn run(file: &Path, frames: usize, delay: u64) -> Result<(), Failure>
         let news = number.checked_sub(delay + 1);
         let recovers = news.is_some_and(is_lost);
         if let Some(news) = news {
-            // What was sent after a lost frame could not be decoded either, until one recovered.
+            // Frames sent after a lost one could not be decoded either, until one recovered.
             let after_a_loss = (1..=delay).any(|back| news.checked_sub(back).is_some_and(is_lost));
             if is_lost(news) || after_a_loss {
                 encoder.lost(news);

@@ -8,7 +8,7 @@ use mez_media::Yuv420View;
 
 use crate::Failure;
 
-/// What the frames are made of.
+/// The format of the frames.
 #[derive(Clone, Copy)]
 pub(super) enum Pixels {
     Bgr,
@@ -16,7 +16,7 @@ pub(super) enum Pixels {
     Planes,
 }
 
-/// A video that goes on for ever.
+/// An endless loop of a video.
 pub(super) struct Video {
     child: Child,
     output: ChildStdout,
@@ -36,7 +36,7 @@ impl Video {
             .args(["-f", "rawvideo", "-"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // It complains of the pipe that is closed once there are frames enough.
+            // ffmpeg reports an error when the pipe is closed after enough frames.
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| Failure::from(format!("cannot start ffmpeg: {error}; install it")))?;
@@ -55,7 +55,7 @@ impl Video {
 
 impl Drop for Video {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Puts NAL units together into access units: one picture each, with all that belongs to it (ITU-T H.264, 7.4.1.2).
+//! Combines NAL units into access units: one picture each, with all its units (ITU-T H.264, 7.4.1.2).
 
 use bytes::Bytes;
 
@@ -11,15 +11,15 @@ use super::sets::{ParameterSets, Sequence};
 use super::slice::SliceHeader;
 use super::units::{Kind, kind};
 
-/// Bytes of parameter sets that may wait for the next picture.
+/// Maximum bytes of parameter sets that wait for the next picture.
 const WAITING_BYTES_MAX: usize = 64 << 10;
 
-/// What a stream may have.
+/// Limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessUnitLimits {
-    /// Bytes of a picture, with its parameter sets. Default 32 MiB, the limit of a frame in Mez.
+    /// Maximum bytes of a picture, with its parameter sets. Default 32 MiB, the limit of a frame in Mez.
     pub bytes_max: usize,
-    /// Pixels of a picture.
+    /// Maximum pixels of a picture.
     pub pixels_max: u64,
 }
 
@@ -29,81 +29,81 @@ impl Default for AccessUnitLimits {
     }
 }
 
-/// Where a decoder may begin.
+/// Where a decoder can begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// At this picture: it is an IDR picture, and nothing after it needs anything before it.
+    /// At this picture: it is an IDR picture, and no later picture needs an earlier one.
     Key,
-    /// At this picture, by the word of the encoder: from so many frames on, pictures are whole (a recovery point, D.2.8). Not all decoders
-    /// begin there.
+    /// At this picture, according to the encoder: after some frames, pictures
+    /// are complete (a recovery point, D.2.8). Not all decoders can begin there.
     Recovery {
-        /// Frames until then; 0: this picture is whole.
+        /// Number of frames until pictures are complete; 0: this picture is.
         frames: u32,
     },
 }
 
-/// One coded picture, with all that belongs to it.
+/// One coded picture, with all its units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessUnit {
-    /// Its NAL units (annex B), each as it came, behind start codes of four bytes. Where decoding may begin, the parameter sets come first, whether
-    /// or not the source repeats them.
+    /// Its NAL units (annex B), unchanged, after start codes of four bytes. If decoding can
+    /// begin here, the parameter sets come first, even if the source does not repeat them.
     pub payload: Bytes,
-    /// Size of the shown picture, in pixels.
+    /// Width of the shown picture, in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height of the shown picture, in pixels.
     pub height: u32,
-    /// Where a decoder may begin; `None`: not here.
+    /// Whether and how a decoder can begin here.
     pub entry: Option<Entry>,
-    /// Later pictures may need it. If not, it may be left out without harm to any other.
+    /// Whether later pictures may need this one. If not, it can be left out without harm to others.
     pub is_needed: bool,
-    /// Every picture that it may need came whole, from the last key picture on. If not, it cannot be decoded rightly, and neither can those after it up to the
-    /// next key picture.
+    /// Whether every picture that this one may need came whole, from the last key picture on. If
+    /// not, this picture and those after it cannot be decoded correctly until the next key picture.
     pub is_unbroken: bool,
-    /// Pictures that others need and that did not come before this one, as far as their numbers tell.
+    /// Number of reference pictures missing before this one, judged by the frame numbers.
     pub missing: u32,
-    /// Slices of the picture.
+    /// Number of slices.
     pub slices: u32,
-    /// No slice of it is predicted from another picture.
+    /// Whether no slice is predicted from another picture.
     pub is_intra: bool,
-    /// Some slice of it is predicted from two lists of pictures (a B slice). The order of pictures is nevertheless that of their coding.
+    /// Whether a slice is predicted from two lists of pictures (a B slice). Pictures are nevertheless shown in the order in which they are coded.
     pub has_two_lists: bool,
     /// `frame_num`.
     pub frame_num: u32,
-    /// `PicOrderCnt`: rises from picture to picture until the next key picture.
+    /// `PicOrderCnt`. It increases from picture to picture until the next key picture.
     pub order: i64,
 }
 
-/// What a stream says of itself.
+/// Properties that the stream states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// `profile_idc`, the constraint flags and `level_idc`, as a codec is named by: `avc1.42C01E`.
+    /// `profile_idc`, the constraint flags and `level_idc`, as in a codec's name: `avc1.42C01E`.
     pub profile: [u8; 3],
     /// Pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// How many pictures may be coded between a picture and one that is shown before it. `None`: the stream does not say.
+    /// Maximum number of pictures that are decoded before another picture and shown after it. `None`: the stream does not state it.
     pub reordered_max: Option<u32>,
 }
 
-/// Parses the stream of an encoder that knows nothing of Mez, from packets that hold a picture each or from a byte stream.
+/// Parses the stream of any H.264 encoder, from packets that hold a picture each or from a byte stream.
 ///
-/// Any bytes are taken. What is wrong with a picture is the result of that picture; the parser goes on with the next one. It holds one picture,
-/// and the parameter sets.
+/// It accepts any bytes. A defect in a picture makes the result for this picture an error;
+/// the parser continues with the next picture. It holds one picture, and the parameter sets.
 #[derive(Debug)]
 pub struct AccessUnits {
     limits: AccessUnitLimits,
     framing: Framing,
     sets: ParameterSets,
-    /// Sets that came without a picture and are to go with the next one.
+    /// Sets that came without a picture, for the next one.
     waiting: Vec<u8>,
-    /// Sets that came behind the slices of the picture that is being put together: they are for the next one.
+    /// Sets that came after the slices of the current picture, for the next one.
     late: Vec<Vec<u8>>,
     assembly: Assembly,
     order: Order,
-    /// All pictures that the next one may need came whole.
+    /// Whether all pictures that the next one may need came whole.
     is_unbroken: bool,
-    /// The sequence parameter set under which the newest key picture was coded.
+    /// The sequence parameter set of the newest key picture.
     active: Option<Sequence>,
 }
 
@@ -114,7 +114,7 @@ impl Default for AccessUnits {
 }
 
 impl AccessUnits {
-    /// A parser of units behind start codes, until [`AccessUnits::configure`] is told otherwise.
+    /// A parser of units after start codes. [`AccessUnits::configure`] can change this framing.
     #[must_use]
     pub fn new(limits: AccessUnitLimits) -> Self {
         Self {
@@ -130,13 +130,13 @@ impl AccessUnits {
         }
     }
 
-    /// How packets hold their units.
+    /// How packets contain their units.
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// What the stream says of itself; `None` until a picture has come that can be decoded.
+    /// Properties that the stream states; `None` until a decodable picture has come.
     #[must_use]
     pub fn info(&self) -> Option<StreamInfo> {
         let active = self.active.as_ref()?;
@@ -144,11 +144,11 @@ impl AccessUnits {
         Some(StreamInfo { profile, width, height, reordered_max })
     }
 
-    /// Takes what a container says ahead of its packets: an `avcC` record, or parameter sets behind start codes. Nothing at all is right too:
-    /// packets then hold start codes.
+    /// Takes a container's description of the stream: an `avcC` record, or parameter
+    /// sets after start codes. It may be empty: packets then contain start codes.
     ///
     /// # Errors
-    /// [`BitstreamError::Damaged`]. Without a record, packets cannot be read.
+    /// [`BitstreamError::Damaged`]. Packets with lengths cannot be read without the record.
     pub fn configure(&mut self, description: &[u8]) -> Result<(), BitstreamError> {
         let sets: Vec<Vec<u8>> = if description.first() == Some(&1) {
             let read = Configuration::read(description)?;
@@ -169,10 +169,10 @@ impl AccessUnits {
         Ok(())
     }
 
-    /// Takes a packet that holds one picture, as containers give them. `None` if there is no picture in it, only what belongs to the next.
+    /// Takes a packet with one picture, from a container. `None` if it contains no picture, only units of the next one.
     ///
     /// # Errors
-    /// [`BitstreamError`]: this picture is lost. The parser goes on with the next packet.
+    /// [`BitstreamError`]: this picture is lost. The parser continues with the next packet.
     pub fn packet(&mut self, packet: &[u8]) -> Result<Option<AccessUnit>, BitstreamError> {
         let mut wrong = None;
         match self.framing {
@@ -191,7 +191,7 @@ impl AccessUnits {
                 let mut rest = packet;
                 while let Some(unit) = avcc::next_unit(&mut rest, length_bytes) {
                     match unit {
-                        // Some writers leave empty ones.
+                        // Some writers leave empty units.
                         Ok([]) => {}
                         Ok(unit) => self.take(unit),
                         Err(error) => wrong = Some(error),
@@ -205,8 +205,8 @@ impl AccessUnits {
         self.finish()
     }
 
-    /// Takes the next unit of a byte stream, from its header byte on. Returns the picture before if this unit begins another: only then is it known to be whole.
-    /// The last one comes from [`AccessUnits::finish`].
+    /// Takes the next unit of a byte stream, from its header byte on. If the unit begins a new picture, returns
+    /// the picture before, which is complete only then. [`AccessUnits::finish`] returns the last picture.
     ///
     /// # Errors
     /// [`BitstreamError`]: the picture before is lost.
@@ -216,25 +216,25 @@ impl AccessUnits {
         before
     }
 
-    /// Ends the picture that is being put together. `None` if there is none.
+    /// Ends the current picture. `None` if there is none.
     ///
     /// # Errors
-    /// [`BitstreamError`]: it is lost.
+    /// [`BitstreamError`]: the picture is lost.
     pub fn finish(&mut self) -> Result<Option<AccessUnit>, BitstreamError> {
         let assembly = std::mem::take(&mut self.assembly);
         let picture = self.picture(assembly);
         if picture.is_err() {
-            // What was lost may have been needed.
+            // Later pictures may need the lost one.
             self.is_unbroken = false;
         }
         for set in std::mem::take(&mut self.late) {
-            // One that cannot be read is missed by the pictures that name it.
+            // If a set cannot be read, pictures that name it are refused later.
             let _ = self.keep(&set, kind(&set) == Some(Kind::Sequence));
         }
         picture
     }
 
-    /// Whether the picture that is being put together ends before this unit (7.4.1.2.3).
+    /// Whether the current picture ends before this unit (7.4.1.2.3).
     fn begins(&self, unit: &[u8]) -> bool {
         let Some(first) = self.assembly.first() else { return false };
         match kind(unit) {
@@ -249,7 +249,7 @@ impl AccessUnits {
         }
     }
 
-    /// Takes a unit into the picture that is being put together.
+    /// Adds a unit to the current picture.
     fn take(&mut self, unit: &[u8]) {
         if let Err(error) = self.try_take(unit) {
             self.assembly.spoil(error);
@@ -291,17 +291,17 @@ impl AccessUnits {
         Ok(())
     }
 
-    /// Whether a set stays with the picture that it came with. A sequence of another kind that no picture of the stream uses does not: decoders
-    /// would refuse the picture for it.
+    /// Whether a set stays with the picture that it came with. A sequence parameter set of an unsupported
+    /// kind that no picture of the stream uses does not: decoders would refuse the picture because of it.
     fn goes_along(&self, set: &[u8]) -> bool {
         let fits = |set: Sequence| set.check(self.limits.pixels_max).is_ok();
         kind(set) != Some(Kind::Sequence) || Sequence::read(set).is_some_and(fits)
     }
 
-    /// What was put together, as a picture.
+    /// Makes a picture of its units.
     fn picture(&mut self, assembly: Assembly) -> Result<Option<AccessUnit>, BitstreamError> {
         let Some(first) = assembly.whole()? else {
-            // Sets and messages that came by themselves go with the next picture.
+            // Sets and messages without a picture go with the next picture.
             if self.waiting.len() + assembly.payload().len() <= WAITING_BYTES_MAX {
                 self.waiting.extend_from_slice(assembly.payload());
             }
@@ -317,7 +317,7 @@ impl AccessUnits {
             Some(frames) => Some(Entry::Recovery { frames }),
             None => None,
         };
-        // A whole picture at which decoding may begin mends a chain that was broken.
+        // A complete picture at which decoding can begin repairs a broken chain.
         let begins = match entry {
             Some(Entry::Key) => true,
             Some(Entry::Recovery { frames: 0 }) => !self.is_unbroken && assembly.is_intra(),
@@ -342,7 +342,7 @@ impl AccessUnits {
         } else {
             waited
         };
-        // Sets are needed too, whatever they came with.
+        // Parameter sets are needed too, so a picture that carries some is needed.
         let is_needed = first.is_reference || assembly.has_sets() || !before.is_empty();
         let (frame_num, is_unbroken) = (first.frame_num, self.is_unbroken);
         let (slices, is_intra, has_two_lists) =

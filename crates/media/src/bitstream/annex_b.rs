@@ -4,10 +4,10 @@ use memchr::memmem;
 
 /// The start of every NAL unit in a byte stream (B.1).
 const START: &[u8] = &[0, 0, 1];
-/// What is written before every NAL unit: the start code with the zero byte that decoders find the start of a picture by.
+/// Written before every NAL unit: the start code, with the zero byte by which decoders find the start of a picture.
 pub(super) const START_CODE: &[u8] = &[0, 0, 0, 1];
 
-/// Cuts a byte stream into NAL units. Holds one unit, and at most `unit_bytes_max` of it, besides the bytes that were pushed last.
+/// Cuts a byte stream into NAL units. Besides the bytes pushed last, it holds one unit, of at most `unit_bytes_max` bytes.
 ///
 /// ```
 /// use mez_media::bitstream::UnitSplitter;
@@ -22,9 +22,9 @@ pub(super) const START_CODE: &[u8] = &[0, 0, 0, 1];
 #[derive(Debug)]
 pub struct UnitSplitter {
     buffer: Vec<u8>,
-    /// Where the unit begins that is being read; without meaning outside of one.
+    /// Where the current unit begins. Meaningless between units.
     start: usize,
-    /// Before this there is no start code that was not found.
+    /// The buffer was searched for start codes up to here.
     scanned: usize,
     inside: bool,
     is_over: bool,
@@ -33,7 +33,7 @@ pub struct UnitSplitter {
 }
 
 impl UnitSplitter {
-    /// A splitter that throws away, and counts, a unit of more than `unit_bytes_max` bytes.
+    /// A splitter that drops and counts units of more than `unit_bytes_max` bytes.
     #[must_use]
     pub fn new(unit_bytes_max: usize) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl UnitSplitter {
         }
     }
 
-    /// Takes more of the stream. Call [`UnitSplitter::next_unit`] until it gives nothing before the next piece.
+    /// Appends bytes of the stream. Call [`UnitSplitter::next_unit`] until it returns `None` before the next push.
     pub fn push(&mut self, bytes: &[u8]) {
         let keep_from = if self.inside { self.start } else { self.scanned };
         self.buffer.drain(..keep_from.min(self.buffer.len()));
@@ -56,12 +56,12 @@ impl UnitSplitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Says that the stream is over: what was read of a unit is all of it.
+    /// Ends the stream, and with it the current unit.
     pub fn finish(&mut self) {
         self.is_over = true;
     }
 
-    /// The next whole unit, from its header byte on and as it came; `None` if the pushed bytes end within it.
+    /// The next whole unit, from its header byte on, unchanged. `None` if the pushed bytes end inside it.
     pub fn next_unit(&mut self) -> Option<&[u8]> {
         loop {
             if !self.inside {
@@ -83,7 +83,7 @@ impl UnitSplitter {
             };
             self.inside = false;
             self.scanned = end;
-            // A unit never ends with a zero byte (7.4.1). At the end of the stream there may be some.
+            // A unit never ends with a zero byte (7.4.1). Zero bytes may follow at the end of the stream.
             let unit = &self.buffer[self.start..end];
             let len = unit.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             if len > self.unit_bytes_max {
@@ -94,13 +94,13 @@ impl UnitSplitter {
         }
     }
 
-    /// Units that were thrown away because they were too large.
+    /// Number of units that were dropped because they were too large.
     #[must_use]
     pub fn units_too_large(&self) -> u64 {
         self.units_too_large
     }
 
-    /// Where the unit ends that is being read: before three zero bytes, or a start code (B.1.1).
+    /// Where the current unit ends: before three zero bytes, or a start code (B.1.1).
     fn end(&mut self) -> Option<usize> {
         while let Some(at) = memmem::find(&self.buffer[self.scanned..], &[0, 0]) {
             let zeros = self.scanned + at;
@@ -116,7 +116,7 @@ impl UnitSplitter {
         None
     }
 
-    /// Notes that nothing was found up to the last two bytes, and gives up a unit that has become too large.
+    /// Remembers that nothing was found up to the last two bytes, and drops a unit that has become too large.
     fn wait(&mut self) {
         self.scanned = self.scanned.max(self.buffer.len().saturating_sub(START.len() - 1));
         if self.inside && self.scanned - self.start > self.unit_bytes_max {
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// The units of a stream that comes in pieces of so many bytes.
+    /// The units of a stream that is pushed in pieces of `piece` bytes.
     fn cut(stream: &[u8], piece: usize, most: usize) -> (Vec<Vec<u8>>, u64) {
         let mut splitter = UnitSplitter::new(most);
         let mut units = Vec::new();

@@ -1,4 +1,4 @@
-//! A picture that is being put together of its NAL units.
+//! Assembles a picture from its NAL units.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::slice::{SliceHeader, SliceKind};
 use super::supplement::recovery_point;
 use super::units::Kind;
 
-/// NAL units of one picture. A 4K picture of one slice for each row of macroblocks has 135.
+/// Maximum number of NAL units of one picture. A 4K picture with one slice per row of macroblocks has 135.
 const UNITS_MAX: u32 = 2048;
 
 /// The units of a picture so far.
@@ -26,21 +26,21 @@ pub(super) struct Assembly {
     is_intra: bool,
     has_two_lists: bool,
     recovery: Option<u32>,
-    /// Bytes of the delimiter that it begins with, if it does.
+    /// Bytes of the delimiter at the start; 0 if there is none.
     delimiter_bytes: usize,
-    /// Where the parameter sets are.
+    /// Where the parameter sets are in `payload`.
     sets: Vec<Range<usize>>,
-    /// The first thing that is wrong with it.
+    /// The first defect of the picture.
     wrong: Option<BitstreamError>,
 }
 
 impl Assembly {
-    /// The header of its first slice.
+    /// The header of the first slice.
     pub(super) fn first(&self) -> Option<&SliceHeader> {
         self.first.as_ref()
     }
 
-    /// The header of its first slice, if all is in order; `None` if there is no picture in it.
+    /// The header of the first slice; `None` if there is no slice yet, an error if the picture has a defect.
     pub(super) fn whole(&self) -> Result<Option<&SliceHeader>, BitstreamError> {
         match &self.wrong {
             Some(wrong) => Err(wrong.clone()),
@@ -48,12 +48,12 @@ impl Assembly {
         }
     }
 
-    /// Something is wrong with it. The first thing counts.
+    /// Records a defect. Only the first one is kept.
     pub(super) fn spoil(&mut self, wrong: BitstreamError) {
         self.wrong.get_or_insert(wrong);
     }
 
-    /// Takes in the header of a slice.
+    /// Checks and records the header of a slice.
     pub(super) fn slice(&mut self, header: SliceHeader) -> Result<(), BitstreamError> {
         let Some(first) = &self.first else {
             if header.is_redundant {
@@ -87,7 +87,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Adds a unit as it came.
+    /// Adds a unit, unchanged.
     pub(super) fn add(&mut self, kind: Kind, unit: &[u8], bytes_max: usize) -> Result<(), BitstreamError> {
         let start = self.payload.len() + START_CODE.len();
         let end = start + unit.len();
@@ -108,37 +108,37 @@ impl Assembly {
         Ok(())
     }
 
-    /// What came so far (annex B).
+    /// The units so far (annex B).
     pub(super) fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Slices of the picture.
+    /// Number of slices.
     pub(super) fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// No slice is predicted from another picture.
+    /// Whether no slice is predicted from another picture.
     pub(super) fn is_intra(&self) -> bool {
         self.is_intra
     }
 
-    /// Some slice is predicted from two lists of pictures.
+    /// Whether a slice is predicted from two lists of pictures.
     pub(super) fn has_two_lists(&self) -> bool {
         self.has_two_lists
     }
 
-    /// Frames from here until pictures are whole, if a decoder may begin here.
+    /// Number of frames until pictures are complete, if a decoder can begin here.
     pub(super) fn recovery(&self) -> Option<u32> {
         self.recovery
     }
 
-    /// Whether there are parameter sets in it.
+    /// Whether it contains parameter sets.
     pub(super) fn has_sets(&self) -> bool {
         !self.sets.is_empty()
     }
 
-    /// These sets (annex B), unless all of them are in it already.
+    /// These sets (annex B); empty if all of them are already in the picture.
     pub(super) fn sets_lacking<'a>(&self, sets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         let (mut all, mut lacks) = (Vec::new(), false);
         for set in sets {
@@ -148,18 +148,18 @@ impl Assembly {
         if lacks { all } else { Vec::new() }
     }
 
-    /// The whole picture, with these units before its own. A delimiter stays the first.
+    /// The whole picture, with `before` added ahead of its units. A delimiter stays first.
     pub(super) fn into_payload(mut self, before: &[u8]) -> Bytes {
         if !before.is_empty() {
             self.payload.splice(self.delimiter_bytes..self.delimiter_bytes, before.iter().copied());
         }
-        // Whoever keeps the picture keeps its bytes, not the room that was left for a larger one.
+        // A kept picture must not also keep the unused capacity.
         self.payload.shrink_to_fit();
         self.payload.into()
     }
 }
 
-/// Adds a unit behind a start code.
+/// Appends a start code and a unit.
 pub(super) fn append(payload: &mut Vec<u8>, unit: &[u8]) {
     payload.extend_from_slice(START_CODE);
     payload.extend_from_slice(unit);

@@ -1,8 +1,8 @@
-//! Parses the AV1 streams of cameras and files: where decoding may begin.
+//! Parses the AV1 streams of cameras and files: where decoding can begin.
 //!
-//! Clauses are those of the AV1 Bitstream & Decoding Process Specification (version 1.0.0 with errata 1). One packet is one temporal unit, in the low-overhead format
-//! (5.2), as ffmpeg gives it. A temporal unit shows one picture, and temporal units come in the order in which they are shown (7.5), whatever is reordered inside of them.
-//! References are not followed: every picture counts as needed by the next.
+//! Clauses are those of the AV1 Bitstream & Decoding Process Specification (version 1.0.0 with errata 1). One packet is one temporal
+//! unit, in the low-overhead format (5.2), as from ffmpeg. A temporal unit shows one picture. Temporal units come in the order in which
+//! they are shown (7.5), whatever is reordered inside them. References are not followed: every picture counts as needed by the next.
 
 use bytes::Bytes;
 
@@ -14,21 +14,21 @@ const SEQUENCE: u8 = 1;
 const DELIMITER: u8 = 2;
 const FRAME_HEADER: u8 = 3;
 const FRAME: u8 = 6;
-/// Bytes of a sequence header that are kept.
+/// Maximum bytes of a sequence header that is kept.
 const SEQUENCE_BYTES_MAX: usize = 4096;
 
-/// A sequence header (5.5), as far as it matters here.
+/// The relevant part of a sequence header (5.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sequence {
-    /// It holds one still picture: its frame headers have no type.
+    /// Whether the stream is one still picture. Its frame headers then have no type.
     is_still: bool,
     width: u32,
     height: u32,
-    /// The unit as it came.
+    /// The unit, unchanged.
     unit: Vec<u8>,
 }
 
-/// Parses an AV1 stream, a temporal unit at a time. Any bytes are taken.
+/// Parses an AV1 stream, one temporal unit at a time. Accepts any bytes.
 #[derive(Debug, Default)]
 pub struct Av1Pictures {
     limits: AccessUnitLimits,
@@ -37,24 +37,24 @@ pub struct Av1Pictures {
 }
 
 impl Av1Pictures {
-    /// A parser that has seen nothing.
+    /// A parser that has seen no packet.
     #[must_use]
     pub fn new(limits: AccessUnitLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// What a container keeps aside: units, or the record of ISO files (`av1C`), which has four bytes before them.
+    /// Reads a container's description of the stream: units, or the `av1C` record of ISO files, which has four bytes before its units.
     pub fn describe(&mut self, description: &[u8]) {
         let is_record = description.first() == Some(&0x81);
         let units = description.get(if is_record { 4 } else { 0 }..).unwrap_or_default();
-        // What is wrong with it shows when a picture needs it.
+        // A defect shows when a picture needs the sequence header.
         let _ = self.read(units);
     }
 
-    /// The picture of a temporal unit; `None` if there is none in it.
+    /// The picture of a temporal unit; `None` if it contains none.
     ///
     /// # Errors
-    /// [`BitstreamError`]. After any, nothing is unbroken until the next key picture.
+    /// [`BitstreamError`]. After an error, pictures are not `is_unbroken` until the next key picture.
     pub fn packet(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
         let picture = self.read(packet);
         if picture.is_err() {
@@ -121,20 +121,20 @@ impl Av1Pictures {
     }
 }
 
-/// The unit of a temporal unit that is its sequence header, as files keep it aside.
+/// The sequence header unit in a temporal unit, as files store it in their description.
 #[must_use]
 pub fn av1_sequence_header(packet: &[u8]) -> Option<&[u8]> {
     let mut rest = packet;
     std::iter::from_fn(|| Unit::cut(&mut rest)).find(|unit| unit.kind == SEQUENCE).map(|unit| unit.whole)
 }
 
-/// What a sequence header says.
+/// The content of a sequence header.
 struct Found {
     is_still: bool,
     width: u32,
     height: u32,
     bits: u32,
-    /// As `chroma_format_idc` of H.264.
+    /// Like `chroma_format_idc` of H.264.
     chroma: u32,
 }
 
@@ -167,7 +167,7 @@ impl Found {
     }
 }
 
-/// Timing and operating points.
+/// Skips timing and operating points.
 fn operating_points(bits: &mut Bits<'_>) -> Option<()> {
     let mut delay_bits = None;
     if bits.flag()? {
@@ -204,7 +204,7 @@ fn operating_points(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// What may be used in pictures.
+/// Skips the coding tools that pictures may use.
 fn tools(bits: &mut Bits<'_>) -> Option<()> {
     // enable_interintra_compound, enable_masked_compound, enable_warped_motion, enable_dual_filter.
     bits.take(4)?;
@@ -222,7 +222,7 @@ fn tools(bits: &mut Bits<'_>) -> Option<()> {
     Some(())
 }
 
-/// `color_config` (5.5.2): bits of a sample, and the format of colour.
+/// Reads `color_config` (5.5.2): bits per sample, and the chroma format.
 fn colours(bits: &mut Bits<'_>, profile: u32) -> Option<(u32, u32)> {
     let is_high = bits.flag()?;
     let depth = match (profile, is_high) {
@@ -234,7 +234,7 @@ fn colours(bits: &mut Bits<'_>, profile: u32) -> Option<(u32, u32)> {
         return Some((depth, 0));
     }
     let described = if bits.flag()? { [bits.take(8)?, bits.take(8)?, bits.take(8)?] } else { [2; 3] };
-    // sRGB has no other format than 4:4:4.
+    // sRGB exists only as 4:4:4.
     if described == [1, 13, 0] {
         return Some((depth, 3));
     }
@@ -257,7 +257,7 @@ struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// Cuts off the first unit. `None` if it is cut short.
+    /// Cuts off the first unit. `None` if it is incomplete.
     fn cut(rest: &mut &'a [u8]) -> Option<Self> {
         let stream = *rest;
         let header = *stream.first().filter(|header| **header & 0x80 == 0)?;
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Whatever a source leaves out that it has said before.
+    /// The source need not repeat the sequence header.
     #[test]
     fn a_key_picture_has_a_sequence_header() {
         let mut packets = packets(SHORT);
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(Unit::cut(&mut rest).unwrap().kind, SEQUENCE);
         packets[4] = Bytes::copy_from_slice(rest);
         assert_eq!(read(&packets), whole);
-        // Behind the delimiter, where there is one.
+        // After the delimiter, if there is one.
         let delimiter = [DELIMITER << 3 | 2, 0];
         packets[4] = [&delimiter, rest].concat().into();
         let shown = &read(&packets)[4];

@@ -1,19 +1,19 @@
-//! NAL units as containers hold them: behind their lengths, with the parameter sets aside (ISO/IEC 14496-15, 5.3.3).
+//! NAL units in containers: each after its length, with the parameter sets stored separately (ISO/IEC 14496-15, 5.3.3).
 
 use memchr::memmem;
 
 use super::error::{BitstreamError, damaged};
 
-/// How a packet holds its NAL units.
+/// How a packet contains its NAL units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Behind start codes (ITU-T H.264, annex B).
+    /// Each after a start code (ITU-T H.264, annex B).
     AnnexB,
-    /// Each behind its length in so many bytes: 1, 2 or 4.
+    /// Each after its length, which has this many bytes: 1, 2 or 4.
     Lengths(usize),
 }
 
-/// What a container says of its stream ahead of it.
+/// A container's description of its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Configuration<'a> {
     pub(super) framing: Framing,
@@ -22,7 +22,7 @@ pub(super) struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// Reads an `AVCDecoderConfigurationRecord` (5.3.3.1.2). Its end, which not all writers write, is not looked at.
+    /// Reads an `AVCDecoderConfigurationRecord` (5.3.3.1.2). Ignores its end, which some writers omit.
     pub(super) fn read(record: &'a [u8]) -> Result<Self, BitstreamError> {
         let cut_off = || damaged("the container's description of it is cut off");
         let &[version, _, _, _, length, sequences, ref rest @ ..] = record else { return Err(cut_off()) };
@@ -56,7 +56,7 @@ fn take_sets<'a>(rest: &mut &'a [u8], count: u8, sets: &mut Vec<&'a [u8]>) -> Op
     Some(())
 }
 
-/// Takes the next unit off the front of a packet. `None` at its end.
+/// Takes the next unit from the front of a packet. `None` at the packet's end.
 pub(super) fn next_unit<'a>(
     rest: &mut &'a [u8],
     length_bytes: usize,
@@ -79,7 +79,7 @@ pub(super) fn next_unit<'a>(
     })
 }
 
-/// A unit that stays one behind a start code: without zeros at its end, and without a start code in it (7.4.1 of ITU-T H.264 forbids both).
+/// Checks that a unit stays one unit after a start code: removes zeros at its end, and refuses a start code in it (ITU-T H.264, 7.4.1 forbids both).
 fn checked(unit: &[u8]) -> Result<&[u8], BitstreamError> {
     let len = unit.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     let unit = &unit[..len];
@@ -110,7 +110,7 @@ mod tests {
         assert!(units(b"\xFF\xFF\xFF\xFFa", 4)[0].is_err());
     }
 
-    /// Behind start codes it would be two units.
+    /// After start codes, it would become two units.
     #[test]
     fn a_unit_with_a_start_code_in_it_is_refused() {
         for unit in [&b"\x05a\0\0\x01b"[..], b"\x05a\0\0\0b", b"\x05\0\0\0\x01b"] {

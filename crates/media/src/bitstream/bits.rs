@@ -1,20 +1,20 @@
-//! Reads syntax elements of H.264 out of a NAL unit as it came: bytes that prevent start codes are left out on the way (ITU-T H.264,
-//! 7.3.1). So a slice of 100 kB is read no further than its header.
+//! Reads syntax elements of H.264 from a NAL unit, and skips the emulation prevention bytes on
+//! the way (ITU-T H.264, 7.3.1). So a slice of 100 kB is read only up to the end of its header.
 
-/// Reads bits, most significant first. Every method gives `None` beyond the end.
+/// Reads bits, most significant first. Every method returns `None` beyond the end.
 #[derive(Debug, Clone)]
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
-    /// The byte that is being read.
+    /// Index of the current byte.
     at: usize,
-    /// Bits of it that were read.
+    /// Bits of the current byte that were read.
     used: u32,
-    /// Zero bytes right before `at`.
+    /// Number of zero bytes directly before `at`.
     zeros: u32,
 }
 
 impl<'a> Bits<'a> {
-    /// What follows the header byte of a NAL unit.
+    /// Reads a NAL unit after its header byte.
     pub(super) fn of_unit(unit: &'a [u8]) -> Self {
         Self { bytes: unit.get(1..).unwrap_or_default(), at: 0, used: 0, zeros: 0 }
     }
@@ -45,7 +45,7 @@ impl<'a> Bits<'a> {
         Some(value)
     }
 
-    /// Leaves out bits.
+    /// Skips bits.
     pub(super) fn skip(&mut self, count: u32) -> Option<()> {
         for _ in 0..count {
             self.flag()?;
@@ -53,7 +53,7 @@ impl<'a> Bits<'a> {
         Some(())
     }
 
-    /// ue(v) (9.1), below 2^32 − 1, the highest that the syntax has.
+    /// ue(v) (9.1), up to 2^32 − 2, the maximum of the syntax.
     pub(super) fn unsigned(&mut self) -> Option<u32> {
         let mut zeros = 0;
         while !self.flag()? {
@@ -62,12 +62,12 @@ impl<'a> Bits<'a> {
                 return None;
             }
         }
-        // At most 2^32 − 2.
+        // The sum is at most 2^32 − 2.
         let rest = self.bits(zeros)?;
         Some(((1u32 << zeros) - 1) + rest)
     }
 
-    /// ue(v) that is at most `most`.
+    /// ue(v), `None` above `most`.
     pub(super) fn unsigned_up_to(&mut self, most: u32) -> Option<u32> {
         self.unsigned().filter(|value| *value <= most)
     }
@@ -78,15 +78,15 @@ impl<'a> Bits<'a> {
         Some(if code % 2 == 1 { (code + 1) / 2 } else { -(code / 2) })
     }
 
-    /// Eight bits, if a whole byte is left. For bytes of messages, which need not be aligned.
+    /// Eight bits, for bytes of messages. They need not be aligned.
     pub(super) fn byte(&mut self) -> Option<u8> {
         self.bits(8).and_then(|value| u8::try_from(value).ok())
     }
 
-    /// Whether more than the trailing bits is left (`more_rbsp_data`, 7.2).
+    /// Whether there is more than the trailing bits (`more_rbsp_data`, 7.2).
     pub(super) fn has_more(&self) -> bool {
         let mut rest = self.clone();
-        // Up to the first bit that is set; if another follows, that was not the stop bit.
+        // The first bit that is set is the stop bit, unless another one follows.
         while let Some(bit) = rest.flag() {
             if bit {
                 while let Some(bit) = rest.flag() {
@@ -108,7 +108,7 @@ mod tests {
     use crate::h264::bits::{BitWriter, escape};
 
     proptest! {
-        /// What one writer of this crate writes, escapes and all, this reader reads.
+        /// The reader reads what this crate's writer writes, with emulation prevention bytes.
         #[test]
         fn numbers_come_back(values in prop::collection::vec((0u32..1 << 30, 1u32..32), 0..30)) {
             let mut writer = BitWriter::default();

@@ -1,8 +1,8 @@
-//! Parses the H.265 streams of cameras and files: where decoding may begin, what is shown in which order, what others need.
+//! Parses the H.265 streams of cameras and files: where decoding can begin, the order of pictures, and which pictures others need.
 //!
-//! Clauses are those of ITU-T H.265 (08/2021). One packet is one picture, with start codes, as ffmpeg gives it (`hevc_mp4toannexb`). Only the headers are read.
-//! Which pictures a picture needs is not followed: each counts as needed by all that follow, but for those of the highest temporal layer that say they are needed by
-//! none (table 7-1).
+//! Clauses are those of ITU-T H.265 (08/2021). One packet is one picture, with start codes, as from ffmpeg
+//! (`hevc_mp4toannexb`). Only the headers are read. References are not followed: each picture counts as needed by all
+//! later ones. Exceptions are pictures of the highest temporal layer whose type says that no other needs them (table 7-1).
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ use crate::h264::bits::units as units_of;
 const VPS: u8 = 32;
 const SPS: u8 = 33;
 const PPS: u8 = 34;
-/// Bytes of a parameter set.
+/// Maximum bytes of a parameter set.
 const SET_BYTES_MAX: usize = 4096;
 
-/// A coded picture of a stream in which references are not followed one by one.
+/// A coded picture of a stream whose references are not followed one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodedPicture {
-    /// As it came; where decoding may begin, the parameter sets come first, whether or not the source repeats them.
+    /// The packet. At a key picture, the parameter sets come first, even if the source does not repeat them.
     pub payload: Bytes,
-    /// Size of the shown picture, in pixels.
+    /// Width of the shown picture, in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height of the shown picture, in pixels.
     pub height: u32,
-    /// Decoding may begin here, and nothing after it needs anything before it.
+    /// Whether decoding can begin here. No later picture then needs an earlier one.
     pub is_key: bool,
-    /// Later pictures may need it.
+    /// Whether later pictures may need this one.
     pub is_needed: bool,
-    /// All pictures from the last key picture on came whole.
+    /// Whether all pictures from the last key picture on came whole.
     pub is_unbroken: bool,
 }
 
-/// A sequence parameter set (7.3.2.2), as far as it matters here.
+/// The relevant part of a sequence parameter set (7.3.2.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sequence {
     layers: u32,
@@ -47,7 +47,7 @@ struct Sequence {
     order_bits: u32,
 }
 
-/// A picture parameter set (7.3.2.3), as far as it matters here.
+/// The relevant part of a picture parameter set (7.3.2.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Picture {
     sequence: u32,
@@ -55,49 +55,50 @@ struct Picture {
     extra_bits: u32,
 }
 
-/// What the first slice of a picture says.
+/// The relevant part of the header of a picture's first slice.
 #[derive(Debug, Clone, Copy)]
 struct Slice {
     kind: u8,
     layer: u32,
     sequence: u32,
-    /// The lowest bits of its order (8.3.1).
+    /// The lowest bits of the picture's order (8.3.1).
     order_bits: u32,
 }
 
-/// Parses an H.265 stream, a packet at a time. Any bytes are taken; what is wrong with a picture is the result of that picture.
+/// Parses an H.265 stream, one packet at a time. Accepts any bytes; a defect in a picture makes the result for this picture an error.
 #[derive(Debug, Default)]
 pub struct H265Pictures {
     limits: AccessUnitLimits,
-    /// Parameter sets as they came: by kind and number.
+    /// Parameter sets, unchanged, by kind and number.
     sets: BTreeMap<(u8, u32), Vec<u8>>,
     sequences: BTreeMap<u32, Sequence>,
     pictures: BTreeMap<u32, Picture>,
-    /// The order of the picture before of the lowest layer that others need (8.3.1), and the highest since the key picture.
+    /// Order of the previous picture of the lowest temporal layer that others need (8.3.1).
     order_before: i64,
+    /// The highest order since the key picture.
     newest: Option<i64>,
     is_unbroken: bool,
 }
 
 impl H265Pictures {
-    /// A parser that has seen nothing.
+    /// A parser that has seen no packet.
     #[must_use]
     pub fn new(limits: AccessUnitLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Parameter sets that a container keeps aside (annex B).
+    /// Reads a container's description of the stream: parameter sets (annex B).
     pub fn describe(&mut self, description: &[u8]) {
         for unit in units_of(description) {
-            // What is wrong with one shows when a picture needs it.
+            // A defect shows when a picture needs the set.
             let _ = self.keep(unit);
         }
     }
 
-    /// The picture of a packet; `None` if there is none in it.
+    /// The picture of a packet; `None` if it contains none.
     ///
     /// # Errors
-    /// [`BitstreamError`]. After any, nothing is unbroken until the next key picture.
+    /// [`BitstreamError`]. After an error, pictures are not `is_unbroken` until the next key picture.
     pub fn packet(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
         let picture = self.read(packet);
         if picture.is_err() {
@@ -119,7 +120,7 @@ impl H265Pictures {
                     brings_sets = true;
                 }
                 0..=31 if is_base(unit) && slice.is_none() => slice = Some(self.slice(unit)?),
-                // The first slice of a picture says so (7.4.7.1).
+                // This bit marks the first slice of a picture (7.4.7.1).
                 0..=31 if is_base(unit) && unit.get(2).is_some_and(|byte| byte & 0x80 != 0) => {
                     return Err(damaged("a packet has several pictures"));
                 }
@@ -132,7 +133,7 @@ impl H265Pictures {
         let is_key = (16..=21).contains(&slice.kind);
         self.follow(slice, 1 << sequence.order_bits, is_key)?;
         self.is_unbroken |= is_key;
-        // Even kinds below 16 are needed by none of their own layer (table 7-1).
+        // Pictures of even types below 16 are not needed in their own layer (table 7-1).
         let is_spare = slice.kind < 16 && slice.kind.is_multiple_of(2) && slice.layer + 1 == layers;
         let payload = if is_key { self.with_sets(packet) } else { Bytes::copy_from_slice(packet) };
         if payload.len() > self.limits.bytes_max {
@@ -142,7 +143,7 @@ impl H265Pictures {
         Ok(Some(CodedPicture { payload, width, height, is_key, is_needed, is_unbroken }))
     }
 
-    /// Reads a parameter set.
+    /// Reads and keeps a parameter set.
     fn keep(&mut self, unit: &[u8]) -> Result<(), BitstreamError> {
         let kind = kind(unit).ok_or(damaged("a unit has no header"))?;
         if !matches!(kind, VPS..=PPS) || !is_base(unit) {
@@ -184,7 +185,7 @@ impl H265Pictures {
             if bits.flag()? {
                 let [left, right, top, bottom] =
                     [bits.unsigned()?, bits.unsigned()?, bits.unsigned()?, bits.unsigned()?].map(u64::from);
-                // In units of chroma samples; of other formats than 4:2:0 nothing is shown here.
+                // Offsets are in chroma samples of 4:2:0. Other formats are refused below.
                 width = width.checked_sub(2 * (left + right))?;
                 height = height.checked_sub(2 * (top + bottom))?;
             }
@@ -205,7 +206,7 @@ impl H265Pictures {
         if chroma != 1 || sample_bits != 8 {
             return Err(Unfit::Samples { bits: sample_bits, chroma }.into());
         }
-        // A decoder keeps so many pictures back, whether or not they come in another order.
+        // A decoder delays its output by this many pictures, even if none is reordered.
         if reordered > 0 {
             return Err(Unfit::Reordered.into());
         }
@@ -238,9 +239,9 @@ impl H265Pictures {
         Ok(Slice { kind, layer, sequence: picture.sequence, order_bits })
     }
 
-    /// Where a picture is shown (8.3.1). One that is shown before a picture that was decoded before it is not taken.
+    /// Computes the order of a picture (8.3.1). Refuses a picture that is shown before an earlier decoded one.
     fn follow(&mut self, slice: Slice, range: i64, is_key: bool) -> Result<(), BitstreamError> {
-        // RADL and RASL pictures are shown before the key picture that they follow.
+        // RADL and RASL pictures are shown before their key picture.
         if (6..=9).contains(&slice.kind) {
             return Err(Unfit::Reordered.into());
         }
@@ -268,7 +269,7 @@ impl H265Pictures {
         Ok(())
     }
 
-    /// A key picture with all parameter sets ahead that it does not bring.
+    /// The packet of a key picture, after all parameter sets that it does not contain.
     fn with_sets(&self, packet: &[u8]) -> Bytes {
         let mut payload = Vec::with_capacity(packet.len() + 256);
         for set in self.sets.values().filter(|set| !units_of(packet).any(|unit| unit == set.as_slice())) {
@@ -280,18 +281,18 @@ impl H265Pictures {
     }
 }
 
-/// `nal_unit_type` (7.3.1.2). `None` for a unit without a header, or with the forbidden bit.
+/// `nal_unit_type` (7.3.1.2). `None` if the unit has no header, or the forbidden bit is set.
 fn kind(unit: &[u8]) -> Option<u8> {
     let header = unit.first().filter(|header| **header & 0x80 == 0 && unit.len() >= 2)?;
     Some(header >> 1)
 }
 
-/// Whether a unit is of the base layer (`nuh_layer_id` 0).
+/// Whether a unit belongs to the base layer (`nuh_layer_id` 0).
 fn is_base(unit: &[u8]) -> bool {
     unit[0] & 1 == 0 && unit.get(1).is_some_and(|byte| byte >> 3 == 0)
 }
 
-/// Passes over `profile_tier_level` (7.3.3) with so many layers below the highest.
+/// Skips `profile_tier_level` (7.3.3) with `layers` layers below the highest.
 fn profile(bits: &mut Bits<'_>, layers: u32) -> Option<()> {
     bits.skip(96)?;
     let mut present = Vec::new();
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
     use crate::nut::{NutEvent, read_whole};
 
-    /// The packets of a file, and what comes of each.
+    /// The result for each packet of a file.
     fn read(file: &[u8]) -> Vec<Result<CodedPicture, BitstreamError>> {
         let mut parser = H265Pictures::default();
         let (events, error) = read_whole(file, 1000, 1 << 20);
@@ -371,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Whether the source repeats its parameter sets, or says them once, ahead.
+    /// The source may repeat its parameter sets, or state them once at the start.
     #[test]
     fn a_key_picture_brings_all_that_decoding_needs_once() {
         let (events, _) = read_whole(CLOSED, 1000, 1 << 20);
@@ -421,7 +422,7 @@ mod tests {
             let NutEvent::Packet(packet) = event else { continue };
             let mut payload = packet.payload.to_vec();
             if number == 6 {
-                // The first slice's header byte is forbidden.
+                // Sets the forbidden bit of the first slice's header byte.
                 payload[4] |= 0x80;
             }
             if let Ok(Some(picture)) = parser.packet(&payload) {

@@ -1,4 +1,4 @@
-//! A look at a whole picture before it is given to a decoder: is it what it is said to be, and how much memory does it ask for?
+//! Checks a whole picture before it is given to a decoder: its kind, and the memory that decoding needs.
 
 use super::error::{BitstreamError, damaged};
 use super::sets::Sequence;
@@ -6,18 +6,18 @@ use super::units::{self, Kind};
 use crate::h264::bits::units as units_of;
 use crate::yuv::Colour;
 
-/// What a decoder has to know of a picture.
+/// Properties of a picture that matter before decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// It is an IDR picture.
+    /// Whether it is an IDR picture.
     pub(crate) is_key: bool,
-    /// Later pictures may need it.
+    /// Whether later pictures may need it.
     pub(crate) is_needed: bool,
-    /// What its samples mean, and those of the pictures after it, if it says so.
+    /// The meaning of the samples from this picture on, if the picture states it.
     pub(crate) colour: Option<Colour>,
 }
 
-/// Looks at the units of a picture (annex B). Its parameter sets ask for no more than `pixels_max` pixels.
+/// Checks the units of a picture (annex B). Its parameter sets must not need more than `pixels_max` pixels.
 pub(crate) fn look(payload: &[u8], pixels_max: u64) -> Result<Look, BitstreamError> {
     let mut look = None;
     let (mut has_sets, mut colour) = (false, None);

@@ -1,33 +1,33 @@
-//! Parses the streams of encoders that know nothing of Mez, such as cameras and files: H.264, H.265 and AV1.
+//! Parses the streams of other encoders, such as those of cameras and files: H.264, H.265 and AV1.
 //!
-//! What a source has coded can be kept and sent as it is, if Mez knows three things of every picture: where it ends, whether decoding may begin
-//! with it, and whether other pictures need it. All three are in the headers of its NAL units. Nothing is decoded.
+//! Mez can store and send a source's coded pictures unchanged if it knows three facts about each picture: where it ends, whether decoding
+//! can begin with it, and whether other pictures need it. All three are in the headers of the picture's NAL units. Nothing is decoded.
 //!
-//! What follows is about H.264; `h265` and `av1` say what is otherwise with them. Clauses, equations and tables are those of ITU-T H.264 (08/2021), unless another
-//! document is named.
+//! The following is about H.264; `h265` and `av1` state their differences. Clauses, equations
+//! and tables are those of ITU-T H.264 (08/2021), unless another document is named.
 //!
 //! | file | what it reads |
 //! | --- | --- |
 //! | `annex_b` | where the units of a byte stream begin and end |
-//! | `avcc` | how containers hold units and parameter sets |
+//! | `avcc` | how containers store units and parameter sets |
 //! | `units` | the first byte of a unit |
-//! | `bits` | syntax elements, without the bytes that prevent start codes |
-//! | `sets` | parameter sets: sizes, formats, how order is coded |
+//! | `bits` | syntax elements, without emulation prevention bytes |
+//! | `sets` | parameter sets: sizes, formats, the coding of the order |
 //! | `slice` | slice headers |
-//! | `order` | in which order pictures are shown, and whether one is missing |
+//! | `order` | the order in which pictures are shown, and missing pictures |
 //! | `supplement` | recovery points |
-//! | `assembly`, `access` | which units make a picture, and what is known of it |
-//! | `h265`, `av1` | the same of other codecs, packet by packet, without following references |
-//! | `pictures` | one parser for all |
-//! | `look` | what a decoder has to know before it is given a picture |
+//! | `assembly`, `access` | which units make a picture, and its properties |
+//! | `h265`, `av1` | the same for other codecs, packet by packet, without following references |
+//! | `pictures` | one parser for all codecs |
+//! | `look` | checks of a picture before decoding |
 //!
-//! **What others need.** A picture with `nal_ref_idc` 0 is needed by no other. Every other picture counts as needed by all that follow up to the next key picture:
-//! a decoder that lacks a reference picture notices a gap in the frame numbers (7.4.3) and conceals or refuses what comes, whether or
-//! not that picture was referred to.
+//! **Which pictures others need.** A picture with `nal_ref_idc` 0 is not needed by any other. Every other picture counts as
+//! needed by all later ones up to the next key picture. The reason: if a reference picture is missing, a decoder notices a gap
+//! in the frame numbers (7.4.3), and conceals or refuses the following pictures, whether or not they refer to the missing one.
 //!
-//! **B-frames** are coded after pictures that are shown later. They delay a live stream by a frame interval or more, and give frames an order
-//! of coding that is not that of capture. Such streams are refused with the remedy ([`Unfit::Reordered`]), at the first picture that shows it.
-//! B *slices* in the order of capture are taken.
+//! **B-frames** are coded after pictures that are shown later. They delay a live stream by at least one frame
+//! interval, and frames are then not coded in the order of capture. Such streams are refused, with advice, at
+//! the first reordered picture ([`Unfit::Reordered`]). B *slices* in the order of capture are accepted.
 
 mod access;
 mod annex_b;

@@ -1,36 +1,39 @@
-//! In which order pictures are shown, and whether one is missing (ITU-T H.264, 8.2.1 and 7.4.3).
+//! Computes the order in which pictures are shown, and detects missing pictures (ITU-T H.264, 8.2.1 and 7.4.3).
 
 use super::sets::{OrderCoding, Sequence};
 use super::slice::SliceHeader;
 
-/// What is remembered of the pictures before.
+/// State of the pictures before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Order {
-    /// Of the reference picture before: the high part of its order, and the low one.
+    /// The high part of the previous reference picture's order.
     high: i64,
+    /// The low part of the previous reference picture's order.
     low: i64,
-    /// Of the picture before: its frame number, with what wrapped around.
+    /// The previous picture's frame number.
     frame_num: u32,
+    /// The previous picture's `FrameNumOffset`: the sum of all wraparounds of the frame number.
     frame_num_offset: i64,
-    /// The frame number of the reference picture before.
+    /// The previous reference picture's frame number.
     reference_frame_num: u32,
-    /// The highest order since the sequence of pictures began.
+    /// The highest order since decoding began.
     newest: Option<i64>,
 }
 
-/// Where a picture stands.
+/// A picture's place in the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     /// `PicOrderCnt` (8-1).
     pub(super) order: i64,
-    /// A picture that was decoded before is shown after it.
+    /// Whether an earlier decoded picture is shown after this one.
     pub(super) is_reordered: bool,
-    /// Reference pictures before it that did not come.
+    /// Number of missing reference pictures before this one.
     pub(super) missing: u32,
 }
 
 impl Order {
-    /// Takes in a picture, by the header of its first slice. With one that `begins`, decoding may begin: what was before does not matter.
+    /// Computes the place of a picture from the header of its first slice. If it
+    /// `begins`, decoding can begin with it, and earlier pictures do not matter.
     pub(super) fn take(&mut self, slice: &SliceHeader, sequence: &Sequence, begins: bool) -> Place {
         let missing = if begins { 0 } else { self.missing(slice, sequence) };
         let offset = self.frame_num_offset(slice, sequence);
@@ -50,11 +53,11 @@ impl Order {
             }
         };
         let order = top.min(bottom);
-        // After an IDR picture, and one that forgets all, nothing before it is shown later (C.4.4).
+        // After an IDR picture, and after one that forgets all references, no earlier picture is shown (C.4.4).
         let begins = begins || slice.forgets_all;
         let is_reordered = !begins && self.newest.is_some_and(|newest| order <= newest);
         self.newest = if begins { None } else { self.newest };
-        // A picture that forgets all counts as if its order and its number had been 0 (8.2.1, 7.4.3).
+        // After a picture that forgets all references, its order and its number count as 0 (8.2.1, 7.4.3).
         let shown = if slice.forgets_all { 0 } else { order };
         self.newest = Some(self.newest.map_or(shown, |newest| newest.max(shown)));
         if slice.is_reference {
@@ -69,7 +72,7 @@ impl Order {
         Place { order, is_reordered, missing }
     }
 
-    /// How many reference pictures did not come, by the frame numbers (7.4.3).
+    /// Number of missing reference pictures, judged by the frame numbers (7.4.3).
     fn missing(&self, slice: &SliceHeader, sequence: &Sequence) -> u32 {
         if slice.idr.is_some() || sequence.gaps_allowed {
             return 0;

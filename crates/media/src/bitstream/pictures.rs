@@ -1,4 +1,4 @@
-//! The parser of a stream, whatever its codec.
+//! One parser for streams of all codecs.
 
 use mez_core::frame::Encoding;
 
@@ -7,7 +7,7 @@ use super::av1::Av1Pictures;
 use super::error::BitstreamError;
 use super::h265::{CodedPicture, H265Pictures};
 
-/// Parses the stream of a source, a packet at a time. Any bytes are taken.
+/// Parses the stream of a source, one packet at a time. Accepts any bytes.
 #[derive(Debug)]
 pub struct StreamParser(Codec);
 
@@ -19,7 +19,7 @@ enum Codec {
 }
 
 impl StreamParser {
-    /// A parser that has seen nothing. `None`: no stream has this encoding.
+    /// A parser that has seen no packet. `None` if `encoding` is not a video codec.
     #[must_use]
     pub fn new(encoding: Encoding, limits: AccessUnitLimits) -> Option<Self> {
         Some(Self(match encoding {
@@ -30,10 +30,10 @@ impl StreamParser {
         }))
     }
 
-    /// What a container keeps aside.
+    /// Reads a container's description of the stream.
     ///
     /// # Errors
-    /// [`BitstreamError`]: it cannot be read. Key pictures may bring it all the same.
+    /// [`BitstreamError`]: the description cannot be read. Key pictures may contain the parameter sets nevertheless.
     pub fn describe(&mut self, description: &[u8]) -> Result<(), BitstreamError> {
         match &mut self.0 {
             Codec::H264(units) => return units.configure(description),
@@ -43,10 +43,10 @@ impl StreamParser {
         Ok(())
     }
 
-    /// The picture of a packet; `None` if there is none in it.
+    /// The picture of a packet; `None` if it contains none.
     ///
     /// # Errors
-    /// [`BitstreamError`]: this picture is lost. After any, nothing is unbroken until the next key picture.
+    /// [`BitstreamError`]: this picture is lost. After an error, pictures are not `is_unbroken` until the next key picture.
     pub fn packet(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
         match &mut self.0 {
             Codec::H264(units) => Ok(units.packet(packet)?.map(of_access_unit)),

@@ -1,36 +1,36 @@
-//! Parameter sets: what holds for a whole stream, and for many of its pictures (ITU-T H.264, 7.3.2.1, 7.3.2.2 and E.1).
+//! Parameter sets: the parameters of a whole stream, and of many of its pictures (ITU-T H.264, 7.3.2.1, 7.3.2.2 and E.1).
 
 use super::bits::Bits;
 use super::error::{BitstreamError, Unfit, damaged};
 use crate::yuv::Colour;
 
-/// Bytes of a parameter set. One with scaling lists and all has some hundred.
+/// Maximum bytes of a parameter set. A set with scaling lists and all other options has some hundred.
 const SET_BYTES_MAX: usize = 4096;
 /// The highest `seq_parameter_set_id` (7.4.2.1.1).
 const SEQUENCE_ID_MAX: u32 = 31;
 /// The highest `pic_parameter_set_id` (7.4.2.2).
 const PICTURE_ID_MAX: u32 = 255;
-/// Profiles whose sequence parameter sets have a chroma format and scaling lists (7.3.2.1.1).
+/// Profiles whose sequence parameter sets contain a chroma format and scaling lists (7.3.2.1.1).
 const HIGH_PROFILES: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
 
 /// How the order of pictures is coded (8.2.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OrderCoding {
-    /// Each slice has its lowest bits.
+    /// Each slice contains this many of the order's lowest bits.
     Bits(u32),
-    /// Derived from frame numbers, with differences.
+    /// The order follows from frame numbers, with differences.
     Cycle {
-        /// No slice has a difference.
+        /// Whether slices contain no differences.
         without_deltas: bool,
         non_reference: i64,
         top_to_bottom: i64,
         offsets: Vec<i64>,
     },
-    /// The order of decoding.
+    /// The order is that of decoding.
     Decoding,
 }
 
-/// A sequence parameter set, as far as it matters here.
+/// The relevant part of a sequence parameter set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sequence {
     pub(super) id: u32,
@@ -44,14 +44,15 @@ pub(super) struct Sequence {
     pub(super) order: OrderCoding,
     pub(super) gaps_allowed: bool,
     pub(super) frames_only: bool,
-    /// Macroblocks of a frame.
+    /// Number of macroblocks of a frame.
     pub(super) macroblocks: u64,
-    /// Size of the shown picture, in pixels.
+    /// Width of the shown picture, in pixels.
     pub(super) width: u32,
+    /// Height of the shown picture, in pixels.
     pub(super) height: u32,
-    /// How many pictures may come between a picture and one that is shown before it; `None` if it is not stated.
+    /// Maximum number of pictures that are decoded before another picture and shown after it; `None` if it is not stated.
     pub(super) reordered: Option<u32>,
-    /// What its samples mean.
+    /// The meaning of the samples.
     pub(super) colour: Colour,
 }
 
@@ -85,7 +86,7 @@ impl Sequence {
         bits.flag()?;
         let (mut width, mut height) = (columns * 16, rows * 16 * fields);
         if bits.flag()? {
-            // Crop units: (7-19) to (7-22). Without chroma, and with chroma planes of their own, they are samples.
+            // Crop units: (7-19) to (7-22). Without chroma, or with separate colour planes, a unit is one sample.
             let (wide, high) = match (chroma, separate_planes) {
                 (1, _) => (2, 2 * fields),
                 (2, _) => (2, fields),
@@ -119,10 +120,10 @@ impl Sequence {
         })
     }
 
-    /// Why pictures of this sequence are not passed on as they are.
+    /// Why pictures of this sequence are not passed on unchanged.
     pub(super) fn check(&self, pixels_max: u64) -> Result<(), Unfit> {
         let &Self { width, height, chroma, sample_bits: bits, .. } = self;
-        // A decoder takes memory for what is coded. Encoders pad by at most 15 pixels either way.
+        // A decoder allocates memory for the coded size. Encoders pad each side by at most 15 pixels.
         let (shown, coded) = (u64::from(width) * u64::from(height), self.macroblocks * 256);
         let is_padded = coded <= (u64::from(width) + 15) * (u64::from(height) + 15);
         if shown > pixels_max || (coded > pixels_max && !is_padded) {
@@ -140,7 +141,7 @@ impl Sequence {
     }
 }
 
-/// 7.3.2.1.1.1: the lists are not needed, only where they end.
+/// Skips scaling lists (7.3.2.1.1.1).
 fn scaling_lists(bits: &mut Bits<'_>, count: usize) -> Option<()> {
     for list in 0..count {
         if !bits.flag()? {
@@ -173,7 +174,7 @@ fn order_coding(bits: &mut Bits<'_>) -> Option<OrderCoding> {
     })
 }
 
-/// The VUI parameters (E.1.1): what samples mean, and `max_num_reorder_frames`, which stands at their end. What cannot be read states nothing.
+/// Reads the VUI parameters (E.1.1): the meaning of samples, and at the end `max_num_reorder_frames`. `None` if that value is absent or unreadable.
 fn usability(bits: &mut Bits<'_>, colour: &mut Colour) -> Option<u32> {
     const EXTENDED_ASPECT: u32 = 255;
     /// `matrix_coefficients` of BT.709 (table E-5).
@@ -214,7 +215,7 @@ fn usability(bits: &mut Bits<'_>, colour: &mut Colour) -> Option<u32> {
     bits.unsigned_up_to(16)
 }
 
-/// Passes over the parameters of a hypothetical reference decoder (E.1.2), and says whether they were there.
+/// Skips the parameters of a hypothetical reference decoder (E.1.2). Returns whether they are present.
 fn hypothetical_decoder(bits: &mut Bits<'_>) -> Option<bool> {
     if !bits.flag()? {
         return Some(false);
@@ -230,19 +231,19 @@ fn hypothetical_decoder(bits: &mut Bits<'_>) -> Option<bool> {
     Some(true)
 }
 
-/// A picture parameter set, as far as it matters here.
+/// The relevant part of a picture parameter set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Picture {
     pub(super) id: u32,
     pub(super) sequence: u32,
-    /// Slices have two differences of order (`bottom_field_pic_order_in_frame_present_flag`).
+    /// Whether slices have two differences of order (`bottom_field_pic_order_in_frame_present_flag`).
     pub(super) two_deltas: bool,
     pub(super) slice_groups: bool,
-    /// How many entries the lists of references have, unless a slice says otherwise.
+    /// Default lengths of the two reference lists. A slice may override them.
     pub(super) list_lengths: [u32; 2],
-    /// P slices weigh their references.
+    /// Whether P slices have weights for their references.
     pub(super) weighted: bool,
-    /// B slices do so with weights of their own (`weighted_bipred_idc` is 1).
+    /// Whether B slices have explicit weights (`weighted_bipred_idc` is 1).
     pub(super) weighted_both: bool,
     pub(super) redundant_pictures: bool,
 }
@@ -265,7 +266,7 @@ impl Picture {
             redundant_pictures: false,
         };
         if picture.slice_groups {
-            // Such pictures are not taken, so that the rest does not matter.
+            // Such pictures are refused, so the rest is not read.
             return Some(picture);
         }
         picture.list_lengths = [bits.unsigned_up_to(31)? + 1, bits.unsigned_up_to(31)? + 1];
@@ -280,14 +281,14 @@ impl Picture {
     }
 }
 
-/// A set with its bytes.
+/// A parameter set with its bytes.
 #[derive(Debug, Clone)]
 struct Held<T> {
     set: T,
     bytes: Box<[u8]>,
 }
 
-/// The parameter sets of a stream. At most 32 and 256 of at most 4 KiB are held.
+/// The parameter sets of a stream: at most 32 sequence and 256 picture parameter sets, of at most 4 KiB each.
 #[derive(Debug, Default)]
 pub(super) struct ParameterSets {
     sequences: Vec<Held<Sequence>>,
@@ -295,7 +296,7 @@ pub(super) struct ParameterSets {
 }
 
 impl ParameterSets {
-    /// Keeps a set in place of the one of the same number. True if it is new, or differs from that one.
+    /// Keeps a set, replacing the one with the same number. True if it is new, or differs from the replaced one.
     pub(super) fn keep(&mut self, unit: &[u8], is_sequence: bool) -> Result<bool, BitstreamError> {
         if unit.len() > SET_BYTES_MAX {
             return Err(damaged("a parameter set has more than 4 KiB"));
@@ -309,14 +310,14 @@ impl ParameterSets {
         }
     }
 
-    /// The sets of a slice that names this picture parameter set.
+    /// The parameter sets of a slice that names this picture parameter set.
     pub(super) fn of(&self, picture: u32) -> Option<(&Sequence, &Picture)> {
         let picture = &self.pictures.iter().find(|held| held.set.id == picture)?.set;
         let sequence = &self.sequences.iter().find(|held| held.set.id == picture.sequence)?.set;
         Some((sequence, picture))
     }
 
-    /// The bytes of a sequence parameter set and of all picture parameter sets that name it, in the order in which a decoder needs them.
+    /// The bytes of a sequence parameter set and of all picture parameter sets that refer to it, in the order in which a decoder needs them.
     pub(super) fn bytes_of(&self, sequence: u32) -> impl Iterator<Item = &[u8]> {
         let sequences = self.sequences.iter().filter(move |held| held.set.id == sequence);
         let pictures = self.pictures.iter().filter(move |held| held.set.sequence == sequence);

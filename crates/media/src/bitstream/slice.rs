@@ -1,25 +1,25 @@
-//! Slice headers: which picture a slice belongs to, and what of it later pictures need (ITU-T H.264, 7.3.3).
+//! Slice headers: which picture a slice belongs to, and whether later pictures need it (ITU-T H.264, 7.3.3).
 
 use super::bits::Bits;
 use super::error::{BitstreamError, Unfit, damaged};
 use super::sets::{OrderCoding, ParameterSets, Picture, Sequence};
 use super::units;
 
-/// Commands that change lists of references, and marks of references, that one header may have: more than there are references.
+/// Maximum number of changes to a reference list, and of reference marks, in one header. It exceeds the number of references.
 const COMMANDS_MAX: u32 = 66;
 
 /// How the macroblocks of a slice are predicted (table 7-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SliceKind {
-    /// From one list of references: P and SP.
+    /// From one reference list: P and SP.
     Predicted,
-    /// From two: B.
+    /// From two reference lists: B.
     Both,
-    /// From none: I and SI.
+    /// From no other picture: I and SI.
     Intra,
 }
 
-/// The part of a slice header that says what the picture is.
+/// The part of a slice header that identifies the picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SliceHeader {
     pub(super) first_macroblock: u32,
@@ -28,21 +28,21 @@ pub(super) struct SliceHeader {
     pub(super) sequence_set: u32,
     pub(super) colour_plane: u32,
     pub(super) frame_num: u32,
-    /// Of an IDR picture: a number that differs from that of the IDR picture before.
+    /// The number of an IDR picture, which differs from that of the previous IDR picture.
     pub(super) idr: Option<u32>,
     pub(super) is_reference: bool,
-    /// The lowest bits of the order, if those are coded.
+    /// The lowest bits of the order, if they are coded.
     pub(super) order_bits: u32,
-    /// Differences of order of both fields.
+    /// Differences of order of the two fields.
     pub(super) order_deltas: [i64; 2],
-    /// It belongs to a picture that is only decoded if the first coding of it is lost.
+    /// Whether the slice belongs to a redundant picture, which is decoded only if the primary one is lost.
     pub(super) is_redundant: bool,
-    /// All references are forgotten with this picture, and counting begins anew (`memory_management_control_operation` 5).
+    /// Whether this picture forgets all references and restarts the numbering (`memory_management_control_operation` 5).
     pub(super) forgets_all: bool,
 }
 
 impl SliceHeader {
-    /// Reads the header of a slice with the sets that it names.
+    /// Reads the header of a slice, with the parameter sets that it names.
     pub(super) fn read(unit: &[u8], is_idr: bool, sets: &ParameterSets) -> Result<Self, BitstreamError> {
         let mut bits = Bits::of_unit(unit);
         let ids = start(&mut bits).ok_or(damaged("a slice ends within its header"))?;
@@ -62,7 +62,7 @@ impl SliceHeader {
             .ok_or(damaged("a slice has an impossible header"))
     }
 
-    /// Whether this is the first slice of another picture than that of `other`, which came before it (7.4.1.2.4).
+    /// Whether this is the first slice of a new picture, after a slice `other` (7.4.1.2.4).
     pub(super) fn begins_after(&self, other: &Self) -> bool {
         self.frame_num != other.frame_num
             || self.picture_set != other.picture_set
@@ -74,7 +74,7 @@ impl SliceHeader {
     }
 }
 
-/// `first_mb_in_slice`, the kind, and the picture parameter set.
+/// Reads `first_mb_in_slice`, the kind, and the number of the picture parameter set.
 fn start(bits: &mut Bits<'_>) -> Option<(u32, SliceKind, u32)> {
     let first = bits.unsigned()?;
     let kind = match bits.unsigned_up_to(9)? % 5 {
@@ -144,7 +144,7 @@ fn rest(
     })
 }
 
-/// The lengths of the lists of references, with the changes to them passed over (7.3.3.1).
+/// The lengths of the reference lists. Skips the changes to them (7.3.3.1).
 fn lists(bits: &mut Bits<'_>, kind: SliceKind, picture: &Picture) -> Option<[u32; 2]> {
     let count = match kind {
         SliceKind::Intra => return Some([0; 2]),
@@ -175,7 +175,7 @@ fn lists(bits: &mut Bits<'_>, kind: SliceKind, picture: &Picture) -> Option<[u32
     Some(lengths)
 }
 
-/// Passes over weights (7.3.3.2).
+/// Skips weights (7.3.3.2).
 fn weights(bits: &mut Bits<'_>, lengths: [u32; 2], chroma_arrays: u32) -> Option<()> {
     let has_chroma = chroma_arrays != 0;
     bits.unsigned_up_to(7)?;

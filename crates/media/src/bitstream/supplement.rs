@@ -1,14 +1,14 @@
-//! Supplemental information (ITU-T H.264, 7.3.2.3 and annex D): of all messages only the recovery point matters here.
+//! Supplemental enhancement information (ITU-T H.264, 7.3.2.3 and annex D). Only the recovery point matters here.
 
 use super::bits::Bits;
 
 /// `payloadType` of a recovery point (D.1).
 const RECOVERY_POINT: u32 = 6;
-/// Messages of one unit that are looked at.
+/// Maximum number of messages in one unit that are read.
 const MESSAGES_MAX: usize = 32;
 
-/// `recovery_frame_cnt` of the recovery point among the messages of a unit: whoever begins to decode here shows whole pictures from
-/// that many frames on (D.2.8). `None` if there is none.
+/// `recovery_frame_cnt` of the recovery point in a unit; `None` if there is none. A
+/// decoder that begins here shows complete pictures after this many frames (D.2.8).
 pub(super) fn recovery_point(unit: &[u8]) -> Option<u32> {
     let mut bits = Bits::of_unit(unit);
     for _ in 0..MESSAGES_MAX {
@@ -25,7 +25,7 @@ pub(super) fn recovery_point(unit: &[u8]) -> Option<u32> {
     None
 }
 
-/// A number as a row of bytes that are added up, all but the last of which are 255.
+/// Reads a number that is coded as the sum of bytes. All bytes but the last are 255.
 fn number(bits: &mut Bits<'_>) -> Option<u32> {
     let mut sum = 0u32;
     loop {

@@ -1,4 +1,4 @@
-//! Streams of x264 (`tests/streams/README.md`), and streams that are written here bit by bit.
+//! Streams of x264 (`tests/streams/README.md`), and streams written bit by bit by these tests.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ const DEEP: &[u8] = include_bytes!("../../tests/streams/deep.h264");
 
 type Results = Vec<Result<AccessUnit, BitstreamError>>;
 
-/// The pictures of a byte stream that comes in pieces of so many bytes.
+/// The pictures of a byte stream that is pushed in pieces of `piece` bytes.
 fn parse(parser: &mut AccessUnits, stream: &[u8], piece: usize) -> Results {
     let mut splitter = UnitSplitter::new(1 << 20);
     let mut pictures = Vec::new();
@@ -43,7 +43,7 @@ fn units_of(stream: &[u8]) -> Vec<Vec<u8>> {
     units(stream).map(<[u8]>::to_vec).collect()
 }
 
-/// A stream is cut into the pictures that its encoder coded, and not a unit of it is changed.
+/// A stream is cut into the pictures that its encoder coded. No unit is changed.
 #[test]
 fn a_stream_becomes_its_pictures() {
     for (stream, length, keys) in
@@ -62,7 +62,7 @@ fn a_stream_becomes_its_pictures() {
         let without_sets =
             |units: Vec<Vec<u8>>| units.into_iter().filter(|unit| !is_set(unit)).collect::<Vec<_>>();
         assert_eq!(without_sets(whole), without_sets(units_of(stream)));
-        // The same in pieces of any size, and picture by picture.
+        // The result is the same for pieces of any size, and picture by picture.
         for piece in [1, 3, 17, 5000] {
             let mut parser = AccessUnits::default();
             let again: Vec<_> = parse(&mut parser, stream, piece).into_iter().map(Result::unwrap).collect();
@@ -91,7 +91,7 @@ fn the_stream_says_what_it_is() {
     assert_eq!(parser.info().unwrap().reordered_max, Some(2));
 }
 
-/// Each chain is decoded as it is, with no more than its pictures, to the same samples as by another decoder (ffmpeg 5.1).
+/// Each chain can be decoded alone, to the same samples as by another decoder (ffmpeg 5.1).
 #[test]
 fn what_is_cut_out_is_decoded() {
     for (stream, expected) in [
@@ -118,7 +118,7 @@ fn what_is_cut_out_is_decoded() {
     }
 }
 
-/// The same stream out of a container: lengths in place of start codes, parameter sets aside.
+/// The same stream from a container: lengths instead of start codes, and parameter sets stored separately.
 #[test]
 fn a_container_gives_the_same_pictures() {
     let expected = pictures(BASELINE);
@@ -151,7 +151,7 @@ fn a_container_gives_the_same_pictures() {
     }
 }
 
-/// A camera that states its parameter sets only once, ahead of its stream.
+/// The camera states its parameter sets only once, before its stream.
 #[test]
 fn key_frames_carry_the_sets_that_decoding_needs() {
     let all = units_of(BASELINE);
@@ -164,7 +164,7 @@ fn key_frames_carry_the_sets_that_decoding_needs() {
     parser.configure(&ahead).unwrap();
     let found: Vec<_> = parse(&mut parser, &bare, 1000).into_iter().map(Result::unwrap).collect();
     assert_eq!(found, pictures(BASELINE));
-    // Without them, nothing is known of the stream.
+    // Without the sets, all pictures are refused.
     let mut parser = AccessUnits::default();
     let found = parse(&mut parser, &bare, 1000);
     assert!(found.iter().all(|picture| matches!(picture, Err(BitstreamError::Damaged { .. }))));
@@ -225,7 +225,7 @@ fn a_picture_that_is_too_large_costs_itself_and_what_needs_it() {
     let mut parser = AccessUnits::new(limits);
     let results: Vec<_> = found.iter().map(|unit| parser.packet(&unit.payload)).collect();
     assert_eq!(results[0], Err(BitstreamError::TooLarge { bytes_max: 600 }));
-    // What came before a key frame is nothing to begin with.
+    // Decoding cannot begin before a key frame.
     assert!(results[1..4].iter().all(Result::is_err));
     assert!(results[4..].iter().all(|result| result.as_ref().unwrap().as_ref().unwrap().is_unbroken));
 }
@@ -238,7 +238,7 @@ fn a_lost_picture_is_noticed_and_the_next_key_frame_mends_it() {
     let seen: Vec<_> = found.iter().map(|unit| parser.packet(&unit.payload).unwrap().unwrap()).collect();
     let told: Vec<_> = seen.iter().map(|unit| (unit.missing, unit.is_unbroken)).collect();
     assert_eq!(told[..5], [(0, true), (1, false), (0, false), (0, true), (0, true)]);
-    // A damaged picture is lost as well.
+    // A damaged picture counts as lost.
     let mut parser = AccessUnits::default();
     parser.packet(&found[0].payload).unwrap().unwrap();
     let cut = &found[1].payload[..12];
@@ -247,7 +247,7 @@ fn a_lost_picture_is_noticed_and_the_next_key_frame_mends_it() {
     assert!(parser.packet(&found[3].payload).unwrap().unwrap().is_unbroken);
 }
 
-/// Of a picture whose first slice was lost in the network, the rest is no picture; and a second slice cannot come twice.
+/// If the first slice of a picture is lost, its other slices are refused. So is a repeated slice.
 #[test]
 fn a_picture_lacks_no_slice_at_its_start() {
     let found = pictures(SLICES);
@@ -280,12 +280,12 @@ fn recovery_points_are_places_to_begin_by_the_word_of_the_encoder() {
     );
     let open = pictures(OPEN_GOP);
     assert_eq!(open[4].entry, Some(Entry::Recovery { frames: 0 }));
-    // Whoever joins there has a whole chain, with the parameter sets.
+    // A parser that begins there gets a whole chain, with the parameter sets.
     let mut parser = AccessUnits::default();
     for unit in &open[4..] {
         assert!(parser.packet(&unit.payload).unwrap().unwrap().is_unbroken);
     }
-    // Not so in the middle of pictures that are refreshed in parts, or anywhere else.
+    // Decoding cannot begin between gradually refreshed pictures, or at any other picture.
     for before in [&refresh[5..], &open[1..3]] {
         let mut parser = AccessUnits::default();
         let joined = before.iter().all(|unit| parser.packet(&unit.payload).is_err());
@@ -293,7 +293,7 @@ fn recovery_points_are_places_to_begin_by_the_word_of_the_encoder() {
     }
 }
 
-/// Writes streams of one macroblock a picture. Nobody decodes them.
+/// Writes streams with one macroblock per picture. They are never decoded.
 #[derive(Debug, Clone, Copy)]
 struct Script {
     /// `pic_order_cnt_type`.
@@ -375,7 +375,7 @@ impl Script {
                 out.bits(scene.order_bits, 4);
             }
             if !scene.key {
-                // No other length of the list, no change to it.
+                // No override of the list's length, no change of the list.
                 out.bits(0, 2);
             }
             if scene.key {
@@ -399,7 +399,7 @@ impl Script {
 
 const KEY: Scene = Scene { key: true, spare: false, frame_num: 0, order_bits: 0, forgets_all: false };
 
-/// Frame numbers and orders of pictures in a row, every third of which none needs.
+/// Consecutive pictures with their frame numbers and orders. No other picture needs every third one.
 fn row(length: u32) -> Vec<Scene> {
     let mut number = 0;
     let follow = |at| {
@@ -415,7 +415,7 @@ fn row(length: u32) -> Vec<Scene> {
     std::iter::once(KEY).chain((1..length).map(follow)).collect()
 }
 
-/// A set that no picture names says nothing of any. Whoever looks at all sets of a picture would refuse it.
+/// A parameter set that no picture names is ignored. A decoder that reads all sets of a picture would refuse it.
 #[test]
 fn sets_of_another_kind_that_no_picture_uses_do_not_go_along() {
     let interlaced = Script::unit(0x67, |out| {
@@ -463,7 +463,7 @@ fn pictures_that_none_needs_may_be_lost_and_the_others_are_counted() {
     assert!(!seen[4].is_unbroken && !seen.last().unwrap().is_unbroken);
 }
 
-/// A picture after which all is forgotten counts from 0 again, without being a key picture.
+/// A picture that forgets all references restarts the numbering at 0, but is not a key picture.
 #[test]
 fn counting_begins_anew_where_the_encoder_says_so() {
     let mut scenes = row(10);
@@ -484,7 +484,7 @@ fn a_picture_that_is_shown_earlier_is_refused() {
     scenes[4].order_bits = 5;
     let seen = Script { order: 0 }.run(&scenes);
     assert_eq!(seen[4], Err(Unfit::Reordered.into()));
-    // After a loss, orders say nothing: the picture may belong to a chain whose key frame was lost.
+    // After a loss, the order says nothing: the picture may belong to a chain whose key frame was lost.
     scenes.remove(2);
     assert!(Script { order: 0 }.run(&scenes).into_iter().all(|picture| picture.is_ok()));
 }
@@ -520,7 +520,7 @@ fn any_stream() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever is wrong with a stream, its pictures keep what is promised of them.
+    /// Pictures have the promised properties, whatever is wrong with their stream.
     #[test]
     fn damage_is_told_and_breaks_nothing_else(stream in any_stream(), piece in 1usize..500) {
         let limits = AccessUnitLimits { bytes_max: 4000, pixels_max: 10_000 };
@@ -535,7 +535,7 @@ proptest! {
                     let seen = look(&picture.payload, 10_000).unwrap();
                     prop_assert_eq!(seen.is_key, picture.entry == Some(Entry::Key));
                     prop_assert!(!seen.is_key || picture.is_unbroken && picture.is_needed);
-                    // A new parser takes a key frame by itself.
+                    // A new parser accepts a key frame alone.
                     if seen.is_key {
                         let again = AccessUnits::new(limits).packet(&picture.payload).unwrap().unwrap();
                         prop_assert_eq!(again.payload.clone(), picture.payload.clone());

@@ -1,29 +1,29 @@
-//! NAL units: what their first byte says (ITU-T H.264, 7.3.1 and table 7-1).
+//! NAL units: the meaning of their first byte (ITU-T H.264, 7.3.1 and table 7-1).
 
-/// What a NAL unit holds, as far as it matters here.
+/// What a NAL unit contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A slice of a picture that needs others, or of an intra picture that begins nothing (type 1).
+    /// A slice of a picture that is not an IDR picture (type 1).
     Slice,
-    /// A part of a slice (types 2 to 4).
+    /// A data partition of a slice (types 2 to 4).
     Partition,
-    /// A slice of an IDR picture: whatever follows needs nothing before it (type 5).
+    /// A slice of an IDR picture: no later picture needs an earlier one (type 5).
     IdrSlice,
-    /// Supplemental information (type 6).
+    /// Supplemental enhancement information (type 6).
     Supplement,
     /// A sequence parameter set (type 7).
     Sequence,
     /// A picture parameter set (type 8).
     Picture,
-    /// It begins an access unit, and says so (type 9).
+    /// An access unit delimiter (type 9).
     Delimiter,
-    /// It begins an access unit (15 to 18).
+    /// A unit of another type that begins an access unit (15 to 18).
     Beginning,
-    /// It belongs to the access unit that it lies in.
+    /// A unit inside an access unit.
     Other,
 }
 
-/// What a unit holds. `None` for an empty one, and for one whose forbidden bit is set (7.4.1).
+/// What a unit contains. `None` if it is empty, or its forbidden bit is set (7.4.1).
 pub(super) fn kind(unit: &[u8]) -> Option<Kind> {
     let header = unit.first().filter(|header| **header & 0x80 == 0)?;
     Some(match header & 0x1F {
@@ -34,13 +34,13 @@ pub(super) fn kind(unit: &[u8]) -> Option<Kind> {
         7 => Kind::Sequence,
         8 => Kind::Picture,
         9 => Kind::Delimiter,
-        // Not 14, which also lies between the slices of one picture of a scalable stream.
+        // Type 14 is not one of these: it also occurs between the slices of one picture of a scalable stream.
         15..=18 => Kind::Beginning,
         _ => Kind::Other,
     })
 }
 
-/// Whether other pictures are predicted from what the unit holds (`nal_ref_idc` is not 0).
+/// Whether other pictures are predicted from the unit (`nal_ref_idc` is not 0).
 pub(super) fn is_reference(unit: &[u8]) -> bool {
     unit.first().is_some_and(|header| header & 0x60 != 0)
 }

@@ -1,34 +1,33 @@
-//! Says when a picture is predicted from an older one than the one before it, so that a chain can be looked into quickly.
+//! Decides when a picture is predicted from an older one than the previous, so that single pictures of a chain can be decoded quickly.
 //!
-//! A viewer who wants one picture of a chain decodes what that picture needs. If each picture is predicted from the one before, that is the
-//! whole chain up to it. An **anchor** is predicted from the anchor before it, over all pictures in between. Then a picture needs the
-//! anchors before it, and the pictures since the last one: of a chain of n pictures with an anchor every k, at most n / k + k.
+//! To show one picture of a chain, a decoder must decode all pictures that it needs. If each picture is predicted from the one before, this
+//! is the whole chain up to it. An **anchor** is predicted from the anchor before it, over all pictures in between. Then a picture needs
+//! the anchors before it, and the pictures since the last anchor: in a chain of n pictures with an anchor every k, at most n / k + k.
 //!
-//! An anchor takes more bytes than its neighbours, because more has changed since (measured: 3 to 4 times as many after 24 pictures,
-//! 8 to 13 % of the chain). It is made only where whoever drives the encoder says that the link carries so many. The encoder keeps **one**
-//! picture to predict from, beside the last: for anchors, for second attempts at a picture that is too large, and after losses. For the
-//! last two it should be as new as possible. So while there is no room for anchors, or pictures are lost or too large, the kept picture
-//! is the newest that has arrived, and no anchor is made.
+//! An anchor has more bytes than its neighbours, because more has changed since its reference (measured: 3 to 4 times as many after 24 pictures, 8
+//! to 13 % of the chain). It is made only if the caller says that the link can carry it. The encoder keeps **one** picture to predict from, besides
+//! the last: for anchors, for second attempts at a picture that is too large, and after losses. For the last two it should be as new as possible. So
+//! while there is no room for anchors, or pictures are lost or too large, the kept picture is the newest acknowledged one, and no anchor is made.
 
-/// The fewest pictures between two anchors.
+/// Minimum number of pictures between two anchors.
 const DISTANCE: u32 = 24;
-/// How many times the bytes of a usual picture an anchor is expected to have.
+/// Expected bytes of an anchor, relative to a usual picture.
 const TIMES_USUAL: usize = 4;
-/// After so many pictures with room, and without a second attempt or a loss, the next one of these is expected to be far away.
+/// After this many pictures with room for an anchor, and without a second attempt or a loss, the next such disturbance is expected to be far away.
 const CALM_MIN: u32 = 8;
 
-/// Where the encoder is between two anchors.
+/// State between two anchors.
 #[derive(Debug)]
 pub(super) struct Anchors {
     distance: u32,
     calm_min: u32,
-    /// The most bytes of an anchor. 0: none is made.
+    /// Maximum bytes of an anchor. 0: no anchors.
     bytes_max: usize,
-    /// Pictures since the last one that was predicted from an older one than the one before.
+    /// Pictures since the last one that was not predicted from the picture before.
     since: u32,
-    /// Pictures since the last second attempt or loss, or without room for an anchor.
+    /// Pictures since the last second attempt, loss, or lack of room for an anchor.
     calm: u32,
-    /// Pictures in a row, up to the next one, for which there is no room.
+    /// Consecutive pictures, including the next, without room for an anchor.
     cramped: u32,
 }
 
@@ -39,43 +38,43 @@ impl Default for Anchors {
 }
 
 impl Anchors {
-    /// Anchors with so many pictures between two, at least, after so many calm pictures.
+    /// Anchors with at least `distance` pictures between two, after at least `calm_min` calm pictures.
     pub(super) fn with(distance: u32, calm_min: u32) -> Self {
         Self { distance, calm_min, bytes_max: 0, since: 0, calm: 0, cramped: 0 }
     }
 
-    /// Sets the most bytes of an anchor.
+    /// Sets the maximum bytes of an anchor.
     pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// The next picture is expected to have so many bytes if it is no anchor; `None`: nobody knows.
+    /// Sets the expected bytes of the next picture if it is not an anchor. `None`: unknown.
     pub(super) fn expect(&mut self, bytes: Option<usize>) {
         let needs = bytes.map_or(1, |bytes| bytes.saturating_mul(TIMES_USUAL));
         self.cramped = if needs <= self.bytes_max { 0 } else { self.cramped.saturating_add(1) };
-        // A single one may measure the link, and says nothing about it.
+        // A single picture without room is ignored: it may only serve to measure the link.
         if self.cramped > 1 {
             self.calm = 0;
         }
     }
 
-    /// Whether the picture that the next anchor is predicted from is kept in place of the newest that has arrived.
+    /// Whether the reference of the next anchor is kept, instead of the newest acknowledged picture.
     pub(super) fn keep_reference(&self) -> bool {
         self.calm >= self.calm_min
     }
 
-    /// Whether the next picture is to be an anchor.
+    /// Whether the next picture should be an anchor.
     pub(super) fn is_due(&self) -> bool {
         self.keep_reference() && self.since >= self.distance && self.cramped == 0
     }
 
-    /// A picture was sent. `leaps`: it is not predicted from the picture before.
+    /// Reports a sent picture. `leaps`: it is not predicted from the picture before. `attempts`: how often it was coded.
     pub(super) fn sent(&mut self, leaps: bool, attempts: u32) {
         self.since = if leaps { 0 } else { self.since.saturating_add(1) };
         self.calm = if attempts > 1 { 0 } else { self.calm.saturating_add(1) };
     }
 
-    /// A picture got lost.
+    /// Reports a lost picture.
     pub(super) fn lost(&mut self) {
         self.calm = 0;
     }
@@ -85,7 +84,7 @@ impl Anchors {
 mod tests {
     use super::*;
 
-    /// Sends pictures of 1000 bytes, each with its attempts and its room for an anchor, and says which were anchors.
+    /// Sends pictures of 1000 bytes. `of` returns each picture's attempts and room for an anchor. Returns the numbers of the anchors.
     fn anchors(of: impl Fn(u32) -> (u32, usize)) -> Vec<u32> {
         let mut anchors = Anchors::default();
         let sent = (0..100).filter(|at| {

@@ -1,10 +1,10 @@
-//! Bits of H.264 syntax (ITU-T H.264, 7.2, 7.4.1 and 9.1): fixed lengths, Exp-Golomb codes, NAL units.
+//! Reads and writes the bits of H.264 syntax (ITU-T H.264, 7.2, 7.4.1 and 9.1): fixed lengths, Exp-Golomb codes, NAL units.
 
 /// Reads from an unescaped payload, most significant bit first.
 #[derive(Debug, Clone)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// The next bit.
+    /// Index of the next bit.
     pub(super) at: usize,
 }
 
@@ -45,7 +45,7 @@ impl<'a> BitReader<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct BitWriter {
     bytes: Vec<u8>,
-    /// Bits that do not fill a byte yet, in the lowest places.
+    /// Bits that do not fill a byte yet, in the lowest positions.
     pending: u64,
     pending_bits: u32,
 }
@@ -70,13 +70,13 @@ impl BitWriter {
         self.bits(code, len);
     }
 
-    /// Copies all bits from bit `from` of a payload to its stop bit, and ends with zeros to the next byte.
+    /// Copies all bits from bit `from` of a payload to its stop bit, and pads with zeros to the next byte.
     pub(crate) fn rest(mut self, payload: &[u8], from: usize) -> Option<Vec<u8>> {
         let last = payload.iter().rposition(|&byte| byte != 0)?;
         let end = last * 8 + 8 - payload[last].trailing_zeros() as usize;
         let mut reader = BitReader::new(payload);
         reader.at = from;
-        // To a whole byte of the source, then byte by byte.
+        // Bit by bit to a whole byte of the source, then byte by byte.
         let head = ((8 - from % 8) % 8).min(end.checked_sub(from)?);
         self.bits(reader.bits(head as u32)?, head as u32);
         let whole = end.checked_sub(reader.at)? / 8;
@@ -91,7 +91,7 @@ impl BitWriter {
     }
 }
 
-/// The NAL units of a byte stream (annex B), each with its header byte and still escaped.
+/// The NAL units of a byte stream (annex B), each with its header byte and emulation prevention bytes.
 pub(crate) fn units(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = stream;
     let mut started = false;
@@ -105,7 +105,7 @@ pub(crate) fn units(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
             };
             rest = next;
             let inside = std::mem::replace(&mut started, true);
-            // Zeros before a start code belong to it.
+            // Zeros before a start code belong to the start code.
             let len = unit.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             if inside && len > 0 {
                 return Some(&unit[..len]);
@@ -115,7 +115,7 @@ pub(crate) fn units(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The payload of a NAL unit, after its header byte and without the bytes that prevent start codes.
+/// The payload of a NAL unit, without the header byte and emulation prevention bytes.
 pub(super) fn unescape(unit: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(unit.len());
     let mut zeros = 0;
@@ -170,14 +170,14 @@ mod tests {
         #[test]
         fn units_survive_escaping(payloads in prop::collection::vec(prop::collection::vec(0u8..5, 1..40), 1..4)) {
             let mut stream = Vec::new();
-            // A payload ends with its stop bit, so never with a zero.
+            // A payload ends with its stop bit, so it never ends with a zero.
             let payloads: Vec<Vec<u8>> = payloads.into_iter().map(|mut payload| { payload.push(0x80); payload }).collect();
             payloads.iter().for_each(|payload| escape(0x65, payload, &mut stream));
             let found: Vec<Vec<u8>> = units(&stream).map(unescape).collect();
             prop_assert_eq!(found, payloads);
         }
 
-        /// Whatever stands before a bit, all bits from there on arrive in order.
+        /// All bits from `from` on arrive in order, whatever was written before.
         #[test]
         fn the_rest_is_moved_bit_by_bit(payload in prop::collection::vec(any::<u8>(), 1..30), from in 0usize..40, lead in 0u32..20) {
             let mut payload = payload;

@@ -1,4 +1,4 @@
-//! Defines what an H.264 encoder does, whichever library is behind it: the trait [`Coder`], its arguments and its result.
+//! The trait of all H.264 encoders ([`Coder`]), with its arguments and its result.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use mez_core::setting::Quantiser;
 use super::H264Error;
 use crate::image::Yuv420View;
 
-/// What a picture is to be predicted from.
+/// What to predict a picture from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// Nothing.
     Independent,
-    /// The frame sent before, or the nearest one that can be referred to. The encoder may choose an older one that was acknowledged, for
-    /// an anchor (`anchors.rs`).
+    /// The frame sent before, or the nearest one that can be referred to. For an
+    /// anchor, the encoder may choose an older acknowledged one (`anchors.rs`).
     Previous,
-    /// An acknowledged frame: this one if possible, else any.
+    /// An acknowledged frame: this one if possible, otherwise any.
     Acknowledged(u64),
 }
 
 /// A coded picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct H264Frame {
-    /// The bytes to send (annex B).
+    /// The payload to send (annex B).
     pub payload: Bytes,
-    /// The quantiser that it was coded with.
+    /// The quantiser used.
     pub quantiser: Quantiser,
-    /// The frame that it is predicted from: the one sent before it, or one that has been acknowledged. `None`: it begins a chain.
+    /// The frame that it is predicted from: the one sent before it, or an acknowledged one. `None`: it begins a chain.
     pub refers: Option<u64>,
-    /// Whether it is within its budget. If not, no quantiser makes it smaller at this size.
+    /// Whether it is within its budget. If not, no quantiser makes it small enough at this size.
     pub fits: bool,
     /// How often it was coded.
     pub attempts: u32,
@@ -49,6 +49,6 @@ pub(super) trait Coder: fmt::Debug + Send {
     fn lost(&mut self, number: u64);
     fn can_recover(&self) -> bool;
 
-    /// See [`H264Encoder::set_anchor_bytes_max`](super::H264Encoder::set_anchor_bytes_max). Encoders without anchors have no use for it.
+    /// See [`H264Encoder::set_anchor_bytes_max`](super::H264Encoder::set_anchor_bytes_max). Encoders without anchors ignore it.
     fn set_anchor_bytes_max(&mut self, _: usize) {}
 }

@@ -1,4 +1,4 @@
-//! Decodes the H.264 pictures of one stream: ours, or that of a source.
+//! Decodes the H.264 pictures of one stream, from Mez's encoder or from a source.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::bitstream::{BitstreamError, Unfit, look};
 use crate::image::Image;
 use crate::yuv::{Colour, Planes, Yuv420, to_bgr, to_ours};
 
-/// Decodes the frames of one stream, and refuses one whose reference it does not hold.
+/// Decodes the frames of one stream, and refuses a frame whose reference it does not hold.
 ///
-/// Frames that this software encodes say in which slot they are kept, and from which one they are predicted. Frames of a source's own stream do not: such
-/// a frame needs every frame before it that others need, in order.
+/// Frames of Mez's encoder name the slot in which they are kept, and the slot from which they are predicted.
+/// Frames of a source's own stream do not: such a frame needs every earlier frame that others need, in order.
 pub struct H264Decoder {
     pair: Pair,
     pixels_max: u64,
-    /// Of a stream that may be ours.
+    /// Bits of `frame_num`, if the parameter sets may be those of Mez's encoder.
     frame_num_bits: Option<u32>,
-    /// The frames that are held of a stream of ours, by slot.
+    /// The held frames of Mez's encoder, by slot.
     slots: [Option<u64>; SLOTS],
     /// The newest frame that others may need.
     newest: Option<u64>,
-    /// What samples mean.
+    /// The meaning of the stream's samples.
     colour: Colour,
-    /// Samples that were converted, on their way to BGR.
+    /// Samples in this crate's format, before their conversion to BGR.
     converted: Yuv420,
-    /// The number that the frame decoded last has in its stream of ours, as another decoder sees it.
+    /// `frame_num` of the frame decoded last, as another decoder gets it.
     frame_num: u32,
     image: Image,
     planes: Yuv420,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for H264Decoder {
 }
 
 impl H264Decoder {
-    /// A decoder that holds nothing, of pictures of at most `pixels_max` pixels. Memory is taken with the first frame.
+    /// A decoder of pictures of at most `pixels_max` pixels. It holds no frame, and takes memory with the first one.
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
         Self {
@@ -59,18 +59,18 @@ impl H264Decoder {
         }
     }
 
-    /// The same with other decoders beside the library, which are used where they show the same.
+    /// Adds other decoders beside the library. Their pictures are used if they equal the library's.
     #[must_use]
     pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
         self.pair = Pair::with_outside(outside);
         self
     }
 
-    /// Decodes frame `number`, which is said to be predicted from frame `refers` (`None`: it is a key frame), to BGR. Of a source's stream, `refers` is the newest
-    /// frame before it that others need.
+    /// Decodes frame `number`, which is predicted from frame `refers` (`None`: it is a key frame),
+    /// to BGR. In a source's stream, `refers` is the newest earlier frame that others need.
     ///
     /// # Errors
-    /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be independent.
+    /// [`H264Error::NotHeld`] changes nothing. After any other error, the next frame must be independent.
     pub fn decode(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<&Image, H264Error> {
         let (mut image, mut converted) =
             (std::mem::take(&mut self.image), std::mem::take(&mut self.converted));
@@ -86,10 +86,10 @@ impl H264Decoder {
         Ok(&self.image)
     }
 
-    /// The same to planes.
+    /// Like [`H264Decoder::decode`], to planes.
     ///
     /// # Errors
-    /// As for [`H264Decoder::decode`].
+    /// Those of [`H264Decoder::decode`].
     pub fn decode_planes(
         &mut self,
         payload: &[u8],
@@ -99,15 +99,15 @@ impl H264Decoder {
         self.copy_planes(payload, number, refers, None)
     }
 
-    /// Decodes a frame that others need, and shows it to nobody.
+    /// Decodes a frame only because later frames need it.
     ///
     /// # Errors
-    /// As for [`H264Decoder::decode`].
+    /// Those of [`H264Decoder::decode`].
     pub fn pass(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<(), H264Error> {
         self.show(payload, number, refers, |_, _, _| {})
     }
 
-    /// The same to planes whose samples mean what they mean in the stream.
+    /// Like [`H264Decoder::decode_planes`], without conversion of the samples.
     #[cfg(test)]
     pub(crate) fn decode_as_coded(
         &mut self,
@@ -118,7 +118,7 @@ impl H264Decoder {
         self.copy_planes(payload, number, refers, Some(Colour::OURS))
     }
 
-    /// Copies the planes. `meaning`: what their samples are taken to mean, whatever the stream says.
+    /// Decodes a frame and copies its planes. `meaning` overrides the meaning of samples that the stream states.
     fn copy_planes(
         &mut self,
         payload: &[u8],
@@ -135,7 +135,7 @@ impl H264Decoder {
         Ok(&self.planes)
     }
 
-    /// Shows the frame's planes, as they were coded, with their size and what their samples mean.
+    /// Decodes a frame and passes its planes, unconverted, to `show`, with their size and the meaning of the samples.
     fn show(
         &mut self,
         payload: &[u8],
@@ -186,27 +186,27 @@ impl H264Decoder {
         &self.planes
     }
 
-    /// The newest frame that others may need. All that it needs was decoded.
+    /// The newest frame that others may need. All frames that it needs were decoded.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.newest
     }
 
-    /// Forgets all frames, and frees the codec's memory.
+    /// Forgets all frames, and frees the memory of the codec.
     pub fn forget(&mut self) {
         self.pair.forget();
         self.restart();
     }
 
-    /// Forgets all frames, and keeps the codec's memory for the next key frame: the system would give it anew page by page.
+    /// Forgets all frames, and keeps the memory of the codec for the next key frame. New memory would come from the system page by page.
     pub fn restart(&mut self) {
         self.pair.restart();
         self.slots = [None; SLOTS];
         self.newest = None;
     }
 
-    /// A frame of ours as other decoders have to be given it: where frames before it got lost, they would make up pictures for the numbers that are
-    /// missing. Its slots say all that decoding needs, so it gets the next number.
+    /// Renumbers a frame of Mez's encoder for other decoders. If frames before it were lost, they would invent pictures
+    /// for the missing numbers. The frame's slots contain all that decoding needs, so it gets the next number.
     fn without_gap<'a>(&mut self, payload: &'a [u8], kept: &Kept) -> Cow<'a, [u8]> {
         let (Kept::Slot(place), Some(bits), true) = (kept, self.frame_num_bits, self.pair.has_outside())
         else {
@@ -226,7 +226,7 @@ impl H264Decoder {
         }
     }
 
-    /// Checks a frame without decoding it, and says where it is kept.
+    /// Checks a frame without decoding it, and returns where it is kept.
     fn admit(&mut self, payload: &[u8], refers: Option<u64>) -> Result<Kept, H264Error> {
         let look = look(payload, self.pixels_max)?;
         if look.is_key != refers.is_none() {
@@ -251,22 +251,22 @@ impl H264Decoder {
         Ok(kept)
     }
 
-    /// The slots that a frame of ours names. `None`: it is of a source's stream.
+    /// The slots that a frame of Mez's encoder names. `None`: the frame is from a source's stream.
     fn place(&self, payload: &[u8]) -> Option<Place> {
         let mut units = units(payload);
-        // Of several slices, the first could be checked and another one decoded.
+        // With several slices, the checked slice might not be the decoded one.
         let (unit, None) = (units.next()?, units.next()) else { return None };
         slice::predicted(unit, self.frame_num_bits?)?.place()
     }
 }
 
-/// Where a frame is kept that was decoded.
+/// Where a decoded frame is kept.
 enum Kept {
-    /// Before all others.
+    /// In slot 0; all other frames are forgotten.
     Key,
-    /// In a slot: it is ours.
+    /// In a slot: the frame is from Mez's encoder.
     Slot(Place),
-    /// As the newest, if others may need it: it is a source's.
+    /// As the newest, if others may need it: the frame is from a source.
     Newest { is_needed: bool },
 }
 
@@ -294,7 +294,7 @@ mod tests {
 
     const SIDE: u32 = 64;
 
-    /// A square that moves over stripes.
+    /// A square that moves over a colour gradient.
     fn picture(at: u32) -> Yuv420 {
         let mut pixels = Vec::new();
         for y in 0..SIDE {
@@ -308,7 +308,7 @@ mod tests {
         planes
     }
 
-    /// The pictures of a camera, every second of which no other needs.
+    /// The pictures of a camera. No other picture needs every second one.
     fn stream(length: u32) -> Vec<AccessUnit> {
         let options = ForeignOptions {
             width: SIDE,
@@ -329,7 +329,7 @@ mod tests {
             .collect()
     }
 
-    /// Which frame each one needs right before it, as a camera's log says it.
+    /// The frame that each picture needs directly, as in a camera's log.
     fn references(stream: &[AccessUnit]) -> Vec<Option<u64>> {
         let mut needed = None;
         let mut number = 0;
@@ -394,7 +394,7 @@ mod tests {
         );
         decoder.decode(&stream[0].payload, 0, None).unwrap();
         let cut = &second[..second.len() / 2];
-        // Whatever the codec makes of it, nothing panics, and a key frame mends it.
+        // The codec may accept or refuse the damaged frame. It does not panic, and decodes the next key frame.
         let _ = decoder.decode(cut, 1, Some(0));
         decoder.decode(&stream[0].payload, 0, None).unwrap();
         let large = H264Decoder::new(100).decode(&stream[0].payload, 0, None).cloned();
@@ -404,7 +404,7 @@ mod tests {
         ));
     }
 
-    /// x264 says nothing of its samples here: black is 16.
+    /// The stream does not state the meaning of its samples: black is 16.
     #[test]
     fn samples_of_video_become_those_of_pictures() {
         let stream: &[u8] = include_bytes!("../../tests/streams/baseline.h264");
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// A recovery point is a place to begin by the word of the encoder. The codec wants a key frame.
+    /// The encoder says that decoding can begin at a recovery point, but the codec needs a key frame.
     #[test]
     fn the_codec_does_not_begin_at_a_recovery_point() {
         let mut parser = AccessUnits::default();

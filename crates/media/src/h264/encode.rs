@@ -1,4 +1,4 @@
-//! Encodes H.264 with the library of choice. [`H264Encoder`] checks sizes; the libraries do the rest (`openh264.rs`, `x264/`).
+//! Encodes H.264 with a choice of libraries. [`H264Encoder`] checks sizes; the libraries do the rest (`openh264.rs`, `x264/`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use super::coder::{Coder, H264Frame, Wanted};
 use super::{H264Error, openh264};
 use crate::image::Yuv420View;
 
-/// The library that encodes H.264. It belongs to a camera, not to a rung: one decoder takes the output of both, and a rung means the same
-/// quantiser with each.
+/// The library that encodes H.264. It is a property of a camera, not of a rung: one
+/// decoder decodes the output of both, and a rung has the same quantiser with both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Library {
-    /// openh264: in every build.
+    /// openh264, in every build.
     #[default]
     Openh264,
-    /// x264: in builds with the feature `x264`, which are subject to its licence (GPL, version 2 or later).
+    /// x264, in builds with the feature `x264`, which are subject to its licence (GPL, version 2 or later).
     #[cfg(feature = "x264")]
     X264,
 }
@@ -30,7 +30,7 @@ impl Library {
         Self::X264,
     ];
 
-    /// Its name, in small letters.
+    /// The library's name, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl fmt::Display for Library {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// Other builds have it.
+    /// This build does not have the library; other builds do.
     #[error(
         "this build of Mez has no x264. To build one that has it (and is then subject to the GPL), install libx264-dev and run: make build FEATURES=x264"
     )]
@@ -81,18 +81,18 @@ pub struct H264Encoder {
 }
 
 impl H264Encoder {
-    /// An encoder of pictures of this size, by openh264.
+    /// An encoder with openh264, of pictures of this size.
     ///
     /// # Errors
-    /// [`H264Error::Size`], or [`H264Error::Codec`] without memory.
+    /// [`H264Error::Size`]; [`H264Error::Codec`] if memory is short.
     pub fn new(width: u32, height: u32) -> Result<Self, H264Error> {
         Self::by(Library::Openh264, width, height)
     }
 
-    /// An encoder of pictures of this size, by the library of choice.
+    /// An encoder with `library`, of pictures of this size.
     ///
     /// # Errors
-    /// As for [`H264Encoder::new`].
+    /// Those of [`H264Encoder::new`].
     pub fn by(library: Library, width: u32, height: u32) -> Result<Self, H264Error> {
         let even = width.is_multiple_of(2) && height.is_multiple_of(2);
         if !even || !h264_takes((width, height)) {
@@ -106,17 +106,17 @@ impl H264Encoder {
         Ok(Self { coder, size: (width, height) })
     }
 
-    /// Width and height of its pictures.
+    /// Width and height of the pictures.
     #[must_use]
     pub fn size(&self) -> (u32, u32) {
         self.size
     }
 
-    /// Codes the next picture as frame `number`, with `finest` or, if `bytes_max` demands it, a coarser quantiser. The
-    /// picture counts as sent until [`H264Encoder::lost`] says otherwise. Call that for a picture that does not fit.
+    /// Encodes the next picture as frame `number`, with the quantiser `finest`, or a coarser one if `bytes_max`
+    /// requires it. The picture counts as sent until [`H264Encoder::lost`]. Call that for a picture that does not fit.
     ///
     /// # Errors
-    /// [`H264Error::Size`] for a picture of another size, [`H264Error::Codec`]; the encoder should then be replaced.
+    /// [`H264Error::Size`] for a picture of another size; [`H264Error::Codec`]: replace the encoder.
     pub fn encode(
         &mut self,
         picture: &Yuv420View<'_>,
@@ -131,22 +131,22 @@ impl H264Encoder {
         self.coder.encode(picture, number, wanted, finest, bytes_max)
     }
 
-    /// Frame `number` has arrived and was decoded.
+    /// Reports that frame `number` has arrived and was decoded.
     pub fn acknowledge(&mut self, number: u64) {
         self.coder.acknowledge(number);
     }
 
-    /// Frame `number` was not sent, was cancelled, or did not arrive.
+    /// Reports that frame `number` was not sent, was cancelled, or did not arrive.
     pub fn lost(&mut self, number: u64) {
         self.coder.lost(number);
     }
 
-    /// From now on anchors may be made (`docs/decisions/0047-anchors.md`) that are expected to have at most so many bytes. Default 0: none.
+    /// Allows anchors (`docs/decisions/0047-anchors.md`) with at most this many expected bytes. Default 0: no anchors.
     pub fn set_anchor_bytes_max(&mut self, bytes: usize) {
         self.coder.set_anchor_bytes_max(bytes);
     }
 
-    /// Whether a picture can be predicted from one that has been acknowledged.
+    /// Whether the next picture can be predicted from an acknowledged one.
     #[must_use]
     pub fn can_recover(&self) -> bool {
         self.coder.can_recover()

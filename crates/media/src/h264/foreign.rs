@@ -1,4 +1,4 @@
-//! Codes video as other people's cameras do, with none of what Mez adds to H.264. For tests and experiments.
+//! Encodes video like the cameras of other makers, without Mez's changes to H.264. For tests and experiments.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::H264Error;
 use super::native::NativeEncoder;
 use crate::image::Yuv420View;
 
-/// How such a camera is set.
+/// Settings of such a camera.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignOptions {
     /// Pixels in a row, even.
@@ -15,15 +15,15 @@ pub struct ForeignOptions {
     pub height: u32,
     /// The quantiser, 0 to 51. Larger is coarser.
     pub quantiser: u8,
-    /// Pictures from one key frame to the next; 0: only the first is one.
+    /// Pictures from one key frame to the next; 0: only the first picture is a key frame.
     pub key_frame_interval: u32,
-    /// 1, or 2: no other picture is predicted from every second one.
+    /// 1, or 2: every second picture is not needed by any other.
     pub temporal_layers: u32,
-    /// Slices of each picture, at least 1.
+    /// Slices per picture, at least 1.
     pub slices: u32,
 }
 
-/// openh264 as it is.
+/// openh264 without changes to its output.
 pub struct ForeignEncoder {
     native: NativeEncoder,
     coded: Vec<u8>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for ForeignEncoder {
 }
 
 impl ForeignEncoder {
-    /// An encoder for pictures of one size.
+    /// An encoder with these options, for pictures of one size.
     ///
     /// # Errors
     /// [`H264Error::Codec`]: the library refuses the options.
@@ -44,7 +44,7 @@ impl ForeignEncoder {
         Ok(Self { native: NativeEncoder::of_a_camera(options)?, coded: Vec::new() })
     }
 
-    /// Codes the next picture, as NAL units behind start codes (annex B). Key frames have their parameter sets in them.
+    /// Encodes the next picture to NAL units with start codes (annex B). Key frames contain their parameter sets.
     ///
     /// # Errors
     /// [`H264Error::Codec`].
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn its_streams_are_those_that_were_asked_for() {
-        // The library makes no slices of less than 48 macroblocks.
+        // The library makes no slice of less than 48 macroblocks.
         for (temporal_layers, slices) in [(1, 1), (2, 1), (1, 2)] {
             let options = ForeignOptions {
                 width: SIDE,

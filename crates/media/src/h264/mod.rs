@@ -1,30 +1,30 @@
-//! Encodes H.264 with a byte budget for every frame and with references that survive losses, and decodes it.
+//! Encodes and decodes H.264, with a byte budget for every frame and references that survive losses.
 //!
 //! The encoder is openh264. Builds with the feature `x264` also have x264, for cameras that ask for it ([`Library`]). One decoder takes the
 //! output of both.
 //!
-//! **Budget.** The sizes of earlier pictures choose the quantiser (`rate`). A picture that exceeds its budget is thrown away and coded again
-//! with a coarser quantiser. openh264 cannot undo a picture, but it can predict the next one from a long-term reference. Mez makes it keep
-//! the newest acknowledged picture as one. If acknowledgements arrive within one frame interval, the second attempt is predicted from
-//! the same picture as the first; otherwise from an older one.
+//! **Budget.** The quantiser follows from the sizes of earlier pictures (`rate`). A picture that exceeds its budget is
+//! thrown away and coded again with a coarser quantiser. openh264 cannot undo a picture, but it can predict the next one
+//! from a long-term reference. Mez makes it keep the newest acknowledged picture as one. If acknowledgements arrive within
+//! one frame interval, the second attempt is predicted from the same picture as the first; otherwise from an older one.
 //!
 //! **Headers.** openh264 marks in each picture which pictures the decoder keeps. If a marked picture is thrown away or lost, encoder and
 //! decoder silently disagree. Mez therefore writes its own slice header for each predicted picture (`slice`). With it, what a decoder keeps
 //! depends only on the frames that it received. The entropy-coded data stay as they are.
 //!
-//! **x264** can be told to forget its newest pictures, one or many. It then predicts from the newest that is left. So a second attempt is
-//! always predicted from the same picture as the first. After a loss, the next picture is predicted from any of the last 5 to 16
-//! pictures that was acknowledged and still has a slot at the receiver (`x264`).
+//! **x264** can be told to forget its newest pictures. It then predicts from the newest that is left. So a second
+//! attempt is always predicted from the same picture as the first. After a loss, the next picture can be predicted
+//! from any of the last 5 to 16 pictures that was acknowledged and still has a slot at the receiver (`x264`).
 //!
-//! **After a loss** the next picture is predicted from one that arrived. It takes a fraction of the bytes of an independent picture.
-//! For every picture, the decoder checks that the slot referred to holds the frame that is meant.
+//! **After a loss**, the next picture is predicted from one that arrived. It has a fraction of the bytes of an
+//! independent picture. For every picture, the decoder checks that the slot referred to holds the intended frame.
 //!
-//! **Anchors.** Every 25th picture, where there is room for it, is predicted from the one that was kept for this, so that one picture of a
-//! chain is decoded without most of those before it (`anchors`; openh264 only).
+//! **Anchors.** If there is room, every 25th picture is predicted from a picture that is kept for this purpose.
+//! A decoder can then decode one picture of a chain without most of those before it (`anchors`; openh264 only).
 //!
-//! **Other decoders**, such as those of the platform, are used beside openh264 where somebody gives them ([`OutsideDecoders`], `pair`).
+//! **Other decoders**, such as those of the platform, are used beside openh264 if the caller gives them ([`OutsideDecoders`], `pair`).
 //!
-//! **Streams of sources** have no slots ([`crate::bitstream`]): the same decoder takes their frames in order.
+//! **Streams of sources** have no slots ([`crate::bitstream`]). The same decoder decodes their frames in order.
 
 mod anchors;
 mod at_once;
@@ -54,7 +54,7 @@ use thiserror::Error;
 
 pub use mez_core::setting::{H264_SIDE_MAX as SIDE_MAX, H264_SIDE_MIN as SIDE_MIN};
 
-/// A picture could not be coded or decoded.
+/// Why a picture could not be encoded or decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum H264Error {
@@ -73,13 +73,13 @@ pub enum H264Error {
     Codec {
         /// The call that failed.
         call: &'static str,
-        /// What it returned.
+        /// The status that it returned.
         status: i64,
     },
-    /// The bytes are not a frame that is decoded here.
+    /// The bytes are not a frame that this decoder supports.
     #[error("the H.264 frame is damaged: {detail}")]
     Damaged {
-        /// What was found.
+        /// The defect.
         detail: &'static str,
     },
     /// The frame refers to a frame that the decoder does not hold.
@@ -87,12 +87,12 @@ pub enum H264Error {
         "the H.264 frame is predicted from frame {refers}, but in its place the decoder holds {}; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
     )]
     NotHeld {
-        /// The frame that it is predicted from.
+        /// The frame that this one is predicted from.
         refers: u64,
-        /// The frame that is held at that place.
+        /// The frame in the slot that it names.
         held: Option<u64>,
     },
-    /// More pixels than allowed. Nothing was allocated.
+    /// The frame has more pixels than allowed. Nothing was allocated.
     #[error(
         "the H.264 frame is {width}x{height}, which is more than the {pixels_max} pixels allowed; scale it down or raise the limit"
     )]
@@ -101,7 +101,7 @@ pub enum H264Error {
         width: u32,
         /// Coded height, in pixels.
         height: u32,
-        /// The limit.
+        /// The limit, in pixels.
         pixels_max: u64,
     },
 }

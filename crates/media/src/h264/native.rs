@@ -1,4 +1,4 @@
-//! Wraps openh264 in a safe interface, and does nothing else.
+//! A safe interface to openh264, without further logic.
 #![allow(unsafe_code, reason = "the codec is C++; every call says why it is sound")]
 
 use std::ptr;
@@ -11,8 +11,8 @@ use super::foreign::ForeignOptions;
 use crate::image::Yuv420View;
 use crate::yuv::Planes;
 
-/// Pictures that the encoder may predict from: the last one, two long-term references, and one more, so that the stream's parameters
-/// allow as many as the decoder has slots.
+/// Maximum number of pictures that the encoder may predict from: the last one, two long-term references,
+/// and one more, so that the stream's parameters allow as many pictures as the decoder has slots.
 const REFERENCES: i32 = super::slice::SLOTS as i32;
 
 fn check(call: &'static str, status: i64) -> Result<(), H264Error> {
@@ -26,8 +26,8 @@ pub(super) struct NativeEncoder {
     timestamp_ms: i64,
 }
 
-// SAFETY: the library keeps no thread-local state, and with one thread of its own disabled no threads either; an encoder may
-// be used from any thread, one at a time, which `&mut self` ensures.
+// SAFETY: the library keeps no thread-local state, and starts no threads, because it is configured
+// for one. An encoder may be used from any thread, one at a time, which `&mut self` ensures.
 unsafe impl Send for NativeEncoder {}
 
 impl NativeEncoder {
@@ -35,7 +35,7 @@ impl NativeEncoder {
         Self::start(|defaults| parameters(defaults, width, height, quantiser))
     }
 
-    /// An encoder as a camera may have one.
+    /// An encoder that works like a camera's.
     pub(super) fn of_a_camera(options: &ForeignOptions) -> Result<Self, H264Error> {
         Self::start(|defaults| {
             let mut p = parameters(defaults, options.width, options.height, options.quantiser);
@@ -52,11 +52,11 @@ impl NativeEncoder {
 
     fn start(parameters: impl FnOnce(sys::SEncParamExt) -> sys::SEncParamExt) -> Result<Self, H264Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is a place for the pointer that the function writes.
+        // SAFETY: the function writes the pointer to `raw`.
         check("WelsCreateSVCEncoder", unsafe { APILoader::WelsCreateSVCEncoder(&mut raw) }.into())?;
         let mut encoder = Self { raw, parameters: sys::SEncParamExt::default(), timestamp_ms: 0 };
         encoder.set(sys::ENCODER_OPTION_TRACE_LEVEL, &mut { sys::WELS_LOG_QUIET })?;
-        // SAFETY: the function fills the parameters that it is given.
+        // SAFETY: the function fills the given parameters.
         let status = unsafe { encoder.table().GetDefaultParams.expect(TABLE)(raw, &mut encoder.parameters) };
         check("GetDefaultParams", status.into())?;
         encoder.parameters = parameters(encoder.parameters);
@@ -77,14 +77,14 @@ impl NativeEncoder {
         self.set(sys::ENCODER_LTR_MARKING_PERIOD, &mut 0u32)
     }
 
-    /// The next picture is independent.
+    /// Makes the next picture independent.
     pub(super) fn force_independent(&mut self) -> Result<(), H264Error> {
         // SAFETY: the encoder is initialised.
         let status = unsafe { self.table().ForceIntraFrame.expect(TABLE)(self.raw, true) };
         check("ForceIntraFrame", status.into())
     }
 
-    /// The long-term reference of this frame_num arrived, or did not. Takes effect at the end of the next picture.
+    /// Reports whether the long-term reference with this `frame_num` arrived. Takes effect at the end of the next picture.
     pub(super) fn feedback(&mut self, idr: u32, frame_num: u32, arrived: bool) -> Result<(), H264Error> {
         let kind = if arrived { sys::LTR_MARKING_SUCCESS } else { sys::LTR_MARKING_FAILED };
         self.set(
@@ -98,15 +98,14 @@ impl NativeEncoder {
         )
     }
 
-    /// The next picture is predicted from the newest long-term reference that arrived.
+    /// Makes the encoder predict the next picture from the newest long-term reference that arrived.
     pub(super) fn recover(&mut self, idr: u32) -> Result<(), H264Error> {
         self.set(
             sys::ENCODER_LTR_RECOVERY_REQUEST,
             &mut sys::SLTRRecoverRequest {
                 uiFeedbackType: sys::LTR_RECOVERY_REQUEST as u32,
                 uiIDRPicId: idr,
-                // Of these, the library only looks at −1: it deletes references by the frame numbers that are given, and none
-                // is to be deleted.
+                // With −1 here, the library ignores both frame numbers. Otherwise it would delete references by them, and none should be deleted.
                 iLastCorrectFrameNum: 0,
                 iCurrentFrameNum: -1,
                 iLayerId: 0,
@@ -114,7 +113,7 @@ impl NativeEncoder {
         )
     }
 
-    /// Codes a picture into `out` (annex B, overwritten). False if there was nothing to predict it from.
+    /// Encodes a picture into `out` (annex B, overwritten). False if there was no picture to predict it from.
     pub(super) fn encode(&mut self, image: &Yuv420View<'_>, out: &mut Vec<u8>) -> Result<bool, H264Error> {
         let (width, height) = (image.width() as i32, image.height() as i32);
         assert_eq!(
@@ -138,8 +137,8 @@ impl NativeEncoder {
             ..Default::default()
         };
         let mut info = sys::SFrameBSInfo::default();
-        // SAFETY: the planes have the sizes that the picture states (even sides, as `new` was given), are only read, and
-        // outlive the call; `info` is written.
+        // SAFETY: the planes have the sizes that the picture states (even sides, as
+        // given to `new`), are only read, and outlive the call; `info` is written.
         let status = unsafe { self.table().EncodeFrame.expect(TABLE)(self.raw, &source, &mut info) };
         const NOTHING_TO_REFER_TO: i32 = 2;
         if status != 0 && status != NOTHING_TO_REFER_TO {
@@ -150,8 +149,8 @@ impl NativeEncoder {
             if layer.iNalCount <= 0 || layer.pNalLengthInByte.is_null() || layer.pBsBuf.is_null() {
                 continue;
             }
-            // SAFETY: the library gives as many lengths as there are units, and the units lie one behind the other in its
-            // buffer, which it leaves alone until the next call.
+            // SAFETY: the library returns as many lengths as there are units. The units lie
+            // one after another in its buffer, which does not change until the next call.
             unsafe {
                 let lengths = std::slice::from_raw_parts(layer.pNalLengthInByte, layer.iNalCount as usize);
                 let bytes: usize = lengths.iter().map(|&length| length.max(0) as usize).sum();
@@ -169,7 +168,7 @@ impl NativeEncoder {
     }
 
     fn table(&self) -> &sys::ISVCEncoderVtbl {
-        // SAFETY: an encoder that was created points to its table of functions for as long as it lives.
+        // SAFETY: an encoder points to its table of functions while it exists.
         unsafe { &**self.raw }
     }
 }
@@ -186,8 +185,8 @@ impl Drop for NativeEncoder {
 
 const TABLE: &str = "the library fills its table of functions";
 
-/// What is measured to be best for one frame at a time: no rate control of its own, one thread, low complexity (higher ones save
-/// 2 % of the bytes), and nothing that makes results depend on more than the pictures.
+/// Parameters that measured best for one frame at a time: no rate control by the library, one thread, low
+/// complexity (a higher one saves 2 % of the bytes), and only features whose results depend on the pictures alone.
 fn parameters(defaults: sys::SEncParamExt, width: u32, height: u32, quantiser: u8) -> sys::SEncParamExt {
     let mut p = defaults;
     p.iUsageType = sys::CAMERA_VIDEO_REAL_TIME;
@@ -208,7 +207,7 @@ fn parameters(defaults: sys::SEncParamExt, width: u32, height: u32, quantiser: u
     p.bEnableSceneChangeDetect = false;
     p.bEnableAdaptiveQuant = false;
     p.bEnableDenoise = false;
-    // Made results irreproducible.
+    // Background detection made results irreproducible.
     p.bEnableBackgroundDetection = false;
     (p.iMinQp, p.iMaxQp) = (0, 51);
     let layer = &mut p.sSpatialLayers[0];
@@ -240,7 +239,7 @@ unsafe impl Send for NativeDecoder {}
 impl NativeDecoder {
     pub(super) fn new() -> Result<Self, H264Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is a place for the pointer that the function writes.
+        // SAFETY: the function writes the pointer to `raw`.
         check("WelsCreateDecoder", unsafe { APILoader::WelsCreateDecoder(&mut raw) })?;
         let decoder = Self { raw };
         let mut quiet = sys::WELS_LOG_QUIET;
@@ -253,7 +252,7 @@ impl NativeDecoder {
             )
         };
         let parameters = sys::SDecodingParam {
-            // What is lost is asked for again, never made up.
+            // Lost pictures are requested again, never concealed.
             eEcActiveIdc: sys::ERROR_CON_DISABLE,
             sVideoProperty: sys::SVideoProperty {
                 size: size_of::<sys::SVideoProperty>() as u32,
@@ -266,7 +265,7 @@ impl NativeDecoder {
         Ok(decoder)
     }
 
-    /// Decodes one picture (annex B) and shows its planes, with its width and height.
+    /// Decodes one picture (annex B) and passes its planes to `show`, with its width and height.
     pub(super) fn decode(
         &mut self,
         stream: &[u8],
@@ -276,7 +275,7 @@ impl NativeDecoder {
             .map_err(|_| H264Error::Damaged { detail: "it has more bytes than the decoder can count" })?;
         let mut planes = [ptr::null_mut::<u8>(); 3];
         let mut info = sys::SBufferInfo::default();
-        // SAFETY: the stream is only read and outlives the call; the planes' pointers and `info` are written.
+        // SAFETY: the stream is only read and outlives the call; the pointers of the planes and `info` are written.
         let status = unsafe {
             self.table().DecodeFrameNoDelay.expect(TABLE)(
                 self.raw,
@@ -298,7 +297,7 @@ impl NativeDecoder {
             return Err(H264Error::Damaged { detail: "its picture has an impossible size" });
         }
         let plane = |at: usize, stride: usize, width: usize, height: usize| {
-            // SAFETY: the library states the size and the stride of the planes, and leaves them alone until the next call.
+            // SAFETY: the library states the size and the stride of the planes, and does not change them until the next call.
             unsafe { std::slice::from_raw_parts(planes[at], stride * (height - 1) + width) }
         };
         let (half_width, half_height) = (width.div_ceil(2), height.div_ceil(2));
@@ -314,7 +313,7 @@ impl NativeDecoder {
     }
 
     fn table(&self) -> &sys::ISVCDecoderVtbl {
-        // SAFETY: a decoder that was created points to its table of functions for as long as it lives.
+        // SAFETY: a decoder points to its table of functions while it exists.
         unsafe { &**self.raw }
     }
 }

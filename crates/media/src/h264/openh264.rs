@@ -12,32 +12,32 @@ use super::receiver::Receiver;
 use super::slice::{self, Kind, Mark, Place, SLOTS};
 use crate::image::Yuv420View;
 
-/// How many bytes longer our slice header may be than openh264's.
+/// Maximum bytes by which Mez's slice header is longer than openh264's.
 const HEADER_BYTES_MORE: usize = 4;
 
-/// A picture that openh264 may predict from.
+/// A picture from which openh264 may predict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Picture {
-    /// openh264's own number.
+    /// openh264's number of the picture.
     frame_num: u32,
-    /// The frame that it was sent as; `None` if it was thrown away or lost.
+    /// The frame as which it was sent; `None` if it was thrown away or lost.
     sent: Option<u64>,
     acknowledged: bool,
 }
 
-/// What openh264 holds, followed by its headers.
+/// Tracks which pictures openh264 holds, by the headers that it writes.
 #[derive(Debug, Default)]
 struct Mirror {
     idr: u32,
     /// The picture coded last.
     last: Option<Picture>,
-    /// Its long-term references by place.
+    /// openh264's long-term references, by place.
     long: [Option<Picture>; 2],
-    /// The long-term reference whose acknowledgement openh264 waits for.
+    /// The long-term reference for which openh264 awaits an acknowledgement.
     pending: Option<Picture>,
-    /// The picture that openh264 marks next, an anchor or the one behind it, becomes the one that the next anchor is predicted from.
+    /// Whether the picture that openh264 marks next, an anchor or the one after it, becomes the reference of the next anchor.
     marks_reference: bool,
-    /// So is the pending one.
+    /// Whether `pending` becomes the reference of the next anchor.
     pending_is_reference: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Encoder {
     predicted: Model,
     anchors: Anchors,
     stream: Vec<u8>,
-    /// Everything that openh264 wrote, sent or not.
+    /// All output of openh264, sent or not.
     #[cfg(test)]
     pub(super) written: Vec<Vec<u8>>,
 }
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Encoder {
     }
 }
 
-/// How a picture is asked for.
+/// What to predict a picture from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Independent,
@@ -79,11 +79,11 @@ enum Mode {
     Recover,
 }
 
-/// What openh264 made.
+/// A picture that openh264 encoded.
 struct Coded {
     /// `None` for an independent picture.
     header: Option<slice::Predicted>,
-    /// What a predicted one refers to.
+    /// The picture that a predicted one refers to.
     refers: Option<Picture>,
 }
 
@@ -106,7 +106,7 @@ impl Encoder {
 
 #[cfg(test)]
 impl Encoder {
-    /// The same with anchors as often as can be.
+    /// The same encoder with as many anchors as possible.
     pub(super) fn with_many_anchors(self) -> Self {
         Self { anchors: Anchors::with(2, 1), ..self }
     }
@@ -135,7 +135,7 @@ impl Coder for Encoder {
             attempt += 1;
             let coded = self.code(picture, mode, quantiser)?;
             if !self.may_be_sent(&coded, wanted) {
-                // What came out refers to a picture that the receiver may not hold.
+                // The picture refers to one that the receiver may not hold.
                 mode = Mode::Independent;
                 quantiser = self.independent.choose(finest.get(), most).max(quantiser);
                 before = None;
@@ -203,7 +203,7 @@ impl Encoder {
         if mode == Mode::Independent { &self.independent } else { &self.predicted }
     }
 
-    /// Has openh264 code the picture, and follows what that does to its references.
+    /// Encodes the picture with openh264, and tracks the change of openh264's references.
     fn code(&mut self, picture: &Yuv420View<'_>, mode: Mode, quantiser: u8) -> Result<Coded, H264Error> {
         self.native.set_quantiser(quantiser)?;
         let mut told = None;
@@ -218,7 +218,7 @@ impl Encoder {
             }
         }
         if !self.native.encode(picture, &mut self.stream)? {
-            // It had nothing to predict from.
+            // openh264 had no picture to predict from.
             self.native.force_independent()?;
             self.native.encode(picture, &mut self.stream)?;
         }
@@ -257,15 +257,15 @@ impl Encoder {
         }
     }
 
-    /// Tells openh264 whether a long-term reference arrived: the one that it waits for, if that is known, otherwise the one before, which
-    /// it is about to replace. Returns the one that it was told to have arrived. While the reference for anchors is kept, no other picture
-    /// is said to have arrived, and the one that openh264 waits for is said to be lost where an anchor is coded.
+    /// Tells openh264 whether a long-term reference arrived: the pending one, if that is known. If none is pending, the
+    /// picture coded last, if it was acknowledged; then returns its `frame_num`. While the reference of anchors is kept,
+    /// no other picture is reported as arrived, and when an anchor is coded, another pending picture is reported as lost.
     fn feedback(&mut self, mode: Mode) -> Result<Option<u32>, H264Error> {
         let idr = self.mirror.idr;
         if let Some(pending) = self.mirror.pending {
             let is_unwanted = self.anchors.keep_reference() && !self.mirror.pending_is_reference;
             let arrived = pending.acknowledged && !is_unwanted;
-            // openh264 marks no other picture before it knows about this one, and is to mark the anchor that is coded now.
+            // openh264 marks no other picture until it gets this report, and should mark the anchor that is coded now.
             if pending.sent.is_none() || arrived || is_unwanted && mode == Mode::Recover {
                 self.native.feedback(idr, pending.frame_num, arrived)?;
                 self.mirror.pending = None;
@@ -289,7 +289,7 @@ impl Encoder {
         }
     }
 
-    /// Tracks what a predicted picture's header changes at the receiver, and returns the picture that it refers to.
+    /// Tracks which references a predicted picture's header changes, and returns the picture that it refers to.
     fn follow(&mut self, header: &slice::Predicted, told: Option<u32>) -> Option<Picture> {
         let refers = match header.refers {
             slice::Refers::Last => self.mirror.last,
@@ -303,7 +303,7 @@ impl Encoder {
         let own = Picture { frame_num: header.frame_num, sent: None, acknowledged: false };
         for mark in &header.marks {
             let (picture, place) = match *mark {
-                // Only ever the picture before.
+                // This is always the picture before.
                 Mark::Back { slot, .. } => (self.mirror.last, slot),
                 Mark::Own(place) => (Some(own), place),
                 Mark::Slots(_) | Mark::Other => continue,
@@ -318,7 +318,7 @@ impl Encoder {
         refers
     }
 
-    /// Whether a picture may be sent: the receiver holds what it is predicted from, as far as that can be known.
+    /// Whether a picture may be sent: as far as known, the receiver holds its reference.
     fn may_be_sent(&self, coded: &Coded, wanted: Wanted) -> bool {
         if coded.header.is_none() {
             return true;
@@ -329,7 +329,7 @@ impl Encoder {
         })
     }
 
-    /// The place at which the receiver holds a picture.
+    /// The slot in which the receiver holds a picture.
     fn slot(&self, picture: Picture) -> Option<usize> {
         self.receiver.place_of(picture.sent?)
     }
@@ -377,7 +377,7 @@ impl Encoder {
         });
         let is_anchor = leaps && !independent && attempts == 1;
         if !is_anchor {
-            // An anchor says nothing about the pictures behind it.
+            // An anchor's size says nothing about the pictures after it.
             let model = if independent { &mut self.independent } else { &mut self.predicted };
             model.learn(quantiser, payload.len());
         }

@@ -1,9 +1,9 @@
-//! Decodes with the library, and where there is one with another decoder beside it.
+//! Decodes with the library and, if there is one, with another decoder beside it.
 //!
-//! Another decoder ([`OutsideDecoder`]) takes a while to start, may keep pictures back, die, hang, or show something else. So it first decodes
-//! along with the library, whose pictures are shown meanwhile. When it has given a picture that is the same and owes none, its own are shown and the
-//! library rests. Key frames are always decoded by both and compared. If it fails, the library decodes the chain again from its key frame on, and no
-//! frame is lost.
+//! Another decoder ([`OutsideDecoder`]) takes a while to start. It may delay pictures, die, hang, or show wrong ones.
+//! So at first both decode, and the library's pictures are shown. When the other decoder has given an equal picture
+//! and owes none, its pictures are shown and the library rests. Key frames are always decoded by both and compared.
+//! If the other decoder fails, the library decodes the chain again from its key frame, so no frame is lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,48 +14,48 @@ use super::at_once::shown_at_once;
 use super::native::NativeDecoder;
 use crate::yuv::{Planes, Yuv420};
 
-/// How long another decoder may take for a picture, once it has begun. A decoder that is worth having takes a few milliseconds.
+/// How long another decoder may take for a picture after its start. A useful decoder takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Pictures that it may owe. If there are more, it is given none until the next key frame: chains may be decoded faster than it starts.
+/// Maximum pictures that the other decoder may owe. At this number it gets none until the next key frame: chains may be decoded before it starts.
 const OWED_MAX: usize = 64;
-/// Pictures that are waited for. More come while the library decodes.
+/// The other decoder is waited for only if it owes at most this many pictures. If it owes more, the library decodes meanwhile.
 const WAITED_MAX: usize = 2;
-/// Chains that begin while it owes pictures and gives none. After so many it hangs.
+/// After this many chains in which the other decoder owes pictures and gives none, it counts as hung.
 const SILENT_CHAINS_MAX: u32 = 3;
-/// Bytes of a chain that are kept to decode it again.
+/// Maximum bytes of a chain that are kept for decoding it again.
 const CHAIN_BYTES_MAX: usize = 16 << 20;
-/// How often a decoder of one stream is started anew because pictures have another size, or damage may have confused it.
+/// Maximum decoders started for one stream. A new one is needed if the picture size changes, or damage may have confused the old one.
 const STARTS_MAX: u32 = 16;
-/// The largest mean difference of samples between a picture and the library's. The standard has none; a picture that is another one has many.
+/// Maximum mean difference of samples between the two decoders' pictures. By the standard they are equal; a wrong picture differs much more.
 const DIFFERENCE_MAX: f64 = 1.0;
 
-/// Gives decoders of H.264 that are not this crate's: the platform's.
+/// Opens decoders of H.264 outside this crate: those of the platform.
 pub trait OutsideDecoders: Send + Sync + fmt::Debug {
-    /// One for pictures of this width and height. `None`: none is to be had now; the library decodes alone until the next key frame.
+    /// Opens a decoder of pictures of this width and height. `None`: none is available now; the library decodes alone until the next key frame.
     fn open(&self, width: u32, height: u32) -> Option<Box<dyn OutsideDecoder>>;
-    /// One has failed, and the library decodes this stream from now on.
+    /// Reports that a decoder has failed. The library decodes this stream from now on.
     fn failed(&self, reason: &str);
 }
 
-/// A decoder that is not this crate's. It is given the pictures of a stream in order, from a key frame on.
+/// A decoder outside this crate. It gets the pictures of a stream in order, from a key frame on.
 pub trait OutsideDecoder: Send {
-    /// Gives it a picture (annex B). Does not wait for it.
+    /// Gives it a picture (annex B), without waiting for the result.
     ///
     /// # Errors
-    /// Why it can no longer be used.
+    /// Why the decoder can no longer be used.
     fn give(&mut self, picture: &[u8]) -> Result<(), String>;
 
-    /// Puts the oldest picture that it owes into `planes`. False if it does not come in that time.
+    /// Puts the oldest picture that it owes into `planes`. False if the picture does not come within `patience`.
     ///
     /// # Errors
-    /// Why it can no longer be used.
+    /// Why the decoder can no longer be used.
     fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String>;
 }
 
-/// A picture was not decoded.
+/// Why a picture was not decoded.
 pub(super) enum PairError {
     Codec(H264Error),
-    /// The other decoder has failed, and the chain was too large to be kept.
+    /// The other decoder has failed, and the chain was too large to keep.
     ChainGone,
 }
 
@@ -65,33 +65,33 @@ impl From<H264Error> for PairError {
     }
 }
 
-/// The library's decoder, and another one.
+/// The library's decoder and another one.
 #[derive(Default)]
 pub(super) struct Pair {
     native: Option<NativeDecoder>,
     outside: Option<Arc<dyn OutsideDecoders>>,
     second: Option<Second>,
     starts: u32,
-    /// The pictures since the key frame; `None` if they are too large.
+    /// The pictures since the key frame; `None` if they have too many bytes.
     chain: Option<Vec<Vec<u8>>>,
     chain_bytes: usize,
 }
 
-/// Another decoder at work.
+/// The other decoder, running.
 struct Second {
     decoder: Box<dyn OutsideDecoder>,
     size: (u32, u32),
-    /// Pictures that it was given and has not given back.
+    /// Number of pictures given to it and not taken back.
     owed: usize,
-    /// What the oldest of them has to be.
+    /// The library's picture, which the oldest owed one must equal.
     check: Option<Yuv420>,
-    /// A picture was found to be the same.
+    /// Whether one of its pictures equalled the library's.
     agreed: bool,
-    /// It owes too many, and is given none until the next key frame.
+    /// Whether it owes too many pictures, and gets none until the next key frame.
     rests: bool,
-    /// It has given a picture since the key frame.
+    /// Whether it has given a picture since the key frame.
     came: bool,
-    /// Chains that began since it gave one, while it rested.
+    /// Chains begun since its last picture, while it rested.
     silent_chains: u32,
     picture: Yuv420,
 }
@@ -101,23 +101,23 @@ impl Pair {
         Self { outside: Some(outside), ..Self::default() }
     }
 
-    /// Whether there may be another decoder.
+    /// Whether there can be another decoder.
     pub(super) fn has_outside(&self) -> bool {
         self.outside.is_some()
     }
 
-    /// Forgets all pictures, and frees the library's memory. The next is a key frame.
+    /// Forgets all pictures, and frees the library's memory. The next picture must be a key frame.
     pub(super) fn forget(&mut self) {
         self.native = None;
         self.restart();
     }
 
-    /// Forgets all pictures. The next is a key frame, which the library takes wherever it is in a chain.
+    /// Forgets all pictures. The next picture must be a key frame, which the library accepts at any time.
     pub(super) fn restart(&mut self) {
         (self.chain, self.chain_bytes) = (None, 0);
     }
 
-    /// Decodes the next picture of the chain, and shows it.
+    /// Decodes the next picture of the chain, and passes it to `show`.
     pub(super) fn decode(
         &mut self,
         picture: &[u8],
@@ -150,7 +150,7 @@ impl Pair {
             show(planes, width, height);
         });
         if let Err(error) = shown {
-            // Nobody knows what the other one makes of it.
+            // The other decoder's state after this picture is unknown.
             self.second = None;
             return Err(error.into());
         }
@@ -170,7 +170,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Shows the other decoder's picture, or the library's if that fails.
+    /// Shows the other decoder's picture, or the library's if the other fails.
     fn lead(&mut self, picture: &[u8], show: impl FnOnce(&Planes<'_>, u32, u32)) -> Result<(), PairError> {
         let Some(second) = &mut self.second else { return Err(PairError::ChainGone) };
         match second.give(picture).and_then(|()| second.catch_up()) {
@@ -211,7 +211,7 @@ impl Pair {
     }
 
     fn start(&mut self, size: (u32, u32)) -> Option<Second> {
-        // The one before ends first: some platforms have few.
+        // The old decoder ends first, because some platforms allow few decoders at once.
         self.second = None;
         if self.starts >= STARTS_MAX {
             return None;
@@ -231,7 +231,7 @@ impl Pair {
         })
     }
 
-    /// The library decodes alone from now on.
+    /// Stops the other decoder. The library decodes alone from now on.
     fn fail(&mut self, reason: &str) {
         self.second = None;
         if let Some(outside) = self.outside.take() {
@@ -241,17 +241,17 @@ impl Pair {
 }
 
 impl Second {
-    /// Whether its pictures are shown: it has shown that it can, and owes none.
+    /// Whether its pictures are shown: one was equal to the library's, and it owes none.
     fn leads(&self) -> bool {
         self.agreed && self.owed == 0 && !self.rests
     }
 
-    /// Whether the picture that it was given last is compared: it owes no other.
+    /// Whether the picture given last is compared: it owes no other.
     fn is_checked(&self) -> bool {
         self.owed == 1 && !self.rests
     }
 
-    /// A key frame comes.
+    /// Prepares for a key frame.
     fn begin(&mut self) -> Result<(), String> {
         self.catch_up()?;
         self.silent_chains =
@@ -269,7 +269,7 @@ impl Second {
         self.decoder.give(picture)
     }
 
-    /// Takes what it owes. Waits for it only if it has begun and owes little.
+    /// Takes owed pictures. Waits for them only if a picture was equal before and few are owed.
     fn catch_up(&mut self) -> Result<(), String> {
         while self.owed > 0 {
             let waits = self.agreed && !self.rests && self.owed <= WAITED_MAX;
@@ -305,7 +305,7 @@ impl Second {
     }
 }
 
-/// The mean difference of samples of pictures of one size.
+/// The mean absolute difference of the samples of two pictures of the same size.
 fn difference(one: &[u8], other: &[u8]) -> f64 {
     let rows = one.chunks(1 << 16).zip(other.chunks(1 << 16));
     let sum: u64 = rows
@@ -326,14 +326,14 @@ mod tests {
 
     const SIDE: u32 = 64;
 
-    /// What decoders do that are not this crate's: they give a picture when they were given so many more.
+    /// Other decoders of a test. They give a picture after they got some more.
     #[derive(Debug, Default)]
     struct Others {
-        /// Pictures that come before the first one is given.
+        /// Pictures that they need before they give the first one.
         asleep: usize,
         keeps_back: usize,
         failures: Mutex<Vec<String>>,
-        /// How many pictures were given by them.
+        /// Number of pictures that they gave.
         given: Mutex<usize>,
     }
 
@@ -344,7 +344,7 @@ mod tests {
         asleep: usize,
     }
 
-    /// As a decoder is given to.
+    /// The others, as [`OutsideDecoders`].
     #[derive(Debug)]
     struct Door(Arc<Others>);
 
@@ -372,7 +372,7 @@ mod tests {
         }
 
         fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String> {
-            // It wakes with time, not only with pictures.
+            // The other decoder also wakes with time, not only with pictures.
             self.asleep = self.asleep.saturating_sub(usize::from(patience.is_zero()));
             if self.asleep > 0 || self.pictures.len() <= self.of.keeps_back {
                 return Ok(false);
@@ -383,8 +383,8 @@ mod tests {
         }
     }
 
-    /// Decodes chains of so many frames with the others beside. Every picture is what the library alone shows. Returns how many pictures the others gave, and
-    /// why they failed.
+    /// Decodes `chains` chains of `length` frames with the others, and checks that every picture equals
+    /// that of the library alone. Returns how many pictures the others gave, and why they failed.
     fn decode(others: Others, chains: u32, length: u32) -> (usize, Vec<String>) {
         let others = Arc::new(others);
         let mut encoder = NativeEncoder::new(SIDE, SIDE, 30).unwrap();
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(decode(Others { asleep: 9, ..Others::default() }, 2, 10), (20, vec![]));
     }
 
-    /// A chain may be decoded in less time than the other takes to start.
+    /// A chain may be decoded in less time than another decoder takes to start.
     #[test]
     fn one_that_begins_late_rests_until_the_next_key_frame_and_has_not_failed() {
         let (given, failures) = decode(Others { asleep: 150, ..Others::default() }, 3, 100);

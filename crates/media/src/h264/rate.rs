@@ -1,7 +1,7 @@
-//! Predicts how many bytes a picture takes at a quantiser, from the pictures before it.
+//! Predicts the bytes of a picture at a quantiser, from earlier pictures.
 //!
-//! `ln bytes = level − slope · (quantiser − 32)`. The level follows the scene. The slope, which is what one step of
-//! the quantiser saves, changes slowly. Independent and predicted pictures have a model each.
+//! `ln bytes = level − slope · (quantiser − 32)`. The level follows the scene. The slope, which is the saving
+//! per step of the quantiser, changes slowly. There is one model for independent and one for predicted pictures.
 
 /// The quantiser at which the level is stated.
 const PIVOT: f64 = 32.0;
@@ -9,22 +9,21 @@ const PIVOT: f64 = 32.0;
 const LEVEL_WEIGHT: f64 = 0.6;
 /// Weight of the newest pair of sizes in the slope.
 const SLOPE_WEIGHT: f64 = 0.1;
-/// Two sizes update the slope only if their quantisers differ by at least this. Closer ones measure noise.
+/// Two sizes update the slope only if their quantisers differ by at least this. With closer ones, noise dominates.
 const SLOPE_STEPS_MIN: f64 = 2.0;
-/// The lowest slope that is believed. It makes a picture 1.8 times smaller for six steps, which double the quantiser's step size.
+/// The lowest accepted slope. A picture becomes 1.8 times smaller with six steps, which double the quantiser's step size.
 const SLOPE_MIN: f64 = 0.1;
-/// The highest slope that is believed. It makes a picture 11 times smaller for six steps.
+/// The highest accepted slope. A picture becomes 11 times smaller with six steps.
 const SLOPE_MAX: f64 = 0.4;
 /// Share of a budget to aim at. The model errs by a quarter at the 95th percentile, and a picture that misses is coded again. A lower aim
 /// would waste more bytes than it saves time. Measured: with 0.9 to 1.0, each picture is coded 1.16 to 1.27 times.
 const AIM: f64 = 0.95;
-/// Share of a budget to aim at in a second attempt. The size of the same picture at another quantiser is known by then, but the slope is
-/// not exact.
+/// Share of a budget to aim at in a second attempt. The picture's size at another quantiser is then known, but the slope is not exact.
 const AIM_AGAIN: f64 = 0.93;
 /// The highest slope that a second attempt assumes. A higher one would raise the quantiser too little, and need a third attempt.
 const SLOPE_AGAIN_MAX: f64 = 0.2;
 
-/// How often a picture is coded to fit its budget. After that it is coded once more, at the coarsest quantiser.
+/// Maximum number of attempts to fit a picture into its budget. Then it is coded once more, at the coarsest quantiser.
 pub(super) const ATTEMPTS_MAX: u32 = 5;
 /// The coarsest quantiser of the standard.
 pub(super) const QUANTISER_MAX: u8 = 51;
@@ -52,12 +51,12 @@ impl Model {
         ((PIVOT + steps).ceil().clamp(f64::from(finest), f64::from(QUANTISER_MAX))) as u8
     }
 
-    /// How many bytes a picture takes at a quantiser. `None`: nothing is known yet.
+    /// The expected bytes of a picture at a quantiser. `None`: nothing is known yet.
     pub(super) fn bytes(&self, quantiser: u8) -> Option<usize> {
         Some((self.level? - self.slope * (f64::from(quantiser) - PIVOT)).exp() as usize)
     }
 
-    /// The quantiser for another attempt, after a picture took `bytes` at `quantiser`, more than `bytes_max`, in attempt number `attempt`.
+    /// The quantiser of the next attempt, after attempt number `attempt` at `quantiser` took `bytes`, more than `bytes_max`.
     pub(super) fn again(&self, quantiser: u8, bytes: usize, bytes_max: usize, attempt: u32) -> u8 {
         if attempt >= ATTEMPTS_MAX {
             return QUANTISER_MAX;
@@ -75,7 +74,7 @@ impl Model {
         self.level = Some(old + weight * (level - old));
     }
 
-    /// Learns the slope from two attempts at the same picture, predicted from the same one.
+    /// Learns the slope from two attempts at the same picture with the same reference.
     pub(super) fn learn_slope(&mut self, (q0, bytes0): (u8, usize), (q1, bytes1): (u8, usize)) {
         let steps = f64::from(q1) - f64::from(q0);
         if steps.abs() >= SLOPE_STEPS_MIN && bytes0 > 0 && bytes1 > 0 {
@@ -89,7 +88,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    /// A scene that obeys the law is met at once, within a step of the quantiser.
+    /// For a scene that obeys the formula, the choice is right immediately, within a step of the quantiser.
     #[test]
     fn a_scene_that_obeys_the_law_is_met() {
         let bytes = |quantiser: u8| (9.0 - 0.2 * (f64::from(quantiser) - PIVOT)).exp() as usize;

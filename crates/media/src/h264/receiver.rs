@@ -1,24 +1,24 @@
-//! Tracks which frames a receiver holds, as far as the sender can know.
+//! Tracks which frames a receiver holds, as far as the sender knows.
 
 use super::slice::{Place, SLOTS};
 
 /// Tracks which frames were sent, arrived or were lost.
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
-    /// The frames that are kept, by place.
+    /// The frames that the receiver keeps, by slot.
     slots: [Option<u64>; SLOTS],
     /// The frame sent last, unless it is known to be lost.
     last: Option<u64>,
-    /// The first of the frames that each need the one before, up to the last: losses before it do not matter any more.
+    /// From this frame to the last, each frame needs the one before. Earlier losses no longer matter.
     unbroken_from: u64,
     /// The frame_num of the frame sent last.
     frame_num: u32,
-    /// Whether it was sent an independent frame.
+    /// Whether the receiver was sent an independent frame.
     started: bool,
 }
 
 impl Receiver {
-    /// Whether it was sent an independent frame.
+    /// Whether the receiver was sent an independent frame.
     pub(super) fn started(&self) -> bool {
         self.started
     }
@@ -28,28 +28,28 @@ impl Receiver {
         self.last
     }
 
-    /// The frames that it keeps, by place.
+    /// The frames that the receiver keeps, by slot.
     pub(super) fn slots(&self) -> &[Option<u64>; SLOTS] {
         &self.slots
     }
 
-    /// The place at which it keeps a frame.
+    /// The slot in which the receiver keeps a frame.
     pub(super) fn place_of(&self, number: u64) -> Option<usize> {
         self.slots.iter().position(|slot| *slot == Some(number))
     }
 
-    /// The frame_num of the next frame, if that is a predicted one.
+    /// The frame_num of the next frame, if it is predicted.
     pub(super) fn next_frame_num(&self, frame_num_bits: u32) -> u32 {
         (self.frame_num + 1) & ((1 << frame_num_bits) - 1)
     }
 
-    /// Frame `number` is sent as an independent one.
+    /// Records that frame `number` is sent as an independent one.
     pub(super) fn begin(&mut self, number: u64) {
         *self = Self { last: Some(number), unbroken_from: number, started: true, ..Self::default() };
         self.slots[0] = Some(number);
     }
 
-    /// Frame `number` is sent, predicted from frame `refers`, to this place.
+    /// Records that frame `number` is sent, predicted from frame `refers`, into this slot.
     pub(super) fn follow(&mut self, number: u64, refers: u64, place: Place) {
         if self.last != Some(refers) {
             self.unbroken_from = number;
@@ -59,10 +59,10 @@ impl Receiver {
         self.last = Some(number);
     }
 
-    /// Frame `number` was not sent, was cancelled, or did not arrive.
+    /// Records that frame `number` was not sent, was cancelled, or did not arrive.
     pub(super) fn lost(&mut self, number: u64) {
         self.slots.iter_mut().filter(|slot| **slot == Some(number)).for_each(|slot| *slot = None);
-        // Whatever was sent after it needs it, unless it recovered already.
+        // Frames sent after it need it, unless one of them has recovered already.
         if number >= self.unbroken_from {
             self.last = None;
         }

@@ -1,21 +1,21 @@
 //! Reads and rewrites slice headers: which picture a picture refers to, and where it is kept.
 //!
-//! openh264 decides by itself which pictures a decoder keeps. Its marks travel in frames that may never be sent. Mez therefore writes its own
-//! header for every predicted picture. Under these headers the decoder keeps [`SLOTS`] pictures in numbered slots (long-term references).
-//! Each picture names the slot that it is predicted from and the slot in which it is kept. What a decoder holds is then a function of the
-//! frames that it received, whatever was tried and thrown away in between.
+//! openh264 itself decides which pictures a decoder keeps. It marks them in frames that may never be sent. Mez therefore writes
+//! its own header for every predicted picture. With these headers, the decoder keeps [`SLOTS`] pictures in numbered slots
+//! (long-term references). Each picture names the slot that it is predicted from and the slot in which it is kept. So the
+//! pictures that a decoder holds depend only on the frames that it received, whatever was coded and thrown away in between.
 
 use super::bits::{BitReader, BitWriter, escape, unescape};
 
-/// Slots in which a decoder keeps pictures: two that the encoder may come back to, the previous picture, and the one being decoded. The
-/// stream's parameters allow as many reference frames.
+/// Slots in which a decoder keeps pictures: two to which the encoder may return, the previous
+/// picture, and the current one. The stream's parameters allow as many reference frames.
 pub(super) const SLOTS: usize = 4;
 
 const IDR: u8 = 5;
 const NON_IDR: u8 = 1;
 const SPS: u8 = 7;
 
-/// What kind of NAL unit this is.
+/// The kind of a NAL unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Idr,
@@ -33,17 +33,18 @@ pub(super) fn kind(unit: &[u8]) -> Kind {
     }
 }
 
-/// The part of a sequence parameter set that matters here.
+/// The relevant part of a sequence parameter set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sequence {
     pub(super) frame_num_bits: u32,
     pub(super) reference_frames: u32,
-    /// Size of the coded picture, in pixels, before cropping.
+    /// Width of the coded picture before cropping, in pixels.
     pub(super) width: u32,
+    /// Height of the coded picture before cropping, in pixels.
     pub(super) height: u32,
 }
 
-/// Reads a sequence parameter set of the baseline or main profile with picture order type 2, as openh264 writes.
+/// Reads a sequence parameter set of the baseline or main profile with picture order type 2, as openh264 writes it.
 pub(super) fn sequence(unit: &[u8]) -> Option<Sequence> {
     if unit[0] & 0x1F != SPS {
         return None;
@@ -71,31 +72,31 @@ pub(super) fn sequence(unit: &[u8]) -> Option<Sequence> {
     })
 }
 
-/// What a predicted picture refers to.
+/// The picture that a predicted picture refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refers {
     /// The picture decoded before.
     Last,
     /// The picture whose frame_num is this much lower.
     Back(u32),
-    /// The picture at this place.
+    /// The picture in this slot.
     Slot(u32),
 }
 
-/// What is kept of which picture.
+/// A change of the pictures that the decoder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// The picture whose frame_num is this much lower goes to this place.
+    /// The picture whose frame_num is this much lower goes to this slot.
     Back { by: u32, slot: u32 },
-    /// This picture goes to this place.
+    /// This picture goes to this slot.
     Own(u32),
-    /// There are this many places.
+    /// There are this many slots.
     Slots(u32),
-    /// Something else. openh264 only marks short-term references as unused.
+    /// Another command. openh264 only marks short-term references as unused.
     Other,
 }
 
-/// The header of a predicted slice up to the quantiser, which is the first thing that is the same afterwards.
+/// The header of a predicted slice up to the quantiser. The rest of the slice does not change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Predicted {
     pub(super) frame_num: u32,
@@ -106,13 +107,13 @@ pub(super) struct Predicted {
     parameters: u32,
     header: u8,
     payload: Vec<u8>,
-    /// The first bit of the rest.
+    /// Index of the first bit after the header.
     rest: usize,
 }
 
-/// Reads the header of a predicted slice; `None` for one that neither openh264 nor `Predicted::rewritten` writes.
+/// Reads the header of a predicted slice. `None` if neither openh264 nor [`Predicted::rewrite`] writes such a header.
 pub(super) fn predicted(unit: &[u8], frame_num_bits: u32) -> Option<Predicted> {
-    // A picture that is kept, and for which the marks are given.
+    // The picture must be a reference. Only then the header has marks.
     if kind(unit) != Kind::Predicted || unit[0] & 0x60 == 0 {
         return None;
     }
@@ -147,7 +148,7 @@ fn refers(reader: &mut BitReader<'_>) -> Option<Refers> {
             3 => return first,
             _ => return None,
         };
-        // Pictures refer to one other; a second entry would be ignored.
+        // Pictures refer to one other picture; a second entry would be ignored.
         if first.replace(refers).is_some() {
             return None;
         }
@@ -173,7 +174,7 @@ fn marks(reader: &mut BitReader<'_>) -> Option<Vec<Mark>> {
 }
 
 impl Predicted {
-    /// Appends the slice under a header of ours.
+    /// Appends the slice with Mez's header.
     pub(super) fn rewrite(&self, place: Place, frame_num_bits: u32, out: &mut Vec<u8>) -> Option<()> {
         let mut writer = BitWriter::default();
         writer.unsigned(self.first_block);
@@ -183,12 +184,12 @@ impl Predicted {
         // One reference: num_ref_idx_active_override_flag, num_ref_idx_l0_active_minus1.
         writer.bits(1, 1);
         writer.unsigned(0);
-        // ref_pic_list_modification: the picture at that place, and no other.
+        // ref_pic_list_modification: only the picture in that slot.
         writer.bits(1, 1);
         writer.unsigned(2);
         writer.unsigned(place.refers);
         writer.unsigned(3);
-        // dec_ref_pic_marking: there are so many places, and this picture goes to that one.
+        // dec_ref_pic_marking: the number of slots, and the slot of this picture.
         writer.bits(1, 1);
         writer.unsigned(4);
         writer.unsigned(SLOTS as u32);
@@ -199,7 +200,7 @@ impl Predicted {
         Some(())
     }
 
-    /// The place of a slice whose header is ours.
+    /// The slots of a slice that has Mez's header; `None` for another header.
     pub(super) fn place(&self) -> Option<Place> {
         match (self.refers, &self.marks[..]) {
             (Refers::Slot(refers), &[Mark::Slots(slots), Mark::Own(own)])
@@ -212,14 +213,14 @@ impl Predicted {
     }
 }
 
-/// The slot of a picture at the decoder.
+/// The number and slots of a picture at the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    /// One more than that of the frame sent before, modulo its bits.
+    /// One more than the number of the frame sent before, modulo 2^`frame_num_bits`.
     pub(super) frame_num: u32,
-    /// Where the picture lies that it is predicted from.
+    /// The slot of the picture that it is predicted from.
     pub(super) refers: u32,
-    /// Where it is kept.
+    /// The slot in which it is kept.
     pub(super) own: u32,
 }
 

@@ -1,7 +1,7 @@
-//! What a receiver decodes is, to the last bit, what the encoder predicted the next picture from.
+//! A receiver decodes exactly the pictures from which the encoder predicts.
 //!
-//! A second decoder gets everything that openh264 wrote, also what was thrown away or lost, under openh264's own headers. What it
-//! shows is what openh264 holds; x264 shows what it holds itself. Receivers get what was sent, under our headers, as chance has it.
+//! A second decoder gets all output of openh264, also what was thrown away or lost, with openh264's own headers. It shows what openh264
+//! holds; x264 can show what it holds itself. Receivers get the sent frames, with Mez's headers, with random losses and delays.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,12 +32,12 @@ fn picture(at: u32, busy: bool) -> Yuv420 {
     planes
 }
 
-/// An encoder that says what it holds.
+/// An encoder that can show what it holds.
 trait Subject: Coder {
-    /// `hard`: it keeps as few pictures as it ever does, and leaps over as many as it can.
+    /// `hard`: it keeps as few pictures as possible, and makes as many anchors as possible.
     fn start(hard: bool) -> Self;
 
-    /// The picture coded last, as the next may be predicted from it; `truth` decodes whatever was written.
+    /// The picture coded last, as the next may be predicted from it. `truth` decodes all output.
     fn holds(&mut self, truth: &mut NativeDecoder) -> Result<Image, H264Error>;
 }
 
@@ -80,13 +80,13 @@ impl Subject for x264::Encoder {
 #[derive(Debug, Clone, Copy)]
 struct Step {
     busy: bool,
-    /// Bytes that the picture may take; `None`: any.
+    /// Maximum bytes of the picture; `None`: no limit.
     most: Option<usize>,
-    /// The frame does not arrive.
+    /// Whether the frame is lost.
     lost: bool,
-    /// Frames after which the sender learns of either.
+    /// Number of frames until the sender learns of the arrival or the loss.
     delay: usize,
-    /// Asks for an independent frame.
+    /// Whether an independent frame is requested.
     independent: bool,
 }
 
@@ -101,7 +101,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(busy, most, lost, delay, independent)| Step { busy, most, lost, delay, independent })
 }
 
-/// Takes what arrives, as an application's library does.
+/// A receiver of frames, like an application's library.
 struct Receiver {
     decoder: H264Decoder,
     shown: u32,
@@ -112,7 +112,7 @@ impl Receiver {
         Self { decoder: H264Decoder::new(1 << 16), shown: 0 }
     }
 
-    /// Decodes a frame, or says why not; compares with what the encoder holds.
+    /// Decodes a frame and compares it with what the encoder holds. An error says what is wrong.
     fn take(&mut self, frame: &H264Frame, number: u64, expected: &Image) -> Result<(), String> {
         match self.decoder.decode(&frame.payload, number, frame.refers) {
             Ok(image) if image == expected => {
@@ -164,7 +164,7 @@ fn play<S: Subject>(steps: &[Step], hard: bool) -> Result<(), String> {
         if frame.fits != step.most.is_none_or(|most| frame.payload.len() <= most) {
             return Err(format!("frame {number} says {} of its {} bytes", frame.fits, frame.payload.len()));
         }
-        // What does not fit is not sent, and the sender knows that at once.
+        // A frame that does not fit is not sent, and the sender knows that immediately.
         let lost = step.lost || !frame.fits;
         let decodes = !lost && {
             let before = receiver.shown;
@@ -200,7 +200,7 @@ fn play<S: Subject>(steps: &[Step], hard: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Who wants one frame decodes those that it needs, and no others.
+/// To show one frame, only the frames that it needs are decoded.
 fn look_at(number: u64, frames: &BTreeMap<u64, (H264Frame, Image)>) -> Result<(), String> {
     let needed = std::iter::successors(Some(number), |number| frames[number].0.refers).collect::<Vec<_>>();
     let mut viewer = Receiver::new();
@@ -208,16 +208,16 @@ fn look_at(number: u64, frames: &BTreeMap<u64, (H264Frame, Image)>) -> Result<()
     needed.try_for_each(|needed| viewer.take(&frames[needed].0, *needed, &frames[needed].1))
 }
 
-/// Where nothing is lost and there is room, one picture of a chain needs a few of those before it.
+/// Without losses and with enough room, one picture of a chain needs few of those before it.
 #[test]
 fn one_picture_needs_few_others() {
     for (anchor_bytes_max, most, needed) in [
         (usize::MAX, None, 30..=45),
         (100_000, Some(100_000), 30..=45),
-        // No anchors are allowed, or the link does not carry them.
+        // Anchors are not allowed, or the link cannot carry them.
         (0, None, 199..=199),
         (100, None, 199..=199),
-        // Second attempts leap too.
+        // Second attempts also refer to an older picture.
         (100_000, Some(900), 20..=190),
     ] {
         let mut encoder = openh264::Encoder::start(false);
@@ -256,7 +256,7 @@ proptest! {
         }
     }
 
-    /// Foreign bytes are errors, whatever they claim, and the decoder goes on with the next independent frame.
+    /// Foreign bytes are errors, whatever they claim. The decoder continues with the next independent frame.
     #[test]
     fn damage_is_an_error_or_a_picture(
         library in prop::sample::select(Library::ALL),
@@ -284,7 +284,7 @@ proptest! {
     }
 }
 
-/// With acknowledgements in time, a loss costs a predicted picture and not an independent one.
+/// If acknowledgements are in time, a loss costs a predicted picture, not an independent one.
 #[test]
 fn a_loss_is_recovered_from_without_an_independent_frame() {
     for library in Library::ALL {
@@ -313,7 +313,7 @@ fn a_loss_is_recovered_from_without_an_independent_frame() {
     }
 }
 
-/// x264 keeps its last sixteen pictures, so that news may come as late as seven frames, and losses still cost no independent picture.
+/// x264 keeps its last sixteen pictures. So acknowledgements may come seven frames late, and losses still cost no independent picture.
 #[cfg(feature = "x264")]
 #[test]
 fn x264_recovers_however_late_the_news_within_its_pictures() {

@@ -8,22 +8,21 @@ use super::scan::{Chroma, JpegInfo, Process, check};
 use crate::image::{Image, ImageViewMut, PixelFormat};
 use crate::yuv::Yuv420;
 
-/// Pixels that an image may have unless the caller says otherwise: 2²⁶ (67 megapixels, 201 MB as BGR).
+/// Default limit of an image's pixels: 2²⁶ (67 megapixels, 201 MB as BGR).
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
 
-/// Scans that a progressive JPEG may have. Encoders make about ten. A file of a few kilobytes with thousands of scans would keep a decoder
-/// busy for minutes.
+/// Maximum number of scans in a progressive JPEG. Encoders make about ten. With
+/// thousands of scans, a file of a few kilobytes would keep a decoder busy for minutes.
 const SCANS_MAX: u32 = 100;
 
-/// Bytes that may be left over before a marker in an otherwise whole image. Many USB cameras pad the coded data by a few bytes. More bytes
-/// mean that the decoder lost its place.
+/// Maximum number of extra bytes before a marker in an otherwise whole image. Many USB cameras
+/// pad the coded data by a few bytes. More bytes mean that the decoder lost its place.
 const BYTES_LEFT_OVER_MAX: u32 = 16;
 
-/// Decodes JPEG images, with a bound on the memory that an image from outside can make it take.
+/// Decodes JPEG images. A limit on pixels bounds the memory that a received image can take.
 ///
-/// It refuses images that are cut off or damaged rather than handing out the grey rest that decoders fill in. It
-/// carries nothing from one image to the next; an image without coding tables (Motion JPEG may leave them out)
-/// gets the standard ones.
+/// It refuses images that are cut off or damaged, instead of the grey that decoders fill in. No state is carried
+/// from one image to the next. An image without coding tables (Motion JPEG may omit them) gets the standard tables.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     pixels_max: u64,
@@ -36,14 +35,13 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Makes a decoder that refuses, before it allocates, an image of more than `pixels_max` pixels.
+    /// Makes a decoder that refuses an image of more than `pixels_max` pixels before it allocates memory.
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
         Self { pixels_max }
     }
 
-    /// Decodes to BGR, 8 bits each, into `image`, whose memory is used again. On an error `image` may hold part
-    /// of the picture.
+    /// Decodes to BGR, 8 bits per channel, into `image`, and reuses the memory of `image`. After an error, `image` may hold part of the picture.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -51,8 +49,7 @@ impl Decoder {
         self.decode(jpeg, PixelFormat::Bgr8, image)
     }
 
-    /// As [`Decoder::decode_bgr`], to any format. Colour decoded to grey is the brightness that the file carries,
-    /// not converted again.
+    /// Like [`Decoder::decode_bgr`], for any format. If a colour image is decoded to grey, the grey values are the file's luma, unconverted.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -67,9 +64,9 @@ impl Decoder {
         Ok(info)
     }
 
-    /// As [`Decoder::decode`], but scaled to a half, a quarter or an eighth, if at least `smallest` pixels (width, height) are left. The
-    /// transform then computes fewer values and takes a fraction of the time. Sides are rounded up. Returns how many columns and rows the
-    /// picture fills: of the last ones perhaps only a part.
+    /// Like [`Decoder::decode`], but scaled to a half, a quarter or an eighth, if at least `smallest` pixels (width,
+    /// height) remain. Fewer values are computed, which takes a fraction of the time. Sides are rounded up. Returns
+    /// the number of columns and rows that the picture fills; it may fill the last column and row only in part.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -86,9 +83,8 @@ impl Decoder {
         Ok(filled)
     }
 
-    /// Decodes the samples of a 4:2:0 or grey JPEG as they are, scaled as by [`Decoder::decode_scaled`]: without conversion
-    /// to pixels, for a video encoder. `None` where the file's chroma has another resolution or a side comes out odd; then
-    /// nothing was decoded.
+    /// Decodes the samples of a 4:2:0 or grey JPEG, scaled as by [`Decoder::decode_scaled`], without conversion to pixels, for a
+    /// video encoder. Returns `None`, and decodes nothing, if the file's chroma has another resolution or a scaled side is odd.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -124,11 +120,10 @@ impl Decoder {
         Ok(Some(filled))
     }
 
-    /// Decodes into a buffer of the caller. Its size must be that of the JPEG ([`super::probe`] returns it). Its format is the format to
-    /// decode to.
+    /// Decodes into a buffer of the caller, in the buffer's format. The buffer's size must be that of the JPEG ([`super::probe`] returns it).
     ///
     /// # Errors
-    /// [`DecodeError`]. On an error the buffer may hold part of the picture.
+    /// [`DecodeError`]. After an error, the buffer may hold part of the picture.
     pub fn decode_into(
         &mut self,
         jpeg: &[u8],
@@ -144,9 +139,9 @@ impl Decoder {
         Ok(info)
     }
 
-    /// Everything that can be said against an image without decoding it.
+    /// Checks an image without decoding it.
     fn admit(&self, jpeg: &[u8]) -> Result<JpegInfo, DecodeError> {
-        // The size first: a cut-off image of a forbidden size is above all of a forbidden size.
+        // The size is checked first: if the image is too large and also cut off, the error names the size.
         let info = super::probe(jpeg)?;
         if info.pixels() > self.pixels_max {
             return Err(DecodeError::TooManyPixels {
@@ -170,17 +165,17 @@ impl Decoder {
     }
 }
 
-/// At which scale an image is decoded.
+/// A scale at which an image is decoded.
 struct Scale {
     factor: ScalingFactor,
-    /// Width and height of what is decoded.
+    /// Width and height of the decoded image.
     size: (u32, u32),
-    /// How many columns and rows of it the picture fills.
+    /// Columns and rows of the decoded image that the picture fills.
     filled: (f64, f64),
 }
 
-/// The smallest scale that leaves at least `smallest` pixels. Only scales whose transforms libjpeg-turbo has in vector code: the others take
-/// longer than decoding everything.
+/// The smallest scale that leaves at least `smallest` pixels. Only scales for which libjpeg-turbo
+/// has vector code are used: at other scales, decoding takes longer than at full size.
 fn scale(info: &JpegInfo, smallest: (u32, u32)) -> Scale {
     let of = |denominator: u32| Scale {
         factor: ScalingFactor::new(1, denominator as usize),
@@ -194,8 +189,8 @@ fn scale(info: &JpegInfo, smallest: (u32, u32)) -> Scale {
     [8, 4, 2].map(of).into_iter().find(enough).unwrap_or_else(|| of(1))
 }
 
-/// A new decompressor for every image. libjpeg keeps the tables of the last image for images without any, so a frame's pixels would depend
-/// on the frame before it. A new one takes microseconds.
+/// Makes a decompressor for one image. libjpeg keeps the coding tables for later images without tables, so with
+/// a reused decompressor, a frame's pixels would depend on the frame before. Making one takes microseconds.
 fn decompressor(factor: ScalingFactor) -> Result<Decompressor, DecodeError> {
     let codec = |error: turbojpeg::Error| DecodeError::Codec { detail: error.to_string() };
     let mut decompressor = Decompressor::new().map_err(codec)?;
@@ -224,7 +219,7 @@ fn judge(result: turbojpeg::Result<()>) -> Result<(), DecodeError> {
     }
 }
 
-/// True for the one warning after which libjpeg-turbo has still decoded the whole image.
+/// True for the only warning after which libjpeg-turbo has still decoded the whole image.
 fn is_harmless(detail: &str) -> bool {
     detail
         .strip_prefix("Corrupt JPEG data: ")

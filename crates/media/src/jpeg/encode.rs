@@ -11,7 +11,7 @@ use crate::image::{ImageError, ImageView, PixelFormat, Yuv420View};
 
 pub use mez_core::setting::Sampling;
 
-/// Pixels could not be encoded to JPEG.
+/// Pixels could not be encoded as JPEG.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -21,7 +21,7 @@ pub enum EncodeError {
         /// Quality as given.
         quality: u8,
     },
-    /// A side is longer than the format can carry.
+    /// A side is longer than a JPEG allows.
     #[error(
         "the image is {width}x{height} pixels, but a JPEG has at most {SIDE_MAX} along a side; scale it down"
     )]
@@ -31,24 +31,23 @@ pub enum EncodeError {
         /// Height of the image, in pixels.
         height: u32,
     },
-    /// The buffer does not hold such an image.
+    /// The buffer does not hold an image of the given size.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// libjpeg-turbo refused for a reason of its own; running out of memory is one.
+    /// libjpeg-turbo refused, for example because memory ran out.
     #[error("libjpeg-turbo could not encode the image: {detail}")]
     Codec {
-        /// Its message.
+        /// The message of libjpeg-turbo.
         detail: String,
     },
 }
 
-/// Encodes images to JPEG, one after the other, with the same settings. It reuses its working memory, and carries nothing else from image
-/// to image.
+/// Encodes images as JPEG, one after another, with the same settings. It reuses its working memory, and carries no other state from image to image.
 pub struct Encoder {
     compressor: Compressor,
     quality: u8,
     sampling: Sampling,
-    /// Room for the largest result that the codec can need. Only pages that were written are resident.
+    /// Memory for the largest output that the codec can need. Only pages that were written are resident.
     output: Vec<u8>,
     /// Luma padded to even sides, for odd planar images.
     padded_luma: Vec<u8>,
@@ -64,10 +63,10 @@ impl fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// Makes an encoder of this quality, 1 (smallest) to 100 (best), and this resolution of colour.
+    /// Makes an encoder with this quality, 1 (smallest) to 100 (best), and this chroma resolution.
     ///
     /// # Errors
-    /// [`EncodeError::Quality`], or [`EncodeError::Codec`] without memory.
+    /// [`EncodeError::Quality`]; [`EncodeError::Codec`] if memory is short.
     pub fn new(quality: u8, sampling: Sampling) -> Result<Self, EncodeError> {
         let compressor = Compressor::new().map_err(codec_error)?;
         let mut encoder = Self { compressor, quality, sampling, output: Vec::new(), padded_luma: Vec::new() };
@@ -75,7 +74,7 @@ impl Encoder {
         Ok(encoder)
     }
 
-    /// Quality of the images to come, 1 to 100.
+    /// Quality of the next images, 1 to 100.
     #[must_use]
     pub fn quality(&self) -> u8 {
         self.quality
@@ -84,7 +83,7 @@ impl Encoder {
     /// Sets the quality of the next images.
     ///
     /// # Errors
-    /// [`EncodeError::Quality`] outside 1 to 100; the quality stays what it was.
+    /// [`EncodeError::Quality`] outside of 1 to 100; the quality then stays as it is.
     pub fn set_quality(&mut self, quality: u8) -> Result<(), EncodeError> {
         if !(1..=100).contains(&quality) {
             return Err(EncodeError::Quality { quality });
@@ -94,24 +93,24 @@ impl Encoder {
         Ok(())
     }
 
-    /// Resolution of the colour in the images to come.
+    /// Chroma resolution of the next images.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
         self.sampling
     }
 
-    /// Sets the resolution of the colour in the images to come.
+    /// Sets the chroma resolution of the next images.
     pub fn set_sampling(&mut self, sampling: Sampling) {
         self.sampling = sampling;
     }
 
-    /// Encodes one image. Grey pixels become a grey JPEG whatever the sampling; alpha is dropped.
+    /// Encodes one image. Grey pixels become a grey JPEG with any sampling. Alpha is dropped.
     ///
     /// # Errors
-    /// [`EncodeError::TooLarge`] above [`SIDE_MAX`] pixels along a side, [`EncodeError::Codec`].
+    /// [`EncodeError::TooLarge`] if a side is above [`SIDE_MAX`] pixels, [`EncodeError::Codec`].
     pub fn encode(&mut self, image: &ImageView<'_>) -> Result<Bytes, EncodeError> {
         let subsamp = match (image.format(), self.sampling) {
-            // The codec cannot make colour out of grey, and a grey JPEG says the same in fewer bytes.
+            // The codec cannot make colour from grey pixels, and a grey JPEG has fewer bytes.
             (PixelFormat::Gray8, _) | (_, Sampling::Grey) => Subsamp::Gray,
             (_, Sampling::Yuv420) => Subsamp::Sub2x2,
             (_, Sampling::Yuv422) => Subsamp::Sub2x1,
@@ -129,8 +128,8 @@ impl Encoder {
         Ok(Bytes::copy_from_slice(&self.output[..len]))
     }
 
-    /// Encodes one planar image as a 4:2:0 JPEG without touching its samples, or, with [`Sampling::Grey`], its
-    /// luma as a grey one. Other samplings do not apply: there is no more colour in it to keep.
+    /// Encodes one planar image as a 4:2:0 JPEG without converting its samples. With [`Sampling::Grey`], only
+    /// its luma is encoded, as a grey JPEG. Other samplings have no effect: the image has no finer chroma.
     ///
     /// # Errors
     /// As [`Encoder::encode`].
@@ -145,7 +144,7 @@ impl Encoder {
         let luma = if (padded_width, padded_height) == (width, height) {
             image.luma()
         } else {
-            // The codec reads luma in pairs both ways.
+            // The codec reads luma in blocks of 2×2 samples.
             pad_luma(image.luma(), width, &mut self.padded_luma);
             &self.padded_luma
         };
@@ -172,7 +171,7 @@ impl Encoder {
         self.compressor.set_subsamp(subsamp).map_err(codec_error)?;
         let needed = compressed_buf_len(width as usize, height as usize, subsamp).map_err(codec_error)?;
         if self.output.len() < needed {
-            // Fresh zeroed memory comes from the kernel untouched; growing in place would copy and touch it all.
+            // Fresh zeroed memory comes untouched from the kernel. Growing the vector in place would copy and touch all of it.
             self.output = Vec::new();
             self.output = vec![0; needed];
         }
@@ -210,9 +209,9 @@ fn codec_error(error: turbojpeg::Error) -> EncodeError {
     EncodeError::Codec { detail: error.to_string() }
 }
 
-/// A quality at which an image that took `bytes` at `quality` should take at most `most`. It is never below `floor`, and `floor` itself for
-/// the last attempt. Sizes grow about with the power −2/3 of the quantiser's step. The step's scale is 50/q below quality 50 and 2 − q/50
-/// above (libjpeg's `jpeg_quality_scaling`).
+/// Returns a quality for the next attempt to encode an image that took `bytes` at `quality`, so that it takes at most
+/// `most` bytes. The result is at least `floor`, and `floor` for the last attempt. Sizes grow about with the power −2/3 of
+/// the quantiser's step. The step's scale is 50/q below quality 50 and 2 − q/50 above (libjpeg's `jpeg_quality_scaling`).
 pub(crate) fn lower_quality(quality: u8, floor: u8, bytes: usize, most: usize, last: bool) -> u8 {
     if last {
         return floor;

@@ -8,26 +8,26 @@ use crate::encoding::Encoding;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes do not start as a JPEG does.
+    /// The bytes do not start like a JPEG.
     #[error("not a JPEG: {}; encode the image as JPEG, or pass raw pixels", describe_start(*len_bytes, starts_with, *found))]
     NotJpeg {
-        /// How many bytes there are.
+        /// Number of bytes.
         len_bytes: usize,
-        /// The first four of them, or all.
+        /// The first four bytes, or all if there are fewer.
         starts_with: Vec<u8>,
-        /// The encoding that they look like, if it is known.
+        /// The encoding that the bytes look like, if it is known.
         found: Option<Encoding>,
     },
     /// The end of the image is missing.
     #[error("the JPEG is cut off: its end marker is not among its {len_bytes} bytes; send it whole")]
     Truncated {
-        /// How many bytes there are.
+        /// Number of bytes.
         len_bytes: usize,
     },
     /// The image contradicts itself, or its coded data do not decode.
     #[error("the JPEG is damaged: {detail}")]
     Corrupt {
-        /// What was found.
+        /// The defect.
         detail: String,
     },
     /// The header claims more pixels than the caller allows. Nothing was allocated.
@@ -39,16 +39,16 @@ pub enum DecodeError {
         width: u32,
         /// Height that the header claims, in pixels.
         height: u32,
-        /// The limit that it broke.
+        /// The caller's limit, in pixels.
         pixels_max: u64,
     },
     /// A valid JPEG of a kind that Mez does not decode.
     #[error("the JPEG is {what}, which is not supported; encode it as 8-bit grey or colour JPEG")]
     Unsupported {
-        /// The kind.
+        /// The unsupported kind.
         what: &'static str,
     },
-    /// The caller's buffer is for an image of another size.
+    /// The caller's buffer has another size than the image.
     #[error(
         "the JPEG is {width}x{height} pixels, but the buffer is for {buffer_width}x{buffer_height}; take the size \
          from the header"
@@ -63,10 +63,10 @@ pub enum DecodeError {
         /// Height of the buffer, in pixels.
         buffer_height: u32,
     },
-    /// libjpeg-turbo could not start; running out of memory is the likely reason.
+    /// libjpeg-turbo could not start, probably because memory ran out.
     #[error("libjpeg-turbo could not start: {detail}")]
     Codec {
-        /// Its message.
+        /// The message of libjpeg-turbo.
         detail: String,
     },
 }

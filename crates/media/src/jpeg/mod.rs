@@ -1,7 +1,7 @@
 //! Encodes and decodes JPEG, reads headers, finds damage, and cuts a byte stream into frames.
 //!
-//! Pixels go through libjpeg-turbo ([`Encoder`], [`Decoder`]). Everything that only needs the structure of the
-//! file ([`probe`], [`check`], [`Splitter`]) reads the markers itself, without native code and without a copy.
+//! Pixels go through libjpeg-turbo ([`Encoder`], [`Decoder`]). [`probe`], [`check`] and [`Splitter`] need
+//! only the structure of the file; they read the markers themselves, without native code and without a copy.
 
 mod decode;
 mod encode;

@@ -1,9 +1,8 @@
 //! Reads the structure of a JPEG file marker by marker.
 //!
-//! A JPEG is a start marker, segments that say their own length, then entropy-coded data, in which `FF` is always
-//! followed by `00`, a restart marker, or the marker that ends the data. So this module walks from
-//! segment to segment to find the end of an image. A search for `FF D9` would stop inside an EXIF thumbnail or a comment.
-//! (ITU-T T.81, annex B.)
+//! A JPEG is a start marker, segments that contain their own length, then entropy-coded data. In this data `FF` is always
+//! followed by `00`, by a restart marker, or by the marker that ends the data. This module walks from segment to segment to
+//! find the end of an image. A search for `FF D9` would stop inside an EXIF thumbnail or a comment. (ITU-T T.81, annex B.)
 
 use memchr::memchr;
 
@@ -16,13 +15,13 @@ use crate::encoding::sniff;
 pub struct JpegInfo {
     /// Pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
     /// Colour components and their resolution.
     pub chroma: Chroma,
     /// How the coefficients are coded.
     pub process: Process,
-    /// Bits per sample: 8 in nearly every file.
+    /// Bits per sample: 8 in almost every file.
     pub bits_per_sample: u8,
 }
 
@@ -34,7 +33,7 @@ impl JpegInfo {
     }
 }
 
-/// Colour components of a JPEG and the resolution of the chroma against the luma.
+/// Colour components of a JPEG, and the chroma resolution relative to luma.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Chroma {
@@ -52,7 +51,7 @@ pub enum Chroma {
     Yuv444,
     /// Three components in any other arrangement.
     Other,
-    /// Four components (CMYK or YCCK): print, not cameras. Mez does not decode it.
+    /// Four components (CMYK or YCCK), used in print. Mez does not decode them.
     FourComponents,
 }
 
@@ -60,20 +59,20 @@ pub enum Chroma {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Process {
-    /// Baseline or extended sequential DCT: what cameras make.
+    /// Baseline or extended sequential DCT. Cameras use it.
     Sequential,
     /// Progressive DCT: several scans, each refining the last.
     Progressive,
-    /// Lossless or hierarchical. Mez does not decode it.
+    /// Lossless or hierarchical. Mez does not decode these.
     Lossless,
 }
 
 /// Reads the header of a JPEG, up to its frame segment, without decoding and without allocating.
 ///
-/// The sizes are those that the file claims. Whether the rest of the file is there, [`check`] says.
+/// The sizes are those that the file claims. Use [`check`] to find out whether the file is whole.
 ///
 /// # Errors
-/// [`DecodeError::NotJpeg`], [`DecodeError::Truncated`] where the bytes end before the frame segment, or
+/// [`DecodeError::NotJpeg`], [`DecodeError::Truncated`] if the bytes end before the frame segment, or
 /// [`DecodeError::Corrupt`].
 pub fn probe(bytes: &[u8]) -> Result<JpegInfo, DecodeError> {
     let mut walk = Walk::start(bytes)?;
@@ -87,20 +86,19 @@ pub fn probe(bytes: &[u8]) -> Result<JpegInfo, DecodeError> {
     }
 }
 
-/// Walks a JPEG from its first to its last marker without decoding it, and so proves that it was not cut off.
-/// Bytes after the end marker (cameras pad) are allowed.
+/// Walks a JPEG from its first to its last marker without decoding it, which proves that
+/// it was not cut off. Bytes after the end marker (padding of cameras) are allowed.
 ///
 /// # Errors
-/// [`DecodeError::NotJpeg`], [`DecodeError::Truncated`] where the end marker is missing, or
-/// [`DecodeError::Corrupt`] where the markers contradict each other. Damage inside the coded data is seen only by
-/// decoding.
+/// [`DecodeError::NotJpeg`], [`DecodeError::Truncated`] if the end marker is missing, or [`DecodeError::Corrupt`]
+/// if the markers contradict each other. Damage inside the coded data is found only by decoding.
 pub fn check(bytes: &[u8]) -> Result<JpegInfo, DecodeError> {
     let mut walk = Walk::start(bytes)?;
     while !walk.step()? {}
     walk.scanner.info.ok_or_else(|| corrupt("it ends without a frame segment that gives its size"))
 }
 
-/// One pass over one image that lies whole in memory.
+/// One pass over an image that is completely in memory.
 struct Walk<'a> {
     rest: &'a [u8],
     len_bytes: usize,
@@ -116,7 +114,7 @@ impl<'a> Walk<'a> {
         Ok(Self { rest: &bytes[2..], len_bytes: bytes.len(), scanner: Scanner::default() })
     }
 
-    /// Goes to the end of the next segment or of the entropy-coded data; true at the end of the image.
+    /// Goes to the end of the next segment or of the entropy-coded data. True at the end of the image.
     fn step(&mut self) -> Result<bool, DecodeError> {
         let (used, stop) = self.scanner.advance(self.rest);
         self.rest = &self.rest[used..];
@@ -137,28 +135,28 @@ fn corrupt(detail: &str) -> DecodeError {
 /// Why [`Scanner::advance`] stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// A segment ended; go on.
+    /// A segment ended; the image continues.
     Segment,
-    /// All bytes were used, and the image is not over.
+    /// All bytes were used, and the image continues.
     MoreBytes,
-    /// The end marker was the last that was used.
+    /// The end marker was read.
     End,
-    /// A start marker was the last that was used: what came before was cut off, and a new image begins.
+    /// A start marker was read: the image before it was cut off, and a new image begins.
     Restarted,
-    /// What was used last cannot be part of a JPEG.
+    /// The last bytes that were read cannot be part of a JPEG.
     Broken(&'static str),
 }
 
-/// Frame segments of four components take 18 bytes up to and including the last component.
+/// Bytes of a frame segment of four components, up to and including the last component.
 const FRAME_SEGMENT_BYTES_MAX: usize = 6 + 4 * 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Before the `FF` of a marker.
     Marker,
-    /// After it: before the code.
+    /// After the `FF` of a marker, before the marker's code.
     Code,
-    /// Before the two bytes of a segment's length.
+    /// Before the first of the two bytes of a segment's length.
     LengthHigh {
         code: u8,
     },
@@ -184,7 +182,7 @@ pub(super) struct Scanner {
     frame_segment: [u8; FRAME_SEGMENT_BYTES_MAX],
     frame_segment_len: usize,
     scan_seen: bool,
-    /// What the frame segment said, once it has passed.
+    /// The content of the frame segment, once it was read.
     pub(super) info: Option<JpegInfo>,
 }
 
@@ -201,7 +199,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Consumes bytes up to the next stop, and returns how many: all of them for [`Stop::MoreBytes`].
+    /// Consumes bytes up to the next stop, and returns their number: all of them for [`Stop::MoreBytes`].
     pub(super) fn advance(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -216,7 +214,7 @@ impl Scanner {
                 State::Code => {
                     at += 1;
                     match byte {
-                        // Any number of FF may stand before a marker's code.
+                        // Any number of FF bytes may come before a marker's code.
                         0xFF => {}
                         0xD8 => return (at, self.restart()),
                         0xD9 => return (at, self.end()),
@@ -296,7 +294,7 @@ impl Scanner {
         }
     }
 
-    /// Acts on a segment that has passed whole.
+    /// Handles a segment that was read completely.
     fn segment_done(&mut self, code: u8) -> Stop {
         self.state = State::Marker;
         if is_frame_segment(code) {
@@ -318,7 +316,7 @@ impl Scanner {
     }
 }
 
-/// SOF0 to SOF15, without DHT, JPG and DAC, whose codes lie between.
+/// True for SOF0 to SOF15. The codes of DHT, JPG and DAC lie in the same range, but are not frame segments.
 fn is_frame_segment(code: u8) -> bool {
     matches!(code, 0xC0..=0xCF) && !matches!(code, 0xC4 | 0xC8 | 0xCC)
 }

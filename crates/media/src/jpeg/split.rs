@@ -7,38 +7,38 @@ use memchr::memchr;
 
 use super::scan::{JpegInfo, Scanner, Stop};
 
-/// Bytes that one frame in a stream may take unless told otherwise: 32 MiB, the limit of a frame in Mez.
+/// Default limit of the bytes of a frame in a stream: 32 MiB, the limit of a frame in Mez.
 pub const FRAME_BYTES_MAX_DEFAULT: usize = 32 << 20;
 
-/// One JPEG, cut out of a stream byte for byte.
+/// One JPEG, copied byte for byte from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JpegFrame {
-    /// The image from its start marker to its end marker. The memory behind it holds nothing else.
+    /// The image from its start marker to its end marker. Its memory holds nothing else.
     pub jpeg: Bytes,
     /// The facts in its header.
     pub info: JpegInfo,
 }
 
-/// What a [`Splitter`] threw away since it was made.
+/// What a [`Splitter`] has dropped since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SplitterCounts {
-    /// Images that were cut off, contradicted themselves, or were larger than the limit.
+    /// Images that were cut off, contradicted themselves, or were above the size limit.
     pub frames_broken: u64,
-    /// Bytes that lay between images. Cameras that pad make them; they do no harm.
+    /// Bytes between images. Some cameras pad their images; the padding does no harm.
     pub bytes_between: u64,
 }
 
-/// Cuts a stream of JPEG images, one after the other (Motion JPEG), into frames, in pieces of any size.
+/// Cuts a stream of consecutive JPEG images (Motion JPEG) into frames. The stream may come in pieces of any size.
 ///
-/// Walks the markers of every image, so that neither a thumbnail nor a comment inside it ends it early. After
-/// damage it goes on with the next start marker. Holds at most one frame, and at most `frame_bytes_max` of it.
+/// The splitter walks the markers of every image, so a thumbnail or a comment inside an image does not end it early. After
+/// damage, it continues with the next start marker. It holds at most one frame, and at most `frame_bytes_max` bytes of it.
 pub struct Splitter {
-    /// The image so far, from its start marker on; empty between images.
+    /// The image so far, from its start marker; empty between images.
     frame: Vec<u8>,
     scanner: Scanner,
     state: Where,
     frame_bytes_max: usize,
-    /// Size of the last frame. The next one will be similar, so its memory is allocated once.
+    /// Size of the last frame. The next frame probably has a similar size, so memory is allocated once.
     frame_bytes_expected: usize,
     counts: SplitterCounts,
 }
@@ -71,7 +71,7 @@ impl Default for Splitter {
 }
 
 impl Splitter {
-    /// Makes a splitter that refuses, and counts as broken, a frame of more than `frame_bytes_max` bytes.
+    /// Makes a splitter that drops a frame of more than `frame_bytes_max` bytes and counts it as broken.
     #[must_use]
     pub fn new(frame_bytes_max: usize) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Splitter {
         }
     }
 
-    /// What was thrown away so far.
+    /// What was dropped so far.
     #[must_use]
     pub fn counts(&self) -> SplitterCounts {
         self.counts
@@ -96,8 +96,8 @@ impl Splitter {
         self.state == Where::Inside
     }
 
-    /// Consumes bytes from the front of `bytes` up to the end of the next frame, and returns the frame. If no frame ends in them, it
-    /// consumes all. Call it until `bytes` is empty.
+    /// Consumes bytes from the front of `bytes` up to the end of the next frame, and returns
+    /// this frame. Consumes all bytes if no frame ends in them. Call it until `bytes` is empty.
     pub fn next_frame(&mut self, bytes: &mut &[u8]) -> Option<JpegFrame> {
         while !bytes.is_empty() {
             match self.state {
@@ -137,7 +137,7 @@ impl Splitter {
         None
     }
 
-    /// Says that the stream is over. An image that has begun is lost, and counted as broken.
+    /// Ends the stream. An unfinished image is dropped, and counted as broken.
     pub fn finish(&mut self) {
         if self.state == Where::Inside {
             self.drop_frame();
@@ -172,7 +172,7 @@ impl Splitter {
                 self.state = Where::Between;
                 self.frame_bytes_expected = self.frame.len();
                 let mut frame = std::mem::take(&mut self.frame);
-                // Whoever keeps the frame keeps its bytes, not the room that was left for a larger one.
+                // A kept frame must not also keep the unused capacity.
                 frame.shrink_to_fit();
                 Some(JpegFrame { jpeg: Bytes::from(frame), info })
             }

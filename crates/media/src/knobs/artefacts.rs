@@ -1,21 +1,21 @@
 //! Knob 4: keeps only moving regions, or only their outlines.
 //!
-//! As in the paper (`absdiff`, `threshold`, `dilate`, `findContours`), a pixel moves if two consecutive frames differ there by more than 20
-//! in any channel. Moving spots are widened by three pixels in each direction, which joins the spots of one object. Background subtraction
-//! keeps these regions and blackens the rest. Contours keep only the rims of the regions, white on black.
+//! As in the paper (`absdiff`, `threshold`, `dilate`, `findContours`), a pixel moves if two consecutive frames differ there by
+//! more than 20 in any channel. Moving spots are widened by three pixels in each direction, which joins the spots of one object.
+//! Background subtraction keeps these regions and blackens the rest. Contours keep only the rims of the regions, white on black.
 //!
-//! A person who stands still for one frame disappears. The knob is defined that way; a profile shows what it costs.
+//! A person who stands still for one frame disappears. This follows from the knob's definition; a profile shows the loss of accuracy.
 
 use mez_core::setting::Artefacts;
 
 use crate::image::{Image, PixelFormat};
 
-/// A difference of more than this between two frames is motion.
+/// Motion is a difference of more than this between two frames.
 const THRESHOLD: u8 = 20;
-/// How far moving spots are widened, in pixels: as far as three dilations with a box of 3×3.
+/// Pixels by which moving spots are widened: the same as three dilations with a box of 3×3.
 const WIDEN: usize = 3;
 
-/// What has to be known of the past to see motion: the last frame.
+/// State of the knob: the last frame, with which the next one is compared.
 #[derive(Debug, Default)]
 pub struct Motion {
     last: Image,
@@ -24,8 +24,8 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// Applies the knob to the next frame, in place. With nothing to compare with (the first frame, or a first frame of
-    /// another size or format) everything moves.
+    /// Applies the knob to the next frame, in place. A frame without a comparable predecessor (the first
+    /// frame, or the first of another size or format) stays as it is: everything counts as moving.
     pub fn remove(&mut self, kind: Artefacts, image: &mut Image) {
         if kind == Artefacts::Keep {
             self.last = Image::empty();
@@ -96,7 +96,7 @@ fn widen_rows(source: &[u8], width: usize, target: &mut Vec<u8>) {
     target.clear();
     target.resize(source.len(), 0);
     for (from, to) in source.chunks_exact(width).zip(target.chunks_exact_mut(width)) {
-        // Written up to here already.
+        // The row is filled up to here.
         let mut done = 0;
         for (x, _) in from.iter().enumerate().filter(|(_, moving)| **moving != 0) {
             let end = (x + WIDEN + 1).min(width);

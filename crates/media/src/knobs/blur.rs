@@ -4,8 +4,8 @@
 
 use crate::image::Image;
 
-/// Blurs `source` with a box of `side` × `side` pixels into `target`. Outside the image its mirror image counts, without
-/// the row or column at the edge. For an even side the box reaches one pixel further left and up than right and down.
+/// Blurs `source` into `target` with a box of `side` × `side` pixels. The image is mirrored at its border, without
+/// repeating the border row or column. A box with an even side reaches one pixel further left and up than right and down.
 ///
 /// # Panics
 /// If `side` is 0 or above 255.
@@ -21,7 +21,7 @@ pub fn blur(source: &Image, side: u32, target: &mut Image) {
         &source.data()[at * row_bytes..(at + 1) * row_bytes]
     };
     let (side, before) = (side as isize, (side / 2) as isize);
-    // Sums down every column of the box; a row enters and a row leaves with each step.
+    // Sums of the box's columns. At each step down, one row enters and one row leaves.
     let mut columns = vec![0u32; row_bytes];
     for at in -before..side - before {
         columns.iter_mut().zip(row(at)).for_each(|(sum, &value)| *sum += u32::from(value));
@@ -46,7 +46,7 @@ pub fn blur(source: &Image, side: u32, target: &mut Image) {
     }
 }
 
-/// The place inside `0..len` that `at` mirrors: 3 2 1 | 0 1 2 3 | 2 1 0.
+/// The index inside `0..len` that `at` mirrors: 3 2 1 | 0 1 2 3 | 2 1 0.
 fn mirrored(at: isize, len: usize) -> usize {
     if len == 1 {
         return 0;
@@ -56,7 +56,7 @@ fn mirrored(at: isize, len: usize) -> usize {
     (if at < len as isize { at } else { period - at }) as usize
 }
 
-/// Divides by the area of the box and rounds, a half to the even number.
+/// Divides by the area of the box and rounds; halves go to the even number.
 struct Divider {
     area: u32,
     /// 2^32 / area, rounded up.
@@ -69,7 +69,7 @@ impl Divider {
     }
 
     fn round(&self, sum: u32) -> u8 {
-        // Exact: sums stay below 2^24, so the error of the reciprocal is below 2^24 / 2^32 of one.
+        // Exact: sums stay below 2^24, so the reciprocal's error changes a quotient by less than 2^24 / 2^32.
         let quotient = ((u64::from(sum) * self.reciprocal) >> 32) as u32;
         let rest = 2 * (sum - quotient * self.area);
         let up = rest > self.area || (rest == self.area && quotient % 2 == 1);

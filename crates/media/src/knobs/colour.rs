@@ -1,7 +1,7 @@
 //! Knob 2: converts between colour spaces, in OpenCV's 8-bit ranges.
 //!
-//! All arithmetic uses integers and tables, so results do not depend on a machine's mathematics library. Grey and HSV equal OpenCV's bit for
-//! bit, L*a*b* and L*u*v* within one step. sRGB primaries and transfer curve, D65 white (IEC 61966-2-1; CIE 15).
+//! All arithmetic uses integers and tables, so results do not depend on a machine's mathematics library. Grey and HSV equal
+//! OpenCV's bit for bit, L*a*b* and L*u*v* within one step. sRGB primaries and transfer curve, D65 white (IEC 61966-2-1; CIE 15).
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use mez_core::setting::ColourSpace;
 
 use crate::image::{Image, PixelFormat};
 
-/// Converts BGR to `space`, into `target`. A grey image becomes grey, and three equal channels of BGR in any other space.
+/// Converts BGR to `space`, into `target`. A grey image stays grey for `Gray` and `Bgr`. For other spaces, its value is used for all channels of BGR.
 pub fn convert(source: &Image, space: ColourSpace, target: &mut Image) {
     let (width, height) = (source.width(), source.height());
     match (source.format(), space) {
@@ -45,27 +45,27 @@ pub fn convert(source: &Image, space: ColourSpace, target: &mut Image) {
     }
 }
 
-/// Brightness by ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B.
+/// Luma by ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B.
 pub(crate) fn luma(b: u8, g: u8, r: u8) -> u8 {
     ((u32::from(b) * 3735 + u32::from(g) * 19_235 + u32::from(r) * 9798 + (1 << 14)) >> 15) as u8
 }
 
-/// Fractional bits of a share of white's X, Y and Z, and of its cube root.
+/// Fractional bits of X, Y and Z relative to white, and of their cube roots.
 const BITS: u32 = 15;
 const ONE: i64 = 1 << BITS;
-/// Entries of the cube root's table. Values between two entries are interpolated.
+/// Steps of the cube root's table. Values between two entries are interpolated.
 const ROOTS: usize = 4096;
 /// Fractional bits that interpolate between two entries of the cube root's table.
 const ROOT_BITS: u32 = 3;
 
 struct Tables {
-    /// 255 over value, in 1/4096.
+    /// 255 / value, in 1/4096.
     saturation: [u32; 256],
-    /// 30 degrees' worth of hue over chroma, in 1/4096.
+    /// 30 / chroma, in 1/4096: hue is in units of 2 degrees.
     hue: [u32; 256],
-    /// Linear light of an sRGB value, in `ONE`ths.
+    /// Linear light of an sRGB value, in units of 1/`ONE`.
     linear: [i64; 256],
-    /// Cube root as CIE extends it downward, of i / ROOTS, in `ONE`ths.
+    /// Cube root of i / `ROOTS` in units of 1/`ONE`, with the linear part of CIE for small values.
     root: Vec<i64>,
 }
 
@@ -114,10 +114,10 @@ impl Tables {
         [hue as u8, saturation as u8, value]
     }
 
-    /// X, Y, Z as shares of white's, in `ONE`ths.
+    /// X, Y and Z relative to white, in units of 1/`ONE`.
     fn xyz(&self, b: u8, g: u8, r: u8) -> [i64; 3] {
         let [b, g, r] = [b, g, r].map(|value| self.linear[usize::from(value)]);
-        // Rows of the sRGB matrix over the white point (0.950456, 1, 1.088754), in 1/65536.
+        // Rows of the sRGB matrix divided by the white point (0.950456, 1, 1.088754), in 1/65536.
         let row = |of_r: i64, of_g: i64, of_b: i64| (of_r * r + of_g * g + of_b * b + (1 << 15)) >> 16;
         [row(28_440, 24_655, 12_441), row(13_938, 46_868, 4_730), row(1_164, 7_176, 57_196)]
     }
@@ -128,7 +128,7 @@ impl Tables {
         low + (((high - low) * (t & ((1 << ROOT_BITS) - 1))) >> ROOT_BITS)
     }
 
-    /// Lightness times 2.55, in `ONE`ths.
+    /// Lightness times 2.55, in units of 1/`ONE`.
     fn lightness(root_of_y: i64) -> i64 {
         ((116 * root_of_y - 16 * ONE) * 255 + 50) / 100
     }
@@ -147,8 +147,8 @@ impl Tables {
         let (u, v) = if sum == 0 {
             (0, 0)
         } else {
-            // u′ and v′ against white's 0.1979394 and 0.4683110; 13 L* makes u* and v*. The largest share, 9 Y, is below 2^39,
-            // and ten million times that below 2^63.
+            // u′ and v′ minus white's 0.1979394 and 0.4683110, times 13 L*, are u* and v*.
+            // The largest share, 9 Y, is below 2^39; times ten million it is below 2^63.
             let l = lightness * 100 / 255;
             let against = |share: i64, white: i64| {
                 let prime = share * 10_000_000 / sum - white;

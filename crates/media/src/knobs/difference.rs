@@ -1,8 +1,8 @@
-//! Knob 5: leaves out frames that hardly differ from the last one.
+//! Knob 5: leaves out frames that differ little from the last frame sent.
 //!
-//! The paper gives the scale (0: identical pixel by pixel, 1: completely dissimilar), but not the formula. Mez uses the share of pixels that
-//! differ in any channel. The paper compares consecutive frames. Mez compares with the last frame that was *sent*, so slow changes add up
-//! and are not missed.
+//! The paper gives the scale (0: identical pixel by pixel, 1: completely dissimilar), but not the
+//! formula. Mez uses the share of pixels that differ in any channel. The paper compares consecutive
+//! frames. Mez compares with the last frame that was *sent*, so slow changes add up and are not missed.
 
 use crate::image::Image;
 
@@ -13,7 +13,7 @@ pub struct LastSent {
 }
 
 impl LastSent {
-    /// The share of `image`'s pixels that differ from the last frame sent, 0 to 1; above 1 if there is none to compare with.
+    /// The share of `image`'s pixels that differ from the last frame sent, 0 to 1. Infinite if there is no frame of this size and format.
     #[must_use]
     pub fn difference(&self, image: &Image) -> f64 {
         let same_shape = (self.image.width(), self.image.height(), self.image.format())
@@ -27,12 +27,12 @@ impl LastSent {
         differing as f64 / (image.data().len() / channels) as f64
     }
 
-    /// Remembers what was sent.
+    /// Remembers `image` as the last frame sent.
     pub fn sent(&mut self, image: &Image) {
         self.image.clone_from(image);
     }
 
-    /// Nothing was sent.
+    /// Forgets the last frame, so the next frame is not left out.
     pub fn forget(&mut self) {
         self.image = Image::empty();
     }

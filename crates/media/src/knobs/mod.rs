@@ -1,4 +1,4 @@
-//! The five knobs of the Mez paper (section 2.3.1), each by itself, and in their order ([`Knobs`]).
+//! The five knobs of the Mez paper (section 2.3.1), one module each, and applied in their order ([`Knobs`]).
 //!
 //! | knob | here | OpenCV's name for it |
 //! | --- | --- | --- |
@@ -8,7 +8,7 @@
 //! | 4 artefact removal | [`artefacts`] | `absdiff`, `threshold`, `dilate`, `findContours` |
 //! | 5 frame differencing | [`difference`] | `absdiff` |
 //!
-//! Settings are those of [`mez_core::setting`]. Results depend on the input alone, to the last bit and on every machine.
+//! Settings are those of [`mez_core::setting`]. Results depend only on the input, and are equal to the last bit on every machine.
 
 pub mod artefacts;
 pub mod blur;
@@ -22,7 +22,7 @@ use self::difference::LastSent;
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::resize::{Filter, ResizeError, Resizer};
 
-/// What the five knobs made of a frame.
+/// The result of the five knobs for one frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Turned<'a> {
     /// The modified image.
@@ -51,7 +51,7 @@ impl Knobs {
         Self::default()
     }
 
-    /// Turns the knobs. A frame that is not left out counts as sent from then on, until [`Knobs::not_sent`].
+    /// Applies the knobs. A frame that is not left out counts as sent until [`Knobs::not_sent`].
     ///
     /// # Errors
     /// [`ResizeError`].
@@ -61,7 +61,7 @@ impl Knobs {
             scale => scale.size((source.width(), source.height())),
         };
         self.resizer.resize(source, size, Filter::Linear, &mut self.image)?;
-        // Alpha has no place in any of the colour spaces.
+        // None of the colour spaces has alpha.
         if self.image.format() == PixelFormat::Bgra8 {
             drop_alpha(&self.image, &mut self.spare);
             std::mem::swap(&mut self.image, &mut self.spare);
@@ -85,7 +85,7 @@ impl Knobs {
         Ok(Turned::Image(&self.image))
     }
 
-    /// Reports that the last image was not sent, so that knob 5 does not compare with it.
+    /// Reports that the last image was not sent, so knob 5 does not compare with it.
     pub fn not_sent(&mut self) {
         self.last_sent.forget();
     }

@@ -1,28 +1,28 @@
-//! Fields of headers: numbers in groups of seven bits, and bytes behind their number.
+//! Fields of headers: numbers in groups of seven bits, and byte strings after their length.
 
 use super::{NutError, wrong};
 
-/// Groups of seven bits that 64 bits need.
+/// Maximum groups of seven bits in a number of 64 bits.
 const GROUPS_MAX: usize = 10;
 
-/// A number with a sign in its lowest bit.
+/// Decodes a number whose lowest bit is its sign.
 pub(super) fn signed(value: u64) -> i64 {
     let half = (value.saturating_add(1) >> 1) as i64;
     if value & 1 == 1 { half } else { -half }
 }
 
-/// Fields, one after the other.
+/// The unread bytes of a sequence of fields.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// So many bytes. `None` if there are fewer.
+    /// Takes `count` bytes. `None` if there are fewer.
     pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// A number in groups of seven bits. `None` if it is cut off.
+    /// Reads a number in groups of seven bits. `None` if it is cut off.
     pub(super) fn number(&mut self) -> Result<Option<u64>, NutError> {
         let mut value = 0u64;
         for (place, &byte) in self.0.iter().enumerate() {
@@ -38,7 +38,7 @@ impl<'a> Fields<'a> {
         Ok(None)
     }
 
-    /// Bytes behind their number. `None` if they are cut off.
+    /// Reads a byte string after its length. `None` if it is cut off.
     pub(super) fn bytes(&mut self) -> Result<Option<&'a [u8]>, NutError> {
         let Some(count) = self.number()? else { return Ok(None) };
         Ok(usize::try_from(count).ok().and_then(|count| self.take(count)))
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    /// Otherwise whoever sends zeros for ever makes a reader wait, and keep them all.
+    /// An endless number must not make a reader wait for ever and buffer all bytes.
     #[test]
     fn a_number_ends_after_ten_groups() {
         assert!(matches!(Fields(&[0x80; GROUPS_MAX]).number(), Ok(None)), "its end may still come");

@@ -1,21 +1,22 @@
-//! What stands before packets: the table of frame codes, streams, clocks.
+//! Headers of the container: the table of frame codes, streams, clocks, and the header of a packet.
 
 use bytes::Bytes;
 
 use super::fields::{Fields, signed};
 use super::{NutError, NutStream, wrong};
 
-/// The first byte of all start codes. It is no frame code.
+/// The first byte of all start codes. It is not a frame code.
 pub(super) const START: u8 = b'N';
-/// Streams of a file, and time bases.
+/// Maximum number of streams, and of time bases.
 const STREAMS_MAX: u64 = 16;
-/// Headers that payloads may leave out, and the bytes of all of them.
+/// Maximum number of headers that payloads may leave out.
 const ELIDED_MAX: u64 = 128;
+/// Maximum bytes of all these headers together.
 const ELIDED_BYTES_MAX: usize = 1024;
-/// Pieces of side data of a packet.
+/// Maximum pieces of side data of one packet.
 const SIDE_DATA_MAX: u64 = 64;
 
-/// What a frame code stands for.
+/// The meaning of a frame code.
 #[derive(Debug, Clone, Copy, Default)]
 struct FrameCode {
     flags: u64,
@@ -41,7 +42,7 @@ impl FrameCode {
     const INVALID: u64 = 8192;
 }
 
-/// Seconds of a tick, as a fraction.
+/// Seconds of one tick, as the fraction `over` / `under`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TimeBase {
     over: u64,
@@ -55,7 +56,7 @@ struct Clock {
     last: i64,
 }
 
-/// What the main header says, and the clocks of the streams.
+/// The content of the main header, and the clocks of the streams.
 #[derive(Debug)]
 pub(super) struct Main {
     codes: Vec<FrameCode>,
@@ -64,18 +65,18 @@ pub(super) struct Main {
     clocks: Vec<Option<Clock>>,
 }
 
-/// What stands before a packet's data.
+/// The header of a packet.
 pub(super) struct FrameHeader {
     pub(super) stream: usize,
     time: i64,
     pub(super) is_key: bool,
-    /// Bytes that follow.
+    /// Bytes of side data and payload that follow. Bytes that the packet leaves out are not counted.
     pub(super) size: u64,
     elided: usize,
     pub(super) has_side_data: bool,
 }
 
-/// The next number. Ends the function with `Ok(None)` if it is cut off.
+/// Reads the next number. Returns `Ok(None)` from the function if the number is cut off.
 macro_rules! number {
     ($fields:ident) => {
         match $fields.number()? {
@@ -130,7 +131,7 @@ impl Main {
         Ok(Some(Self { codes, bases, elided, clocks: vec![None; streams as usize] }))
     }
 
-    /// This header after another one: it is repeated now and then, and the streams go on.
+    /// Makes this header continue another one. Main headers are repeated, and the clocks of the streams go on.
     pub(super) fn after(self, before: Option<Self>) -> Self {
         match before {
             Some(before) if before.clocks.len() == self.clocks.len() && before.bases == self.bases => {
@@ -140,12 +141,12 @@ impl Main {
         }
     }
 
-    /// What a packet leaves out at its start.
+    /// The bytes that a packet leaves out at its start.
     pub(super) fn left_out(&self, header: &FrameHeader) -> &[u8] {
         &self.elided[header.elided]
     }
 
-    /// Goes on to a packet. Returns its time in nanoseconds.
+    /// Advances the stream's clock to a packet. Returns the packet's time in nanoseconds.
     pub(super) fn pass(&mut self, header: &FrameHeader) -> Result<i64, NutError> {
         let clock = self.clocks.get_mut(header.stream).and_then(Option::as_mut);
         let clock = clock.ok_or(wrong("a packet belongs to no stream"))?;
@@ -182,7 +183,7 @@ impl Main {
         }))
     }
 
-    /// Sets all clocks: a time is coded with its time base.
+    /// Sets all clocks. `coded` contains a time and the number of its time base.
     pub(super) fn syncpoint(&mut self, coded: u64) {
         let count = self.bases.len() as u64;
         let (time, base) = (coded / count, self.bases[(coded % count) as usize]);
@@ -192,7 +193,7 @@ impl Main {
         }
     }
 
-    /// Reads what stands before a packet's data. `None` if not all of it is there.
+    /// Reads the header of a packet. `None` if it is cut off.
     pub(super) fn frame_header(&self, fields: &mut Fields<'_>) -> Result<Option<FrameHeader>, NutError> {
         let Some(&[code]) = fields.take(1) else { return Ok(None) };
         let code = self.codes[usize::from(code)];
@@ -235,7 +236,7 @@ impl Main {
         if flags & FrameCode::CHECKSUM != 0 && fields.take(4).is_none() {
             return Ok(None);
         }
-        // Larger packets leave nothing out.
+        // Packets of more than 4096 bytes leave nothing out.
         let elided = if size > 4096 { 0 } else { elided };
         let elided = usize::try_from(elided).ok().filter(|elided| *elided < self.elided.len());
         let elided = elided.ok_or(wrong("a packet leaves out a header that does not exist"))?;
@@ -252,7 +253,7 @@ impl Main {
 }
 
 impl Clock {
-    /// A time that is coded whole, or by its lowest bits, of which those are meant that are nearest to the last time.
+    /// Decodes a time. It is coded completely, or by its lowest bits; these stand for the time that is nearest to the last one.
     fn time(self, coded: u64) -> i64 {
         let range = 1u64 << self.low_bits;
         let Some(low) = i64::try_from(coded).ok().filter(|_| coded < range) else {
@@ -264,7 +265,7 @@ impl Clock {
     }
 }
 
-/// A time in another time base, rounded down.
+/// Converts a time to another time base, rounded down.
 fn scaled(time: i64, from: TimeBase, to: TimeBase) -> i64 {
     let over = i128::from(from.over) * i128::from(to.under);
     let under = i128::from(from.under) * i128::from(to.over);
@@ -272,7 +273,7 @@ fn scaled(time: i64, from: TimeBase, to: TimeBase) -> i64 {
     i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The table of all 256 frame codes.
+/// Reads the table of all 256 frame codes.
 fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutError> {
     let mut codes: Vec<FrameCode> = Vec::with_capacity(256);
     let mut code = FrameCode { size_factor: 1, ..FrameCode::default() };
@@ -293,7 +294,7 @@ fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutErr
                 4 => code.reserved = value,
                 5 => times = Some(value),
                 7 => code.elided = value,
-                // The time that a stream matches, and what may come.
+                // Field 6 is the time for MATCH_TIME, which is not needed. Later fields are reserved.
                 _ => {}
             }
         }
@@ -315,7 +316,7 @@ fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutErr
     Ok(Some(codes))
 }
 
-/// Passes over side data, and finds a new description of the stream in it.
+/// Reads side data. Returns a new description of the stream if there is one; `None` if the data is cut off.
 pub(super) fn side_data(data: &mut Fields<'_>) -> Result<Option<Option<Bytes>>, NutError> {
     let count = number!(data);
     if count > SIDE_DATA_MAX {
@@ -325,7 +326,7 @@ pub(super) fn side_data(data: &mut Fields<'_>) -> Result<Option<Option<Bytes>>, 
     for _ in 0..count {
         let (Some(name), Some(kind)) = (data.bytes()?, data.number()?) else { return Ok(None) };
         let value = match signed(kind) {
-            // Text; bytes of a named kind; numbers.
+            // Text; then bytes with a type name; then numbers.
             -1 => data.bytes()?,
             -2 => match data.bytes()? {
                 Some(_) => data.bytes()?,

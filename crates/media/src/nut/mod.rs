@@ -1,10 +1,11 @@
 //! Reads NUT, the container in which ffmpeg hands packets through a pipe (nut.txt of the MPlayer and FFmpeg projects, version 3).
 //!
-//! Of the containers that ffmpeg writes, NUT says of every packet where it ends as soon as it is there, with its time, for every codec. A byte stream says
-//! so only when the next packet has come; other containers wait for the next packet, or for a second, before they write one.
+//! NUT states the time and the length of every packet before its data, for every codec. So a packet is
+//! complete as soon as its last byte arrives. In a byte stream, a packet is complete only when the next
+//! one begins. ffmpeg's other containers wait for the next packet, or for a second, before they write one.
 //!
-//! The stream comes from a child of this process, through a pipe that loses nothing. So what is not NUT ends it: there is nothing to look for behind
-//! damage. Checksums are passed over. Still, no bytes cause a panic or take more memory than allowed.
+//! The stream comes from a child process, through a pipe that loses nothing. So invalid bytes end the stream: there is no search
+//! for the next valid packet. Checksums are not verified. Still, no bytes cause a panic or take more memory than allowed.
 
 mod fields;
 mod headers;
@@ -22,13 +23,13 @@ const FILE_ID: &[u8] = b"nut/multimedia container\0";
 const MAIN: u64 = 0x4E4D_7A56_1F5F_04AD;
 const STREAM: u64 = 0x4E53_1140_5BF2_F9DB;
 const SYNCPOINT: u64 = 0x4E4B_E4AD_EECA_4569;
-/// Bytes of a header. The largest hold parameter sets, or facts on a file.
+/// Maximum bytes of a header. The largest headers hold parameter sets, or information about the file.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// What is in a file, in order.
+/// An event of a file, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NutEvent {
-    /// A stream; again if it is stated again.
+    /// A stream. Repeated if the file repeats its header.
     Stream(NutStream),
     /// A packet of a stream.
     Packet(NutPacket),
@@ -37,17 +38,17 @@ pub enum NutEvent {
 /// A stream of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NutStream {
-    /// Its number.
+    /// The stream's number in the file.
     pub id: u32,
-    /// Its codec as a container of this kind names it: `H264`, `avc1`.
+    /// The codec's name in containers of this kind: `H264`, `avc1`.
     pub codec: Bytes,
-    /// What its codec needs ahead of packets.
+    /// The codec's configuration, needed before the first packet.
     pub description: Bytes,
-    /// Pixels in a row; 0 if it is no video.
+    /// Pixels in a row; 0 if the stream is not video.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// How many packets may be decoded between one and another that is shown before it.
+    /// The decoder's reordering delay, in packets (`decode_delay`). 0 if packets are shown in the order in which they are decoded.
     pub delay: u32,
 }
 
@@ -56,25 +57,25 @@ pub struct NutStream {
 pub struct NutPacket {
     /// The number of its stream.
     pub stream: u32,
-    /// Decoding may begin here.
+    /// Whether decoding can begin at this packet.
     pub is_key: bool,
-    /// When it is shown, in nanoseconds of its stream's clock.
+    /// When the packet is shown, in nanoseconds of its stream's clock.
     pub time_nanos: i64,
-    /// A new description of its stream, from this packet on.
+    /// A new configuration of the stream's codec, valid from this packet on.
     pub description: Option<Bytes>,
-    /// The coded data. The memory behind it holds nothing else.
+    /// The coded data. Its memory holds nothing else.
     pub payload: Bytes,
 }
 
-/// Why a stream is not read on.
+/// Why reading of a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("this is not the NUT stream of ffmpeg: {detail}")]
 pub struct NutError {
-    /// What was found.
+    /// The defect.
     pub detail: &'static str,
 }
 
-/// Reads a file that comes in pieces of this length, until it ends or makes no sense. Keeps all of it: for tests and fuzzing.
+/// Reads a file in pieces of `piece` bytes until its end or the first error. Keeps all events: for tests and fuzzing.
 #[must_use]
 pub fn read_whole(file: &[u8], piece: usize, packet_bytes_max: usize) -> (Vec<NutEvent>, Option<NutError>) {
     let mut reader = NutReader::new(packet_bytes_max);
@@ -96,52 +97,52 @@ fn wrong(detail: &'static str) -> NutError {
     NutError { detail }
 }
 
-/// Reads a file in pieces of any size. Holds a packet at most, and at most `packet_bytes_max` of it, besides the bytes that were pushed last.
+/// Reads a file in pieces of any size. Besides the bytes pushed last, it holds at most one packet, of at most `packet_bytes_max` bytes.
 #[derive(Debug)]
 pub struct NutReader {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were read.
     read: usize,
-    /// Bytes that are to be passed over.
+    /// Bytes to skip.
     pass: u64,
     begun: bool,
     main: Option<Main>,
     packet_bytes_max: usize,
 }
 
-/// What a step came to.
+/// The result of a step.
 enum Step {
     Event(NutEvent),
-    /// Something without an event.
+    /// Something was read that is not an event.
     Nothing,
     /// More bytes are needed.
     Short,
 }
 
 impl NutReader {
-    /// A reader that takes packets of at most so many bytes.
+    /// A reader of packets of at most `packet_bytes_max` bytes.
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
         Self { buffer: Vec::new(), read: 0, pass: 0, begun: false, main: None, packet_bytes_max }
     }
 
-    /// Takes more of the file. Call [`NutReader::next_event`] until it gives nothing before the next piece.
+    /// Appends bytes of the file. Call [`NutReader::next_event`] until it returns `None` before the next push.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.read);
         self.read = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether a packet or a header has begun that is not whole.
+    /// Whether a packet or a header has begun and is incomplete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.read < self.buffer.len()
     }
 
-    /// The next event; `None` if the pushed bytes end before it is whole.
+    /// Returns the next event, or `None` if it is not complete yet.
     ///
     /// # Errors
-    /// [`NutError`]: nothing more can be read.
+    /// [`NutError`]: the stream cannot be read further.
     pub fn next_event(&mut self) -> Result<Option<NutEvent>, NutError> {
         loop {
             match self.step()? {
@@ -182,7 +183,7 @@ impl NutReader {
         let checksum = if size > 4096 { 4 } else { 0 };
         let before = (self.buffer.len() - self.read - fields.0.len()) as u64 + checksum;
         if !matches!(start, MAIN | STREAM | SYNCPOINT) {
-            // Facts on the file, an index, and what may come. Nothing of it is needed.
+            // Information about the file, an index, or a type of a later version: not needed.
             self.pass = before.saturating_add(size);
             return Ok(Step::Nothing);
         }
@@ -227,7 +228,7 @@ impl NutReader {
         let mut data = Fields(data);
         let mut description = None;
         if header.has_side_data {
-            // Side data, then data on data.
+            // Side data, then metadata, in the same format.
             for _ in 0..2 {
                 let found = side_data(&mut data)?.ok_or(wrong("side data is cut off"))?;
                 description = description.or(found);

@@ -33,7 +33,7 @@ fn packets_come_with_their_ends_and_times() {
     }
 }
 
-/// A packet is given as soon as its last byte is there.
+/// A packet is returned as soon as its last byte has arrived.
 #[test]
 fn no_packet_waits_for_the_next_one() {
     let whole = read_whole(SLICES, SLICES.len(), 1 << 20);

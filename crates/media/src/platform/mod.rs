@@ -1,7 +1,7 @@
-//! Decodes H.265 and AV1 of sources with decoders that the caller brings, because this crate has no library for them.
+//! Decodes H.265 and AV1 of sources with decoders from the caller. This crate has no library for them.
 //!
-//! What is read of a picture before a decoder gets it: its size, whether decoding may begin with it, whether others need it. A decoder gets no
-//! picture that needs one it was not given.
+//! Before a decoder gets a picture, its bitstream is parsed: the size, whether it is a key frame, and
+//! whether other pictures need it. A decoder gets a picture only after the picture that it needs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,25 +15,25 @@ use crate::bitstream::{AccessUnitLimits, BitstreamError, StreamParser};
 use crate::h264::OutsideDecoder;
 use crate::yuv::Yuv420;
 
-/// Pictures that a decoder may owe. If there are more, it is waited for.
+/// Maximum frames whose pictures a decoder may owe. At this number, take a picture before you give another frame.
 const OWED_MAX: usize = 64;
 
-/// Gives decoders of encodings for which this crate has no library.
+/// Opens decoders of encodings for which this crate has no library.
 pub trait PlatformDecoders: Send + Sync + fmt::Debug {
-    /// One for pictures of this size. Its pictures have full range and BT.601.
+    /// Opens a decoder of pictures of this size (width, height). Its pictures have full range and BT.601.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no decoder.
     fn open(&self, encoding: Encoding, size: (u32, u32)) -> Result<Box<dyn OutsideDecoder>, String>;
-    /// One has failed.
+    /// Reports that a decoder has failed.
     fn failed(&self, encoding: Encoding, reason: &str);
 }
 
-/// A picture was not decoded.
+/// Why a picture was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlatformError {
-    /// Nothing decodes the encoding here.
+    /// There is no decoder of this encoding.
     #[error(
         "there is no decoder of {} here: {reason}; install ffmpeg on this host, or start the camera with --decode",
         encoding.name()
@@ -41,19 +41,19 @@ pub enum PlatformError {
     NoDecoder {
         /// The encoding.
         encoding: Encoding,
-        /// Why.
+        /// Why there is none.
         reason: String,
     },
-    /// It needs a frame that was not decoded.
+    /// The frame needs a frame that was not decoded.
     #[error("it needs frame {refers}, which was not decoded")]
     NotHeld {
-        /// The frame.
+        /// The missing frame.
         refers: u64,
     },
-    /// It is not what it is said to be.
+    /// The bytes are another kind of picture than stated.
     #[error("it is not the picture that it is said to be")]
     Mislabelled,
-    /// Its bytes are not those of a picture, or of one that is not decoded.
+    /// The bytes are not a picture, or a picture of a kind that is not decoded.
     #[error(transparent)]
     Bitstream(#[from] BitstreamError),
     /// The decoder has failed.
@@ -61,19 +61,19 @@ pub enum PlatformError {
     Failed {
         /// The encoding.
         encoding: Encoding,
-        /// What it said.
+        /// The decoder's message.
         reason: String,
     },
 }
 
-/// Decodes the frames of one stream of a source. Every frame comes with the newest one before it that others need.
+/// Decodes the frames of one stream of a source. Each frame names the frame that it needs: the newest earlier frame that others need.
 pub struct PlatformDecoder {
     pixels_max: u64,
     decoders: Option<Arc<dyn PlatformDecoders>>,
     stream: Option<Stream>,
-    /// The newest frame that others may need, of those that were given.
+    /// The newest frame given that others may need.
     newest: Option<u64>,
-    /// Whose planes these are.
+    /// The frame whose picture is in `planes`.
     shown: Option<u64>,
     planes: Yuv420,
 }
@@ -83,7 +83,7 @@ struct Stream {
     encoding: Encoding,
     parser: StreamParser,
     decoder: Option<(Box<dyn OutsideDecoder>, (u32, u32))>,
-    /// Frames that it was given and has not given back, oldest first.
+    /// Frames that were given to the decoder and whose pictures were not taken, oldest first.
     owed: VecDeque<u64>,
 }
 
@@ -95,16 +95,16 @@ impl fmt::Debug for PlatformDecoder {
 }
 
 impl PlatformDecoder {
-    /// One of pictures of at most `pixels_max` pixels, by these decoders. Without any, each frame says so.
+    /// A decoder of pictures of at most `pixels_max` pixels. Without `decoders`, each frame is an error.
     #[must_use]
     pub fn new(pixels_max: u64, decoders: Option<Arc<dyn PlatformDecoders>>) -> Self {
         Self { pixels_max, decoders, stream: None, newest: None, shown: None, planes: Yuv420::empty() }
     }
 
-    /// Gives the decoder frame `number`, which needs frame `refers` (`None`: it is a key frame). Waits for nothing.
+    /// Gives the decoder frame `number`, which needs frame `refers` (`None`: it is a key frame). Does not wait.
     ///
     /// # Errors
-    /// [`PlatformError`]. After any, the next frame has to be a key frame.
+    /// [`PlatformError`]. After an error, the next frame must be a key frame.
     pub fn give(
         &mut self,
         encoding: Encoding,
@@ -122,10 +122,10 @@ impl PlatformDecoder {
         given
     }
 
-    /// Takes pictures until that of frame `number` is there, for so long. False: it is not. A frame that was given and then others is passed over.
+    /// Takes pictures up to that of frame `number`, for at most `patience`. False: it did not come in time. Pictures of earlier frames are dropped.
     ///
     /// # Errors
-    /// [`PlatformError`]. After any, the next frame has to be a key frame.
+    /// [`PlatformError`]. After an error, the next frame must be a key frame.
     pub fn take(&mut self, number: u64, patience: Duration) -> Result<bool, PlatformError> {
         let deadline = Instant::now() + patience;
         while self.shown != Some(number) {
@@ -139,10 +139,10 @@ impl PlatformDecoder {
         Ok(true)
     }
 
-    /// Gives and takes a frame. A decoder may take so long to begin, and so long for each picture after that.
+    /// Gives a frame and takes its picture. The first picture may take `begins_within`, later pictures `patience`.
     ///
     /// # Errors
-    /// [`PlatformError`]; also if the picture does not come in time.
+    /// [`PlatformError`], also if the picture does not come in time.
     pub fn decode(
         &mut self,
         encoding: Encoding,
@@ -165,28 +165,28 @@ impl PlatformDecoder {
         &self.planes
     }
 
-    /// The newest frame that others may need. All that it needs was given.
+    /// The newest frame given that others may need. All frames that it needs were given.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.newest
     }
 
-    /// Whether a frame was given and its picture has not been passed.
+    /// Whether the frame was given and its picture can still be taken.
     #[must_use]
     pub fn has(&self, number: u64) -> bool {
         self.shown == Some(number) || self.stream.as_ref().is_some_and(|stream| stream.owed.contains(&number))
     }
 
-    /// Whether it may be given another frame without waiting.
+    /// Whether another frame can be given before a picture is taken.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.stream.as_ref().is_none_or(|stream| stream.owed.len() < OWED_MAX)
     }
 
-    /// Takes the oldest picture that is owed, for so long. False: it did not come.
+    /// Takes the picture of the oldest frame that is owed, within `patience`. False: it did not come.
     ///
     /// # Errors
-    /// [`PlatformError`]. After any, the next frame has to be a key frame.
+    /// [`PlatformError`]. After an error, the next frame must be a key frame.
     pub fn take_one(&mut self, patience: Duration) -> Result<bool, PlatformError> {
         let Some(stream) = &mut self.stream else { return Ok(false) };
         let (Some(oldest), Some((decoder, size))) = (stream.owed.front(), &mut stream.decoder) else {
@@ -207,10 +207,10 @@ impl PlatformDecoder {
         }
     }
 
-    /// Forgets all frames. The next has to be a key frame.
+    /// Forgets all frames. The next must be a key frame.
     pub fn forget(&mut self) {
         (self.newest, self.shown) = (None, None);
-        // What it owes would be taken for frames of other streams.
+        // A decoder that still owes pictures is dropped: they would be taken for frames of the next stream.
         self.stream = self.stream.take().filter(|stream| stream.owed.is_empty());
     }
 
@@ -244,7 +244,7 @@ impl PlatformDecoder {
             if !is_key {
                 return Err(PlatformError::Mislabelled);
             }
-            // The one before ends first: some platforms have few.
+            // The old decoder ends first, because some platforms allow few decoders at once.
             stream.decoder = None;
             stream.owed.clear();
             self.shown = None;
@@ -261,7 +261,7 @@ impl PlatformDecoder {
         Ok(())
     }
 
-    /// The decoder is of no use any more.
+    /// Drops the failed decoder, reports it, and returns the error.
     fn fail(&mut self, reason: &str) -> PlatformError {
         (self.newest, self.shown) = (None, None);
         let Some(stream) = self.stream.take() else { return PlatformError::Mislabelled };

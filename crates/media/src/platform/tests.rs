@@ -9,12 +9,12 @@ const AV1: &[u8] = include_bytes!("../../tests/streams/av1.nut");
 const SIZE: (u32, u32) = (64, 48);
 const TIMES: (Duration, Duration) = (Duration::ZERO, Duration::ZERO);
 
-/// Decoders that show of each picture how many they were given before it.
+/// Decoders that fill each picture with the number of pictures before it.
 #[derive(Debug, Default)]
 struct Counting {
-    /// Pictures that are kept back until one more comes.
+    /// Pictures that are kept back until another frame is given.
     keeps_back: usize,
-    /// It gives pictures of another size.
+    /// Whether pictures have another size than asked for.
     is_wrong: bool,
     opened: Mutex<Vec<(Encoding, (u32, u32))>>,
     failed: Mutex<Vec<String>>,
@@ -86,7 +86,7 @@ fn every_frame_shows_its_own_picture_by_one_decoder() {
     }
 }
 
-/// Whoever is in a hurry gives it all and takes what there is.
+/// A caller in a hurry gives all frames and takes the pictures that are ready.
 #[test]
 fn pictures_that_are_owed_are_taken_later_and_in_order() {
     let counting = Arc::new(Counting { keeps_back: 3, ..Counting::default() });
@@ -104,7 +104,7 @@ fn pictures_that_are_owed_are_taken_later_and_in_order() {
     assert_eq!(decoder.planes().data()[0], 2);
     assert_eq!(decoder.newest(), Some(5));
     assert!(decoder.take(1, Duration::ZERO).is_err(), "it was passed");
-    // What it owes is not taken for frames of another stream.
+    // Owed pictures are not taken for frames of another stream.
     decoder.forget();
     assert!(!decoder.has(5));
     decoder.give(Encoding::H265, &packets[0], 5, None).unwrap();
@@ -123,7 +123,7 @@ fn a_frame_that_needs_a_lost_one_is_refused_until_the_next_key_frame() {
     assert_eq!(decode(0, None), Ok(()));
     assert_eq!(decode(2, Some(1)), Err(PlatformError::NotHeld { refers: 1 }));
     assert_eq!(decode(1, Some(0)), Ok(()), "that changes nothing");
-    // It says that it stands alone, and does not.
+    // The frame is said to be independent, but it is not.
     assert_eq!(decode(2, None), Err(PlatformError::Mislabelled));
     assert_eq!(decode(3, Some(2)), Err(PlatformError::NotHeld { refers: 2 }));
     assert_eq!(decode(4, None), Ok(()));
@@ -151,7 +151,7 @@ fn what_fails_is_told_and_the_next_key_frame_gets_another_decoder() {
     assert!(none.contains("no decoder of h265") && none.contains("--decode"), "{none}");
 }
 
-/// Before a decoder takes memory for it.
+/// Such pictures are refused before a decoder takes memory for them.
 #[test]
 fn pictures_beyond_the_limit_and_other_encodings_are_refused() {
     let counting = Arc::new(Counting::default());

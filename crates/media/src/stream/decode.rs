@@ -1,4 +1,4 @@
-//! Decodes the frames of one stream to BGR, and says what a frame lacks if it cannot be decoded.
+//! Decodes the frames of one stream to BGR. If a frame cannot be decoded, the error says what is missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::platform::{PlatformDecoder, PlatformDecoders, PlatformError};
 use crate::png::{self, PngError};
 use crate::tiles::{TileDecoder, TileError};
 
-/// How long a decoder of the platform may take to begin, and for each picture after that. It is a process of its own, on a host that may be busy.
+/// How long a decoder of the platform may take for its first picture, and for each later picture. It is a separate process, and the host may be busy.
 const PLATFORM_TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(500));
 
-/// A frame could not be decoded.
+/// Why a frame could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamDecodeError {
-    /// It is a data record.
+    /// The frame is a data record.
     #[error("it is a data record and has no pixels; read its bytes by its content type")]
     NotPicture,
-    /// It needs a frame that the decoder does not hold, because that was lost or the decoder joined the chain too late.
+    /// The frame needs a frame that the decoder does not hold: that frame was lost, or the decoder joined the chain too late.
     #[error("frame {} needs frames of chain {} that are not held; wait for the next independent frame", sequence.0, chain.0)]
     NotHeld {
         /// The frame.
@@ -32,7 +32,7 @@ pub enum StreamDecodeError {
         /// The chain.
         chain: Sequence,
     },
-    /// A later frame of its chain has been decoded already.
+    /// A later frame of the same chain was already decoded.
     #[error("frame {} of chain {} came after a later frame; drop it", sequence.0, chain.0)]
     TooLate {
         /// The frame.
@@ -40,78 +40,78 @@ pub enum StreamDecodeError {
         /// The chain.
         chain: Sequence,
     },
-    /// Its place in the chain contradicts itself.
+    /// The frame's place in the chain is contradictory.
     #[error("frame {} cannot be number {index} of chain {}", sequence.0, chain.0)]
     Link {
         /// The frame.
         sequence: Sequence,
         /// The chain.
         chain: Sequence,
-        /// The place.
+        /// The frame's index in the chain.
         index: u32,
     },
-    /// Its encoding is one whose frames need others.
+    /// Frames of this encoding need others, so they are not stills.
     #[error("{} frames need others to be decoded; decode the whole stream", encoding.name())]
     NotStill {
         /// The encoding.
         encoding: Encoding,
     },
-    /// It has another size than stated.
+    /// The image has another size than stated.
     #[error("the image has {}x{} pixels, not {}x{}", is.0, is.1, stated.0, stated.1)]
     Size {
-        /// Pixels in a row, and rows.
+        /// Actual width and height, in pixels.
         is: (u32, u32),
-        /// The size that its header states.
+        /// The width and height that the frame's header states, in pixels.
         stated: (u32, u32),
     },
-    /// More bytes than its pixels have.
+    /// The payload has more bytes than the pixels need.
     #[error("{bytes} bytes are more than the {expected} of an image of the stated size")]
     Bytes {
-        /// Bytes that there are.
+        /// Actual bytes.
         bytes: usize,
-        /// Bytes that there should be.
+        /// Expected bytes.
         expected: usize,
     },
-    /// JPEG.
+    /// The JPEG decoder's error.
     #[error(transparent)]
     Jpeg(#[from] DecodeError),
-    /// PNG.
+    /// The PNG decoder's error.
     #[error(transparent)]
     Png(#[from] PngError),
-    /// Tiles.
+    /// The tile decoder's error.
     #[error(transparent)]
     Tiles(#[from] TileError),
-    /// H.264.
+    /// The H.264 decoder's error.
     #[error(transparent)]
     H264(#[from] H264Error),
-    /// H.265 or AV1.
+    /// The error of a decoder of H.265 or AV1.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// Raw pixels of another size than stated.
+    /// The raw pixels have another size than stated.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-/// Why a decoder of chains failed.
+/// Errors of the decoders of chains.
 enum Failure {
     H264(H264Error),
     Platform(PlatformError),
     Tiles(TileError),
 }
 
-/// The frame decoded last of a chain.
+/// The frame of a chain that was decoded last.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     encoding: Encoding,
     chain: Sequence,
     index: u32,
     sequence: Sequence,
-    /// Its picture is there.
+    /// Whether the decoder has the frame's picture.
     is_shown: bool,
 }
 
-/// Decodes one stream's frames to BGR, 8 bits each. Give it the frames of a chain in order, with all that they need, also those that nobody
-/// wants to see. A frame that cannot be decoded is an error; the decoder never makes up pixels.
+/// Decodes the frames of one stream to BGR, 8 bits per channel. Give it the frames of a chain in order, with all frames that they
+/// need, even those whose pictures are not wanted. A frame that cannot be decoded is an error; the decoder never invents pixels.
 #[derive(Debug)]
 pub struct StreamDecoder {
     pixels_max: u64,
@@ -124,7 +124,7 @@ pub struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    /// A decoder that holds nothing, of frames of at most `pixels_max` pixels.
+    /// A decoder of frames of at most `pixels_max` pixels. It holds no frame.
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
         Self {
@@ -138,25 +138,25 @@ impl StreamDecoder {
         }
     }
 
-    /// The same with other decoders of H.264 beside the library ([`OutsideDecoders`]).
+    /// Adds decoders of H.264 that are used beside the library ([`OutsideDecoders`]).
     #[must_use]
     pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
         self.h264 = self.h264.with_outside(outside);
         self
     }
 
-    /// The same with these decoders of H.265 and AV1, of which it has none by itself.
+    /// Adds decoders of H.265 and AV1. Without them, frames of these encodings cannot be decoded.
     #[must_use]
     pub fn with_platform(mut self, decoders: Arc<dyn PlatformDecoders>) -> Self {
         self.platform = PlatformDecoder::new(self.pixels_max, Some(decoders));
         self
     }
 
-    /// Decodes a frame. `size` (width, height) is what its header says, of which only raw pixels have need.
+    /// Decodes a frame. `size` (width, height) is stated by the frame's header, and is used only for raw pixels.
     ///
     /// # Errors
-    /// [`StreamDecodeError`]. [`StreamDecodeError::NotHeld`] and [`StreamDecodeError::TooLate`] are part of life; frames decode again from
-    /// the next independent one on, or from one that refers to a frame that is held.
+    /// [`StreamDecodeError`]. [`StreamDecodeError::NotHeld`] and [`StreamDecodeError::TooLate`] occur in normal operation.
+    /// After them, frames can be decoded again from the next independent frame, or from a frame that refers to a held one.
     pub fn decode(
         &mut self,
         encoding: Encoding,
@@ -202,10 +202,10 @@ impl StreamDecoder {
         Ok(&self.image)
     }
 
-    /// Decodes a frame of a chain, and leaves the picture in the codec's own format, for callers that encode it again.
+    /// Decodes a frame of a chain, and returns the picture in the codec's own format, for callers that encode it again.
     ///
     /// # Errors
-    /// As for [`StreamDecoder::decode`]; [`StreamDecodeError::Link`] also for frames that are in no chain.
+    /// Those of [`StreamDecoder::decode`]; [`StreamDecodeError::Link`] also for frames that are not in a chain.
     pub fn advance(
         &mut self,
         encoding: Encoding,
@@ -232,10 +232,10 @@ impl StreamDecoder {
         settle(&mut self.held, (encoding, sequence, link), true, shown)
     }
 
-    /// Decodes a frame of a chain for those behind it. Its picture is shown to nobody, which saves a copy of it where the codec allows that.
+    /// Decodes a frame only because later frames need it. This saves a copy of the picture if the codec allows.
     ///
     /// # Errors
-    /// As for [`StreamDecoder::advance`].
+    /// Those of [`StreamDecoder::advance`].
     pub fn pass(
         &mut self,
         encoding: Encoding,
@@ -251,8 +251,7 @@ impl StreamDecoder {
         settle(&mut self.held, (encoding, sequence, link), false, passed.map_err(Failure::H264))
     }
 
-    /// The picture that [`StreamDecoder::advance`] decoded last, if that was of frame `sequence` and nothing else was decoded
-    /// since.
+    /// The picture that [`StreamDecoder::advance`] decoded last, if it is that of frame `sequence` and nothing was decoded since.
     #[must_use]
     pub fn advanced(&self, sequence: Sequence) -> Option<Picture<'_>> {
         let held = self.held.filter(|held| held.sequence == sequence && held.is_shown)?;
@@ -263,7 +262,7 @@ impl StreamDecoder {
         })
     }
 
-    /// Forgets all frames, and frees the codecs' memory.
+    /// Forgets all frames, and frees the memory of the codecs.
     pub fn forget(&mut self) {
         self.held = None;
         self.h264.forget();
@@ -271,7 +270,7 @@ impl StreamDecoder {
         self.tiles.forget();
     }
 
-    /// Forgets all frames, and keeps the codecs' memory for a chain that begins now.
+    /// Forgets all frames, and keeps the memory of the codecs for the next chain.
     pub fn restart(&mut self) {
         self.held = None;
         self.h264.restart();
@@ -295,7 +294,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Whether a frame's chain allows to decode it; the frame that it refers to, if any.
+    /// Checks that the frame can be decoded after the held frame of its chain. Returns the frame that it refers to, if any.
     fn admit(
         &self,
         encoding: Encoding,
@@ -323,14 +322,14 @@ impl StreamDecoder {
         }
         match link.reference {
             Reference::Previous if link.index == held.index + 1 => Ok(Some(held.sequence)),
-            // Of tiles, every picture from that frame on will do; what H.264 holds, its decoder knows.
+            // For tiles, the picture of that frame or of any later one will do. The H.264 decoder itself checks what it holds.
             Reference::Acknowledged(refers) if refers <= held.sequence => Ok(Some(refers)),
             _ => Err(not_held),
         }
     }
 }
 
-/// Decodes tiles into the picture that is held, or into none.
+/// Decodes tiles into the held picture. An independent frame begins a new picture.
 fn tiles<'a>(
     decoder: &'a mut TileDecoder,
     payload: &[u8],
@@ -342,7 +341,7 @@ fn tiles<'a>(
     decoder.decode(payload)
 }
 
-/// Records which frame of a chain is held now.
+/// Records the result: which frame of a chain is held now.
 fn settle<T>(
     held: &mut Option<Held>,
     (encoding, sequence, link): (Encoding, Sequence, &ChainLink),
@@ -369,7 +368,7 @@ fn settle<T>(
     }
 }
 
-/// Grey becomes three equal channels.
+/// Converts grey to three equal channels.
 fn to_colour(image: &mut Image) {
     if image.format() != PixelFormat::Gray8 {
         return;

@@ -1,4 +1,4 @@
-//! Encodes the frames of one stream at the rung that is asked for.
+//! Encodes the frames of one stream at the requested rung.
 
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
@@ -17,39 +17,39 @@ use crate::tiles::{Base, TileEncoder};
 
 /// The lowest JPEG quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
-/// How often a still is coded to fit its budget. The last attempt uses [`QUALITY_FLOOR`].
+/// Maximum number of attempts to fit a still into its budget. The last attempt uses [`QUALITY_FLOOR`].
 const ATTEMPTS_MAX: u32 = 5;
 
-/// What is asked for.
+/// How to encode a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The frame's number; grows from frame to frame.
+    /// The frame's number. It increases from frame to frame.
     pub sequence: Sequence,
-    /// When it was captured, on any clock that never steps. Decides when a chain is old.
+    /// When the frame was captured, on any monotonic clock. Limits the duration of a chain.
     pub captured: Instant,
-    /// What to do to it.
+    /// The rung.
     pub setting: &'a Setting,
-    /// The most bytes that the payload may have; `None`: any.
+    /// Maximum bytes of the payload; `None`: no limit.
     pub bytes_max: Option<usize>,
-    /// What it may be predicted from. `Independent`: it begins a chain, for receivers that hold nothing. `Previous`: the frame sent before; where
-    /// that got lost, one that has been acknowledged, and otherwise nothing. `Acknowledged`: this frame or a later acknowledged one, after a
-    /// loss that the encoder was not told of.
+    /// What the frame may be predicted from. `Independent`: nothing; it begins a chain, for receivers that hold
+    /// nothing. `Previous`: the frame sent before. If that was lost, an acknowledged frame, otherwise nothing.
+    /// `Acknowledged`: this frame or a later acknowledged one, after a loss that was not reported to the encoder.
     pub reference: Reference,
 }
 
-/// What became of a frame.
+/// The result for a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// A payload. It counts as sent until [`StreamEncoder::lost`].
+    /// The frame to send. It counts as sent until [`StreamEncoder::lost`].
     Frame(Encoded),
-    /// Knob 5 leaves it out: this share of its pixels differs from the last frame sent.
+    /// Knob 5 leaves the frame out: this share of its pixels differs from the last frame sent.
     LeftOut {
         /// 0 to 1.
         difference: f64,
     },
-    /// Nothing within the budget can be had of this rung. It counts as not sent.
+    /// The rung does not fit the budget. The frame counts as not sent.
     DoesNotFit {
-        /// The fewest bytes that were tried.
+        /// The fewest bytes of all attempts.
         bytes: usize,
     },
 }
@@ -57,37 +57,37 @@ pub enum Outcome {
 /// An encoded frame: its payload and its description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoded {
-    /// The bytes to send.
+    /// The payload to send.
     pub payload: Bytes,
-    /// How they are coded.
+    /// The payload's encoding.
     pub encoding: Encoding,
     /// Pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
-    /// What was done: the setting asked for, or with the coarser quantiser or lower quality that the budget forced.
+    /// The setting used: the requested one, perhaps with the coarser quantiser or lower quality that the budget forced.
     pub setting: Setting,
-    /// Its place in a chain.
+    /// The frame's place in a chain.
     pub chain: ChainLink,
 }
 
-/// The codec of the chain that is being made.
+/// The codec of the current chain.
 #[derive(Debug)]
 enum Codec {
     Tiles {
         setting: Jpeg,
         encoder: Box<TileEncoder>,
-        /// The last frame that arrived.
+        /// The newest frame that was acknowledged.
         acknowledged: Option<Sequence>,
-        /// The first of the frames that each need the one before, up to the last.
+        /// From this frame to the last, each frame needs the one before.
         unbroken_from: Sequence,
-        /// Whether one of those is lost.
+        /// Whether one of the frames from `unbroken_from` on was lost.
         broken: bool,
     },
     H264(Box<H264Encoder>),
 }
 
-/// The chain that is being made.
+/// The current chain.
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     first: Sequence,
@@ -96,7 +96,7 @@ struct Chain {
     started: Instant,
 }
 
-/// Encodes the frames of one stream: one camera's, for all who want it at one rung.
+/// Encodes the frames of one camera at one rung, for all applications that get this rung.
 #[derive(Debug)]
 pub struct StreamEncoder {
     reader: Reader,
@@ -109,10 +109,10 @@ pub struct StreamEncoder {
 }
 
 impl StreamEncoder {
-    /// An encoder of frames of at most `pixels_max` pixels, which has seen none.
+    /// An encoder of frames of at most `pixels_max` pixels. It has seen no frame.
     ///
     /// # Errors
-    /// [`StreamEncodeError::Jpeg`] without memory.
+    /// [`StreamEncodeError::Jpeg`] if memory is short.
     pub fn new(pixels_max: u64) -> Result<Self, StreamEncodeError> {
         Ok(Self {
             reader: Reader::new(pixels_max),
@@ -125,7 +125,7 @@ impl StreamEncoder {
         })
     }
 
-    /// The same with another library to make H.264; default [`Library::Openh264`].
+    /// Sets the library that encodes H.264; default [`Library::Openh264`].
     #[must_use]
     pub fn with_h264(mut self, library: Library) -> Self {
         self.h264 = library;
@@ -135,7 +135,7 @@ impl StreamEncoder {
     /// Encodes the next frame.
     ///
     /// # Errors
-    /// [`StreamEncodeError`]. The frame counts as not sent, and the next one of a chain is independent.
+    /// [`StreamEncodeError`]. The frame then counts as not sent, and the next frame of a chain is independent.
     pub fn encode(
         &mut self,
         source: &Source<'_>,
@@ -163,7 +163,7 @@ impl StreamEncoder {
         }
     }
 
-    /// Frame `sequence` has arrived and was decoded.
+    /// Reports that frame `sequence` has arrived and was decoded.
     pub fn acknowledge(&mut self, sequence: Sequence) {
         match &mut self.codec {
             Some(Codec::H264(encoder)) => encoder.acknowledge(sequence.0),
@@ -176,7 +176,7 @@ impl StreamEncoder {
         }
     }
 
-    /// Frame `sequence` was not sent, was cancelled, or did not arrive.
+    /// Reports that frame `sequence` was not sent, was cancelled, or did not arrive.
     pub fn lost(&mut self, sequence: Sequence) {
         self.knobs.not_sent();
         match &mut self.codec {
@@ -184,19 +184,19 @@ impl StreamEncoder {
             Some(Codec::Tiles { broken, unbroken_from, .. }) => *broken |= sequence >= *unbroken_from,
             None => {}
         }
-        // Without its first frame a chain is worth nothing.
+        // Without its first frame, a chain cannot be decoded.
         if self.chain.is_some_and(|chain| chain.first == sequence) {
             self.end_chain();
         }
     }
 
-    /// From now on frames of H.264 may refer to older ones than the last, so that later ones are decoded without those between
-    /// (`docs/decisions/0047-anchors.md`), where such a frame is expected to have at most so many bytes. Default 0: none may.
+    /// Lets H.264 frames refer to an older frame than the last, if such a frame is expected to have at most `bytes` bytes.
+    /// Later frames can then be decoded without the frames between (`docs/decisions/0047-anchors.md`). Default 0: never.
     pub fn set_anchor_bytes_max(&mut self, bytes: usize) {
         self.anchor_bytes_max = bytes;
     }
 
-    /// Bytes of memory that the pictures take that it holds; codecs hold as much again, `mez bench knobs` measures them.
+    /// Bytes of the pictures that the encoder holds. Codecs hold about as much again; `mez bench knobs` measures them.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let tiles = match &self.codec {
@@ -219,7 +219,7 @@ impl StreamEncoder {
         size: (u32, u32),
     ) -> Result<Outcome, StreamEncodeError> {
         self.jpeg.set_sampling(jpeg.sampling);
-        // Samples of a JPEG at half the resolution of colour need no conversion and back.
+        // The samples of a JPEG with 4:2:0 chroma are encoded without conversion to pixels and back.
         let (payload, quality) = if jpeg.sampling == Sampling::Yuv420 && matches!(source, Source::Jpeg(_)) {
             let planes = self.reader.planes(source, size)?.view()?;
             fit(&mut self.jpeg, jpeg.quality, request.bytes_max, |encoder| encoder.encode_yuv420(&planes))?
@@ -272,7 +272,7 @@ impl StreamEncoder {
     ) -> Result<Outcome, StreamEncodeError> {
         let image = self.reader.pixels(source, size, jpeg.sampling == Sampling::Grey)?;
         let view = image.view().ok_or(StreamEncodeError::Empty)?;
-        // Tiles that did not change keep the quality of their time, which must not be below what the rung says.
+        // Unchanged tiles keep the quality at which they were sent. It must not be below the rung's quality.
         let serves = matches!(
             &self.codec,
             Some(Codec::Tiles { setting, encoder, .. })
@@ -303,7 +303,7 @@ impl StreamEncoder {
         };
         let frame = encoder.encode(&view, &jpeg, request.sequence.0, base, request.bytes_max)?;
         if !frame.fits {
-            // The tiles count as sent in this frame, and as lost with it.
+            // The encoder has recorded the tiles as sent with this frame, so the frame counts as lost.
             *broken = true;
             if base == Base::Nothing {
                 self.end_chain();
@@ -366,7 +366,7 @@ impl StreamEncoder {
         Ok(Outcome::Frame(Encoded { payload, encoding: Encoding::H264, width, height, setting, chain }))
     }
 
-    /// Gives a sent frame its place in the chain.
+    /// Gives a frame its place in the chain.
     fn link(&mut self, request: &Request<'_>, reference: Reference) -> ChainLink {
         let sequence = request.sequence;
         let begins = Chain { first: sequence, last: sequence, next_index: 0, started: request.captured };
@@ -379,7 +379,7 @@ impl StreamEncoder {
     }
 }
 
-/// The chain that a frame may go into, if any.
+/// The current chain, if the frame may continue it.
 fn continued(chain: Option<Chain>, serves: bool, request: &Request<'_>) -> Option<Chain> {
     let young = |chain: &Chain| request.captured.saturating_since(chain.started) < CHAIN_DURATION_MAX;
     chain.filter(|chain| serves && request.reference != Reference::Independent && young(chain))
@@ -408,7 +408,7 @@ fn still(
     Outcome::Frame(Encoded { payload, encoding, width, height, setting, chain })
 }
 
-/// Encodes at `quality`, or lower if the budget demands it.
+/// Encodes at `quality`, or at a lower quality if the budget requires it.
 fn fit(
     encoder: &mut Encoder,
     quality: Quality,
@@ -432,7 +432,7 @@ fn fit(
     }
 }
 
-/// A published frame of pixels, for rungs that take them as they are.
+/// A published frame of pixels.
 impl<'a> From<ImageView<'a>> for Source<'a> {
     fn from(view: ImageView<'a>) -> Self {
         debug_assert!(matches!(view.format(), PixelFormat::Bgr8 | PixelFormat::Gray8 | PixelFormat::Bgra8));

@@ -12,31 +12,31 @@ use crate::resize::ResizeError;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamEncodeError {
-    /// The frame cannot be decoded.
+    /// The published frame cannot be decoded.
     #[error("the published frame cannot be used: {0}")]
     Source(#[from] DecodeError),
-    /// The rung does not exist for this frame.
+    /// The rung `original` does not exist for a frame of raw pixels.
     #[error("raw pixels have no rung \"original\"; publish JPEG, or choose another rung")]
     NoOriginal,
-    /// The rung is one of data records.
+    /// The rung is for data records.
     #[error("rungs with knobs of a stream are for data records; choose another rung for pictures")]
     OfData,
-    /// It has no pixels.
+    /// The frame has no pixels.
     #[error("the published frame has no pixels")]
     Empty,
-    /// It cannot be scaled.
+    /// The frame cannot be scaled.
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// Its buffer does not hold it.
+    /// The frame's buffer has the wrong size.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// JPEG.
+    /// The JPEG encoder's error.
     #[error(transparent)]
     Jpeg(#[from] EncodeError),
-    /// PNG.
+    /// The PNG encoder's error.
     #[error(transparent)]
     Png(#[from] PngError),
-    /// H.264.
+    /// The H.264 encoder's error.
     #[error(transparent)]
     H264(#[from] H264Error),
 }

@@ -1,4 +1,4 @@
-//! A decoded picture before it is converted to pixels: who does not look at it has no conversion to pay.
+//! A decoded picture before its conversion to pixels. Only readers of the pixels pay for the conversion.
 
 use bytes::Bytes;
 
@@ -7,17 +7,17 @@ use super::show::{copy, raw};
 use crate::image::{Image, ImageViewMut, PixelFormat};
 use crate::yuv::{Yuv420, packed, to_bgr, write_bgr};
 
-/// A decoded picture in the form that its encoding has.
+/// A decoded picture in the format of its codec.
 #[derive(Debug)]
 pub enum Picture<'a> {
-    /// Of H.264, H.265 and AV1.
+    /// A picture of H.264, H.265 or AV1.
     Planes(&'a Yuv420),
-    /// Of tiles: BGR, or grey.
+    /// A picture of tiles: BGR or grey.
     Image(&'a Image),
 }
 
 impl Picture<'_> {
-    /// A copy in the same form, for whoever converts it to pixels later. `copy` copies its bytes.
+    /// Copies the picture without conversion, for a later conversion to pixels. `copy` copies its bytes.
     pub fn keep(&self, copy: impl FnOnce(&[u8]) -> Bytes) -> OwnedPicture {
         let (form, data, size) = match self {
             Picture::Planes(planes) => (Form::Planes, planes.data(), (planes.width(), planes.height())),
@@ -29,20 +29,22 @@ impl Picture<'_> {
     }
 }
 
-/// In which form a picture is kept.
+/// The format of a stored picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Planes of 4:2:0, one behind the other: half the bytes that the pixels have.
+    /// The planes of 4:2:0, one after another: half the bytes of BGR.
     Planes,
     Pixels(PixelFormat),
 }
 
-/// The numbers of forms between processes of one version.
+/// The number of [`Form::Planes`] between processes of the same version.
 const PLANES: u8 = 1;
+/// The number of grey pixels between processes of the same version.
 const GREY: u8 = 2;
+/// The number of BGR pixels between processes of the same version.
 const COLOUR: u8 = 3;
 
-/// A decoded picture that nobody has converted to pixels yet.
+/// A decoded picture that was not converted to pixels yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedPicture {
     form: Form,
@@ -57,7 +59,7 @@ impl OwnedPicture {
         self.size
     }
 
-    /// Its form as a number, its size and its samples, for a process that hands them to another one.
+    /// The number of its form, its size and its samples, for sending to another process.
     #[must_use]
     pub fn into_parts(self) -> (u8, (u32, u32), Bytes) {
         let form = match self.form {
@@ -68,8 +70,7 @@ impl OwnedPicture {
         (form, self.size, self.data)
     }
 
-    /// A picture of the parts of another one. `None` if there is no such form, or if the samples are not as many as a picture of
-    /// that size has.
+    /// Makes a picture from the parts of another one. `None` if the form does not exist, or `data` does not have the bytes of such a picture.
     #[must_use]
     pub fn from_parts(form: u8, size: (u32, u32), data: Bytes) -> Option<Self> {
         let (width, height) = (u64::from(size.0), u64::from(size.1));
@@ -83,7 +84,7 @@ impl OwnedPicture {
         (data.len() as u64 == bytes).then_some(Self { form, data, size })
     }
 
-    /// Converts it to BGR, 8 bits each, into memory of its size; grey becomes three equal channels.
+    /// Converts the picture to BGR, 8 bits per channel, into memory of its size. Grey becomes three equal channels.
     ///
     /// # Errors
     /// [`StreamDecodeError::Size`] if `target` has another size.
@@ -117,7 +118,7 @@ impl OwnedPicture {
 mod tests {
     use super::*;
 
-    /// What another process says of a picture is believed only if it fits.
+    /// Parts from another process must be consistent.
     #[test]
     fn parts_make_a_picture_only_if_they_fit() {
         let of = |form, size, bytes: usize| OwnedPicture::from_parts(form, size, vec![7; bytes].into());

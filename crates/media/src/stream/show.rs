@@ -1,4 +1,4 @@
-//! Decodes a still to the pixels that an application sees.
+//! Decodes a still to the pixels that an application gets.
 
 use mez_core::frame::Encoding;
 
@@ -7,11 +7,11 @@ use crate::image::{Image, ImageView, ImageViewMut, PixelFormat};
 use crate::jpeg;
 use crate::png;
 
-/// Decodes a still to BGR, 8 bits each, into memory of its size; grey becomes three equal channels, alpha is dropped.
+/// Decodes a still to BGR, 8 bits per channel, into memory of its size. Grey becomes three equal channels; alpha is dropped.
 ///
 /// # Errors
-/// [`StreamDecodeError`]: it is damaged, of another size than `target`, or of an encoding whose frames need others
-/// ([`StreamDecodeError::NotStill`]).
+/// [`StreamDecodeError`] if the still is damaged, has another size than `target`,
+/// or has an encoding whose frames need others ([`StreamDecodeError::NotStill`]).
 ///
 /// # Panics
 /// If `target` is not BGR.
@@ -43,7 +43,7 @@ pub fn show(
     Ok(())
 }
 
-/// Raw pixels, of which there have to be exactly as many as stated.
+/// Views raw pixels, which must be exactly as many as stated.
 pub(super) fn raw(
     payload: &[u8],
     (width, height): (u32, u32),
@@ -57,10 +57,10 @@ pub(super) fn raw(
     Ok(view)
 }
 
-/// Copies pixels of the same size, grey to all three channels.
+/// Copies pixels to an image of the same size. Grey is copied to all three channels.
 pub(super) fn copy(from: &ImageView<'_>, to: &mut ImageViewMut<'_>) {
     let (stride, row_bytes) = (to.row_stride_bytes(), to.width() as usize * 3);
-    // The last row need not be followed by a gap.
+    // There may be no gap after the last row.
     let rows = to.data_mut().chunks_mut(stride).map(|row| &mut row[..row_bytes]);
     for (from_row, to_row) in from.rows().zip(rows) {
         if from.format() == PixelFormat::Gray8 {

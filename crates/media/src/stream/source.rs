@@ -1,4 +1,4 @@
-//! Brings a published frame to the size and pixel format that an encoder takes.
+//! Converts a published frame to the size and pixel format that an encoder needs.
 
 use bytes::Bytes;
 
@@ -8,14 +8,14 @@ use crate::jpeg::{Decoder, probe};
 use crate::resize::{Filter, Resizer};
 use crate::yuv::Yuv420;
 
-/// A frame as it was published.
+/// A frame as its publisher or source gave it.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
     /// A JPEG.
     Jpeg(&'a Bytes),
     /// Pixels.
     Pixels(ImageView<'a>),
-    /// A picture of its source's own video, decoded.
+    /// A decoded picture of the source's own video.
     Planes(&'a Yuv420),
 }
 
@@ -36,18 +36,18 @@ impl Source<'_> {
     }
 }
 
-/// Where pixels are that were brought to size.
+/// Where [`Reader::read`] has put the pixels.
 enum Place {
     Decoded,
     Scaled,
 }
 
-/// Brings frames to size; keeps its working memory and nothing else.
+/// Scales and converts frames. It keeps only its working memory from frame to frame.
 #[derive(Debug)]
 pub(super) struct Reader {
     decoder: Decoder,
     resizer: Resizer,
-    /// A picture of planes, converted.
+    /// A picture of planes, converted to BGR.
     whole: Image,
     decoded: Image,
     scaled: Image,
@@ -68,7 +68,7 @@ impl Reader {
         }
     }
 
-    /// The frame's pixels at `size`, grey if asked for (or if that is all it has), without alpha.
+    /// The frame's pixels at `size`, without alpha. Grey if `grey` is set or the frame has no colour.
     pub(super) fn pixels(
         &mut self,
         source: &Source<'_>,
@@ -81,7 +81,7 @@ impl Reader {
         })
     }
 
-    /// Brings the frame's pixels to `size`, and says where they are.
+    /// Scales the frame's pixels to `size`, and returns where they are.
     fn read(
         &mut self,
         source: &Source<'_>,
@@ -149,7 +149,7 @@ impl Reader {
             && view.height().is_multiple_of(2)
             && u64::from(size.0) * 5 > u64::from(view.width()) * 3
         {
-            // Converted first, half the samples are left to scale. For smaller pictures it is quicker to scale first.
+            // Converting first leaves half as many samples to scale. For smaller outputs, scaling first is faster.
             self.decoded_planes.fill_from(view);
             if (view.width(), view.height()) == size {
                 return Ok(&self.decoded_planes);
@@ -166,7 +166,7 @@ impl Reader {
         Ok(&self.planes)
     }
 
-    /// The frame's pixels as they are.
+    /// The frame's pixels at their own size.
     pub(super) fn original(&mut self, source: &Source<'_>) -> Result<&Image, StreamEncodeError> {
         let size = source.size()?;
         self.pixels(source, size, false)
@@ -178,7 +178,7 @@ impl Reader {
     }
 }
 
-/// Drops alpha, or colour.
+/// Drops alpha, or converts to grey.
 fn convert(source: &Image, format: PixelFormat, target: &mut Image) {
     let channels = source.format().bytes_per_pixel();
     let mut output = target.reset(source.width(), source.height(), format);

@@ -16,27 +16,26 @@ use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
 use crate::platform::PlatformDecoders;
 use crate::png;
 
-/// The JPEG quality of stills made of chained frames. The loss that it adds is too small for a detector to notice
-/// (`docs/decisions/0043-video-stays-video.md`).
+/// The JPEG quality of stills made of chained frames. Detectors do not notice the additional loss (`docs/decisions/0043-video-stays-video.md`).
 pub const TRANSCODED_QUALITY: u8 = 95;
 
-/// A still was not made.
+/// Why a still was not made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TranscodeError {
     /// The frame cannot be decoded.
     #[error(transparent)]
     Decode(#[from] StreamDecodeError),
-    /// It cannot be encoded again.
+    /// The picture cannot be encoded as JPEG.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// It has no pixels.
+    /// The picture has no pixels.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
 impl TranscodeError {
-    /// Whether the frame needs others that are not held, and all else is in order.
+    /// Whether the only problem is that the frame needs others that are not held.
     #[must_use]
     pub fn is_not_held(&self) -> bool {
         use StreamDecodeError::{NotHeld, TooLate};
@@ -51,11 +50,11 @@ pub struct Still {
     pub payload: Bytes,
     /// Pixels in a row.
     pub width: u32,
-    /// Rows.
+    /// Number of rows.
     pub height: u32,
 }
 
-/// Decodes the chains of one stream, and makes JPEGs of the frames that are wanted.
+/// Decodes the chains of one stream, and makes JPEGs of requested frames.
 #[derive(Debug)]
 pub struct Transcoder {
     decoder: StreamDecoder,
@@ -63,31 +62,31 @@ pub struct Transcoder {
 }
 
 impl Transcoder {
-    /// A transcoder that holds nothing, of frames of at most `pixels_max` pixels.
+    /// A transcoder of frames of at most `pixels_max` pixels. It holds no frame.
     ///
     /// # Errors
-    /// [`TranscodeError::Encode`] without memory.
+    /// [`TranscodeError::Encode`] if memory is short.
     pub fn new(pixels_max: u64) -> Result<Self, TranscodeError> {
         let jpeg = Encoder::new(TRANSCODED_QUALITY, Sampling::Yuv420)?;
         Ok(Self { decoder: StreamDecoder::new(pixels_max), jpeg })
     }
 
-    /// The same with other decoders of H.264 beside the library.
+    /// Adds decoders of H.264 that are used beside the library.
     #[must_use]
     pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
         self.decoder = self.decoder.with_outside(outside);
         self
     }
 
-    /// The same with these decoders of H.265 and AV1.
+    /// Adds decoders of H.265 and AV1.
     #[must_use]
     pub fn with_platform(mut self, decoders: Arc<dyn PlatformDecoders>) -> Self {
         self.decoder = self.decoder.with_platform(decoders);
         self
     }
 
-    /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if it is wanted. A frame of video keeps its 4:2:0
-    /// samples. A tile frame gets colour at full resolution, because its own resolution of colour may be any.
+    /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if `wanted`. A video frame keeps
+    /// its 4:2:0 samples. A tile frame gets chroma at full resolution, because its tiles may have any chroma resolution.
     ///
     /// # Errors
     /// [`TranscodeError`]; see [`StreamDecoder::decode`].
@@ -105,7 +104,7 @@ impl Transcoder {
         still(&mut self.jpeg, &picture).map(Some)
     }
 
-    /// Decodes a frame of a chain for those behind it, and shows it to nobody: it cannot be shown afterwards either.
+    /// Decodes a frame only because later frames need it. [`Transcoder::show`] cannot show it afterwards.
     ///
     /// # Errors
     /// [`TranscodeError::Decode`].
@@ -118,25 +117,25 @@ impl Transcoder {
         Ok(self.decoder.pass(encoding, sequence, link, payload)?)
     }
 
-    /// Makes a JPEG of the frame that was decoded last, which has to be `sequence`.
+    /// Makes a JPEG of the frame that was decoded last, which must be `sequence`.
     ///
     /// # Errors
-    /// [`StreamDecodeError::NotHeld`] if it is another one; and those of [`Transcoder::transcode`].
+    /// [`StreamDecodeError::NotHeld`] if another frame was decoded last; those of [`Transcoder::transcode`].
     pub fn show(&mut self, sequence: Sequence) -> Result<Still, TranscodeError> {
         let not_held = StreamDecodeError::NotHeld { sequence, chain: sequence };
         still(&mut self.jpeg, &self.decoder.advanced(sequence).ok_or(not_held)?)
     }
 
-    /// The picture of the frame that was decoded last, which has to be `sequence`, as the codec gives it.
+    /// The picture of the frame that was decoded last, which must be `sequence`, in the codec's format.
     ///
     /// # Errors
-    /// [`StreamDecodeError::NotHeld`] if it is another one.
+    /// [`StreamDecodeError::NotHeld`] if another frame was decoded last.
     pub fn picture(&self, sequence: Sequence) -> Result<Picture<'_>, TranscodeError> {
         let not_held = StreamDecodeError::NotHeld { sequence, chain: sequence };
         Ok(self.decoder.advanced(sequence).ok_or(not_held)?)
     }
 
-    /// Forgets all frames, and keeps the codecs' memory for a chain that begins now.
+    /// Forgets all frames, and keeps the memory of the codecs for the next chain.
     pub fn restart(&mut self) {
         self.decoder.restart();
     }
@@ -159,10 +158,10 @@ fn still(jpeg: &mut Encoder, picture: &Picture<'_>) -> Result<Still, TranscodeEr
     }
 }
 
-/// Makes a JPEG of quality [`TRANSCODED_QUALITY`] of a still in another encoding, for clients that decode only JPEG.
+/// Makes a JPEG of quality [`TRANSCODED_QUALITY`] from a still in another encoding, for clients that decode only JPEG.
 ///
 /// # Errors
-/// [`TranscodeError`]; also for encodings whose frames need others, which [`Transcoder`] is for.
+/// [`TranscodeError`], also for encodings whose frames need others; use [`Transcoder`] for them.
 pub fn jpeg_of(encoding: Encoding, payload: &Bytes, size: (u32, u32)) -> Result<Bytes, TranscodeError> {
     let (width, height) = size;
     let mut jpeg = Encoder::new(TRANSCODED_QUALITY, Sampling::Yuv420)?;

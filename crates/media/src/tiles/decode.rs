@@ -10,7 +10,7 @@ use crate::jpeg::{DecodeError, Decoder, probe};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TileError {
-    /// The bytes before the JPEG make no sense.
+    /// The bytes before the JPEG are invalid.
     #[error("the frame of tiles is damaged: {0}")]
     Grid(#[from] GridError),
     /// The JPEG is damaged.
@@ -21,31 +21,31 @@ pub enum TileError {
         "{tiles} tiles take {expected_width}x{expected_height} pixels, and their JPEG has {width}x{height}"
     )]
     Sheet {
-        /// How many tiles there are.
+        /// Number of tiles in the payload.
         tiles: usize,
-        /// Width that they take, in pixels.
+        /// Width of the tiles' sheet, in pixels.
         expected_width: u32,
-        /// Height that they take, in pixels.
+        /// Height of the tiles' sheet, in pixels.
         expected_height: u32,
         /// Width of the JPEG, in pixels.
         width: u32,
         /// Height of the JPEG, in pixels.
         height: u32,
     },
-    /// It changes a picture that is not held: one of another size or format, or none at all.
+    /// The frame changes a picture that is not held: there is none, or it has another size or format.
     #[error(
         "the frame has {tiles} of {tiles_of} tiles, and the picture that they change is not held; ask for an independent frame"
     )]
     NothingHeld {
-        /// How many tiles there are.
+        /// Number of tiles in the payload.
         tiles: usize,
-        /// How many the picture has.
+        /// Number of tiles in the picture.
         tiles_of: usize,
     },
 }
 
-/// Decodes frames of tiles, one after the other. Bytes from outside become errors, never panics, and take no more memory
-/// than the pixels allowed.
+/// Decodes frames of tiles, one after another. Bytes from outside become errors,
+/// never panics, and never take more memory than the allowed pixels need.
 #[derive(Debug)]
 pub struct TileDecoder {
     decoder: Decoder,
@@ -55,19 +55,19 @@ pub struct TileDecoder {
 }
 
 impl TileDecoder {
-    /// A decoder that holds nothing, of pictures of at most `pixels_max` pixels.
+    /// A decoder of pictures of at most `pixels_max` pixels. It holds no picture.
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
-        // A sheet holds whole tiles, also where the picture has less than one.
+        // No limit here: a sheet holds whole tiles, so it may have more pixels than the picture.
         let decoder = Decoder::new(u64::MAX);
         Self { decoder, pixels_max, held: Image::empty(), sheet: Image::empty() }
     }
 
-    /// Decodes the tiles of a frame into the held picture, and returns it. The caller must know from the chain that the frame fits this
-    /// picture.
+    /// Decodes the tiles of a frame into the held picture, and returns this picture.
+    /// The caller must have checked the chain: the frame must build on this picture.
     ///
     /// # Errors
-    /// [`TileError`]; the picture stays what it was.
+    /// [`TileError`]; the held picture stays as it was.
     pub fn decode(&mut self, payload: &[u8]) -> Result<&Image, TileError> {
         let payload = read(payload, self.pixels_max)?;
         let grid = payload.grid;
@@ -91,7 +91,7 @@ impl TileDecoder {
         &self.held
     }
 
-    /// Forgets the picture.
+    /// Forgets the held picture.
     pub fn forget(&mut self) {
         self.held = Image::empty();
     }

@@ -8,51 +8,51 @@ use super::payload::{Grid, TILE_SIDE, head_bytes_max, sheet, write};
 use crate::image::{Image, ImageView, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, Sampling, lower_quality};
 
-/// A block of 8×8 pixels has changed if its bytes differ from the last sent ones by more than this on average. It is above the noise of
-/// cameras (two pictures with noise of three grey levels differ by 3.4), and below what a detector sees.
+/// A block of 8×8 pixels has changed if its bytes differ on average by more than this from those last sent. The value is above
+/// the noise of cameras (two pictures with noise of three grey levels differ by 3.4), and below what a detector notices.
 const CHANGE: u32 = 6;
 /// The lowest JPEG quality that a byte budget may force.
 const QUALITY_FLOOR: u8 = 10;
-/// How often a frame is coded again to fit its budget.
+/// Maximum number of attempts to fit a frame into its budget.
 const ATTEMPTS_MAX: u32 = 6;
-/// In each frame, at most one tile in this many is sent again because it was coarser than the rung. All tiles are refined within one or two
-/// seconds, for a few percent of a whole picture's bytes in each frame.
+/// In each frame, at most one tile in this many is sent again because it is coarser than the rung. All
+/// tiles are refined within one or two seconds, for a few percent of a whole picture's bytes per frame.
 const REFINED_ONE_IN: usize = 16;
 /// A tile is coarse if its JPEG quality is this far below the rung's.
 const COARSE: u8 = 5;
 
-/// A frame of tiles.
+/// An encoded frame of tiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TileFrame {
     /// The bytes to send (`docs/tiles.md`).
     pub payload: Bytes,
-    /// Tiles in it.
+    /// Number of tiles in the payload.
     pub tiles: usize,
-    /// Tiles in the whole picture.
+    /// Number of tiles in the whole picture.
     pub tiles_of: usize,
-    /// The quality that its tiles were coded at: that of the setting, unless the budget forced a lower one.
+    /// The quality of the payload's tiles: that of the setting, or a lower one that the budget forced.
     pub quality: Quality,
-    /// The lowest quality of any tile of the picture that a receiver then shows.
+    /// The lowest quality of all tiles of the picture that the receiver then shows.
     pub quality_min: Quality,
-    /// Whether it is within the budget.
+    /// Whether the payload is within the budget.
     pub fits: bool,
 }
 
-/// Codes the changed tiles of one stream. Remembers the source pixels of each tile as they were last sent, and when.
+/// Encodes the changed tiles of one stream. Remembers for each tile the source pixels last sent, the frame and the quality.
 pub struct TileEncoder {
     encoder: Encoder,
-    /// The source of every tile when it was last sent.
+    /// The source pixels of every tile when it was last sent.
     sent: Image,
     /// The number of the frame in which each tile was last sent.
     sent_in: Vec<u64>,
     /// The quality at which each tile was last sent.
     sent_at: Vec<u8>,
-    /// Where to look first for tiles that are coarse.
+    /// The tile at which the search for coarse tiles continues.
     refine_from: usize,
     sheet: Image,
-    /// The tiles of the frame, ascending.
+    /// Indices of the frame's tiles, ascending.
     changed: Vec<u32>,
-    /// Those of them that did not change, and are sent again because they are coarse.
+    /// Those of `changed` that did not change and are sent again because they are coarse.
     refined: Vec<u32>,
 }
 
@@ -66,7 +66,7 @@ impl TileEncoder {
     /// An encoder that has sent nothing.
     ///
     /// # Errors
-    /// [`EncodeError::Codec`] without memory.
+    /// [`EncodeError::Codec`] if memory is short.
     pub fn new() -> Result<Self, EncodeError> {
         Ok(Self {
             encoder: Encoder::new(80, Sampling::Yuv420)?,
@@ -80,20 +80,20 @@ impl TileEncoder {
         })
     }
 
-    /// Whether a frame of this picture can build on earlier ones: it has their size and format.
+    /// Whether a frame of this picture can build on earlier frames: they have its size and format.
     #[must_use]
     pub fn continues(&self, image: &ImageView<'_>) -> bool {
         (self.sent.width(), self.sent.height(), self.sent.format())
             == (image.width(), image.height(), image.format())
     }
 
-    /// Encodes the tiles of `image` (BGR or grey) that the receiver does not hold, under `number`, which grows with every frame. The image
-    /// has the scale of `setting` already. Above `bytes_max` the quality is lowered. Tiles that were sent with a lowered quality are sent
-    /// again, a few in each frame, once there is room. If a frame does not fit at the lowest quality, the result says so; give it up with
-    /// [`TileEncoder::forget`], or send it nevertheless.
+    /// Encodes the tiles of `image` (BGR or grey) that the receiver does not hold. `number` must increase with every
+    /// frame. `image` must already have the scale of `setting`. If the payload is above `bytes_max`, the quality is
+    /// lowered. Tiles sent with a lowered quality are sent again later, a few in each frame with room. If a frame does
+    /// not fit at the lowest quality, `fits` is false: send it anyway, or drop it and call [`TileEncoder::forget`].
     ///
     /// # Errors
-    /// [`EncodeError`]; nothing counts as sent then.
+    /// [`EncodeError`]; then nothing counts as sent.
     pub fn encode(
         &mut self,
         image: &ImageView<'_>,
@@ -131,7 +131,7 @@ impl TileEncoder {
             attempt += 1;
             let over = bytes_max.filter(|most| payload.len() > *most);
             if over.is_some() && !self.refined.is_empty() {
-                // What was sent coarse before can wait.
+                // Coarse tiles can wait.
                 self.changed.retain(|index| self.refined.binary_search(index).is_err());
                 self.refined.clear();
                 self.lay_out(image, grid);
@@ -157,14 +157,14 @@ impl TileEncoder {
         })
     }
 
-    /// Says that the last frame was not sent: the next has to be independent.
+    /// Reports that the last frame was not sent. The next frame is independent.
     pub fn forget(&mut self) {
         self.sent = Image::empty();
         self.sent_in.clear();
         self.sent_at.clear();
     }
 
-    /// Bytes of memory that it holds.
+    /// Bytes of memory that the encoder holds.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.sent.data().len()
@@ -173,7 +173,7 @@ impl TileEncoder {
             + (self.changed.capacity() + self.refined.capacity()) * 4
     }
 
-    /// Adds some tiles that were sent with a lower quality than the rung's, in turn.
+    /// Adds some coarse tiles to the frame, in turn.
     fn refine(&mut self, grid: Grid, base: Base, quality: Quality) {
         self.refined.clear();
         if base == Base::Nothing {
@@ -230,7 +230,7 @@ impl TileEncoder {
         }
     }
 
-    /// Lays the changed tiles side by side. Outside the picture its last column and row go on.
+    /// Lays the changed tiles side by side. Tiles that the picture cuts off are filled with its last column and row.
     fn lay_out(&mut self, image: &ImageView<'_>, grid: Grid) {
         let (columns, rows) = sheet(self.changed.len(), grid);
         let side = TILE_SIDE as usize;
@@ -238,7 +238,7 @@ impl TileEncoder {
         let mut sheet = self.sheet.reset((columns * side) as u32, (rows * side) as u32, image.format());
         let stride = columns * side * channels;
         let pixels = sheet.data_mut();
-        // Places without a tile cost least when they are all the same.
+        // Empty places cost least if all their pixels are equal.
         pixels.fill(128);
         for (place, &index) in self.changed.iter().enumerate() {
             let tile = grid.tile(index as usize);
@@ -279,8 +279,8 @@ impl TileEncoder {
     }
 }
 
-/// Appends a JPEG without what every decoder knows: the application segment, and the Huffman tables, which are the standard's
-/// (ITU-T T.81, annex K.3). That is 440 of the 620 bytes before its data.
+/// Appends a JPEG without the segments that every decoder knows: the application segment, and the
+/// standard Huffman tables (ITU-T T.81, annex K.3). They are 440 of the 620 bytes before the JPEG's data.
 fn append_without_tables(jpeg: &[u8], out: &mut Vec<u8>) {
     let (start, mut rest) = jpeg.split_at(2);
     out.extend_from_slice(start);

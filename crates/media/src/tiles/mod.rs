@@ -12,13 +12,13 @@ pub use decode::{TileDecoder, TileError};
 pub use encode::{TileEncoder, TileFrame};
 pub use payload::{GridError, TILE_SIDE, VERSION};
 
-/// What the receiver is known to hold when a frame of tiles is made.
+/// What the receiver is known to hold when a frame is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// Nothing: all tiles are sent.
     Nothing,
-    /// The last frame that was made.
+    /// The last frame that was encoded.
     Last,
-    /// The frame made with this number, and perhaps later ones: every tile that was sent since is sent again.
+    /// The frame with this number, and perhaps later ones. Every tile that was sent since is sent again.
     Frame(u64),
 }

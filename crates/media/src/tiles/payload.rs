@@ -1,8 +1,8 @@
-//! Reads and writes the payload of a tile frame: everything around its JPEG (`docs/tiles.md`).
+//! Reads and writes the payload of a tile frame without its JPEG (`docs/tiles.md`).
 
 use thiserror::Error;
 
-/// Pixels along a side of a tile. With chroma at half resolution that is two JPEG blocks, so tiles share no coefficients.
+/// Pixels along a side of a tile. At half resolution, the chroma of a tile is 2×2 JPEG blocks of 8×8, so no block crosses a tile's border.
 pub const TILE_SIDE: u32 = 32;
 /// The version of the format.
 pub const VERSION: u8 = 1;
@@ -25,7 +25,7 @@ impl Grid {
         self.columns() * self.height.div_ceil(TILE_SIDE) as usize
     }
 
-    /// The pixels of a tile: where it begins, and how many of its columns and rows lie inside the picture.
+    /// Position of a tile, and how many of its columns and rows lie inside the picture.
     pub(super) fn tile(self, index: usize) -> Tile {
         let side = TILE_SIDE as usize;
         let (x, y) = (index % self.columns() * side, index / self.columns() * side);
@@ -34,7 +34,7 @@ impl Grid {
     }
 }
 
-/// Where a tile lies in its picture, in pixels.
+/// Position and size of a tile in its picture, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tile {
     pub(super) x: usize,
@@ -43,45 +43,45 @@ pub(super) struct Tile {
     pub(super) height: usize,
 }
 
-/// Columns and rows of the picture in which `count` tiles of a grid are coded: at most as wide as the grid, and with as few
-/// empty places as that allows. All tiles of a grid are laid out as they lie in it.
+/// Columns and rows of tiles on the sheet in which `count` tiles of a grid are encoded. The sheet is at most as
+/// wide as the grid, with as few rows and then as few columns as possible. All tiles of a grid keep their places.
 pub(super) fn sheet(count: usize, grid: Grid) -> (usize, usize) {
     let rows = count.div_ceil(grid.columns());
     (count.div_ceil(rows.max(1)), rows)
 }
 
-/// Why a payload is not one of tiles.
+/// Why a payload is not a valid tile payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GridError {
-    /// It ends within its header or runs.
+    /// The payload ends within its header or runs.
     #[error("it ends after {len_bytes} bytes, inside its header")]
     Truncated {
-        /// How many bytes there are.
+        /// Number of bytes.
         len_bytes: usize,
     },
-    /// Another version.
+    /// The payload has another version.
     #[error("its version is {version}, this software knows {VERSION}")]
     Version {
         /// The version.
         version: u8,
     },
-    /// A side of zero, or more pixels than allowed.
+    /// A side is zero, or the picture has more pixels than allowed.
     #[error("it is {width}x{height}; both sides must be at least 1 and all pixels at most {pixels_max}")]
     Size {
-        /// Width that it claims, in pixels.
+        /// Width in the header, in pixels.
         width: u32,
-        /// Height that it claims, in pixels.
+        /// Height in the header, in pixels.
         height: u32,
-        /// The limit.
+        /// The limit, in pixels.
         pixels_max: u64,
     },
-    /// Flags, runs or counts that cannot be.
+    /// Flags, runs or counts are invalid.
     #[error("its {field} cannot be {value}")]
     Value {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
     },
 }
@@ -91,12 +91,12 @@ pub enum GridError {
 pub(super) struct Payload<'a> {
     pub(super) grid: Grid,
     pub(super) grey: bool,
-    /// The tiles that the JPEG holds, ascending.
+    /// Indices of the tiles in the JPEG, ascending.
     pub(super) tiles: Vec<u32>,
     pub(super) jpeg: &'a [u8],
 }
 
-/// Writes everything but the JPEG. `tiles` are ascending.
+/// Writes everything before the JPEG. `tiles` must be ascending.
 pub(super) fn write(grid: Grid, grey: bool, tiles: &[u32], out: &mut Vec<u8>) {
     out.push(VERSION);
     out.push(u8::from(grey));
@@ -118,7 +118,7 @@ pub(super) fn write(grid: Grid, grey: bool, tiles: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a payload; memory is taken for no more tiles than a picture of `pixels_max` pixels has.
+/// Reads a payload. Takes memory for at most the tiles of a picture of `pixels_max` pixels.
 pub(super) fn read(bytes: &[u8], pixels_max: u64) -> Result<Payload<'_>, GridError> {
     let truncated = GridError::Truncated { len_bytes: bytes.len() };
     // The shortest payload has a header and no runs.
@@ -141,7 +141,7 @@ pub(super) fn read(bytes: &[u8], pixels_max: u64) -> Result<Payload<'_>, GridErr
     let mut end = 0u64;
     for run in 0..number()? {
         let (passed, taken) = (number()?, number()?);
-        // Two runs without a tile between them are one run; a payload has one form.
+        // A payload has only one form: two runs without a tile between them must be one run.
         if taken == 0 || (run > 0 && passed == 0) {
             return Err(GridError::Value { field: "run", value: taken.into() });
         }
@@ -158,7 +158,7 @@ pub(super) fn read(bytes: &[u8], pixels_max: u64) -> Result<Payload<'_>, GridErr
     Ok(Payload { grid, grey: flags == 1, tiles, jpeg: rest })
 }
 
-/// LEB128: seven bits a byte, lowest first, the top bit set in all but the last.
+/// LEB128: seven bits in each byte, lowest first. The top bit is set in all bytes but the last.
 fn write_number(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -174,7 +174,7 @@ fn read_number(rest: &mut &[u8], truncated: &GridError) -> Result<u32, GridError
         *rest = tail;
         number |= u64::from(byte & 0x7F) << shift;
         if byte < 0x80 {
-            // A longer form of a shorter number is not taken.
+            // A number must have its shortest form.
             let canonical = byte != 0 || shift == 0;
             return match u32::try_from(number) {
                 Ok(number) if canonical => Ok(number),
@@ -185,7 +185,7 @@ fn read_number(rest: &mut &[u8], truncated: &GridError) -> Result<u32, GridError
     Err(GridError::Value { field: "number", value: number })
 }
 
-/// The most bytes that header and runs take.
+/// Maximum bytes of header and runs.
 pub(super) fn head_bytes_max(tiles: usize) -> usize {
     HEADER_BYTES + 5 + 2 * 5 * tiles.div_ceil(2)
 }
@@ -216,7 +216,7 @@ mod tests {
             prop_assert_eq!(read(&bytes, 1 << 20), Ok(Payload { grid, grey, tiles, jpeg }));
         }
 
-        /// What is read is what would have been written: a payload has one form.
+        /// A payload has only one form: writing its content again gives the same bytes.
         #[test]
         fn foreign_bytes_are_errors_or_canonical(bytes in prop::collection::vec(0u8..8, 0..40)) {
             let bytes = [&[VERSION][..], &bytes].concat();

@@ -1,41 +1,42 @@
-//! Brings the samples of other encoders to ours: full range, BT.601.
+//! Converts the samples of other encoders to the format of this crate: full range, BT.601.
 
 use super::{Planes, Yuv420};
 
-/// What the samples of a video stream mean (ITU-T H.264, E.2.1).
+/// The meaning of a video stream's samples (ITU-T H.264, E.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Colour {
-    /// Black is 0 and white 255, as here. Otherwise they are 16 and 235, which is so if a stream says nothing.
+    /// Black is 0 and white 255. Otherwise they are 16 and 235, the default for streams that do not state it.
     pub(crate) is_full: bool,
-    /// Differences of colour are those of BT.709, as in most HD video that says so. Otherwise those of BT.601.
+    /// The chroma samples are those of BT.709, as in most HD video that states it. Otherwise those of BT.601.
     pub(crate) is_bt709: bool,
 }
 
 impl Colour {
-    /// That of pictures here.
+    /// The format of this crate.
     pub(crate) const OURS: Self = Self { is_full: true, is_bt709: false };
 }
 
 /// Fixed point: factors in 1/65536.
 const ONE: f64 = 65_536.0;
-/// From differences of BT.709 to those of BT.601: how much of blue and red is added to brightness, and the matrix of blue and red. From the
-/// luma coefficients of both (0.2126, 0.0722 and 0.299, 0.114).
+/// From BT.709 to BT.601: weights of the blue and red difference that are added to luma. All three
+/// pairs follow from the luma coefficients of both standards (0.2126, 0.0722 and 0.299, 0.114).
 const LUMA_OF: [f64; 2] = [0.101_579, 0.196_076];
+/// From BT.709 to BT.601: weights of the blue and red difference in the new blue difference.
 const BLUE_OF: [f64; 2] = [0.989_854, -0.110_653];
+/// From BT.709 to BT.601: weights of the blue and red difference in the new red difference.
 const RED_OF: [f64; 2] = [-0.072_453, 0.983_398];
 
-/// What a colour's samples are multiplied with. Factors near 1 are kept as what they have above 1, so that all fit 16 bits: compilers make
-/// vector code of products of 16 bits.
+/// Factors of a conversion, in 1/65536. Factors near 1 are stored minus 1, so that all fit 16 bits: compilers vectorise products of 16 bits.
 struct Matrix {
-    /// The sample that is black.
+    /// The value of a black sample.
     black: u8,
-    /// Above 1.
+    /// Factor of luma, minus 1.
     luma: i16,
-    /// Of blue and red, added to luma.
+    /// Factors of the blue and red difference that are added to luma.
     luma_of: [i16; 2],
-    /// Of blue (above 1) and red.
+    /// Factors of the blue difference (minus 1) and the red difference in the new blue difference.
     blue_of: [i16; 2],
-    /// Of blue and red (above 1).
+    /// Factors of the blue difference and the red difference (minus 1) in the new red difference.
     red_of: [i16; 2],
 }
 
@@ -56,18 +57,18 @@ impl Matrix {
         }
     }
 
-    /// A row of luma that needs no chroma.
+    /// Converts a row of luma without the influence of chroma.
     fn scale(&self, from: &[u8], to: &mut [u8]) {
         let (black, above) = (self.black, self.luma as u16);
         for (to, from) in to.iter_mut().zip(from) {
             let value = u16::from(from.saturating_sub(black));
-            // Twice the product, cut off, so that adding 1 and halving rounds it.
+            // Twice the product, truncated: adding 1 and halving then rounds it.
             let twice = ((u32::from(2 * value) * u32::from(above)) >> 16) as u16;
             *to = (value + twice.div_ceil(2)).min(255) as u8;
         }
     }
 
-    /// A row of luma with what is added to each sample, in 1/65536.
+    /// Converts a row of luma and adds `added`, in 1/65536, to each sample.
     fn shift(&self, from: &[u8], added: &[i32], to: &mut [u8]) {
         for ((to, from), added) in to.iter_mut().zip(from).zip(added) {
             let value = i16::from(*from) - i16::from(self.black);
@@ -75,14 +76,14 @@ impl Matrix {
         }
     }
 
-    /// What a row of chroma adds to the luma of its pixels.
+    /// Computes what a row of chroma adds to the luma of its pixels, in 1/65536.
     fn add(&self, blue: &[u8], red: &[u8], added: &mut [i32]) {
         for (added, (blue, red)) in added.chunks_mut(2).zip(blue.iter().zip(red)) {
             added.fill(product(self.luma_of, [difference(*blue), difference(*red)]));
         }
     }
 
-    /// A row of both kinds of chroma.
+    /// Converts a row of both chroma planes.
     fn turn(&self, [blue, red]: [&[u8]; 2], [to_blue, to_red]: [&mut [u8]; 2]) {
         let to = to_blue.iter_mut().zip(to_red);
         for ((to_blue, to_red), (blue, red)) in to.zip(blue.iter().zip(red)) {
@@ -101,7 +102,7 @@ fn product(factors: [i16; 2], of: [i16; 2]) -> i32 {
     i32::from(factors[0]) * i32::from(of[0]) + i32::from(factors[1]) * i32::from(of[1])
 }
 
-/// The nearest sample to a value in 1/65536.
+/// Rounds a value in 1/65536 to a sample.
 fn sample(value: i32) -> u8 {
     ((value + (1 << 15)) >> 16).clamp(0, 255) as u8
 }
@@ -137,7 +138,7 @@ pub(crate) fn to_ours(planes: &Planes<'_>, (width, height): (u32, u32), colour: 
 mod tests {
     use super::*;
 
-    /// A picture of 3 × 3 pixels of one colour, converted.
+    /// Converts a picture of 3 × 3 equal pixels, and returns its pixel.
     fn converted([luma, blue, red]: [u8; 3], colour: Colour) -> [u8; 3] {
         let planes =
             Planes { luma: &[luma; 9], luma_stride: 3, blue: &[blue; 4], red: &[red; 4], chroma_stride: 2 };
@@ -148,7 +149,7 @@ mod tests {
         [data[0], data[9], data[13]]
     }
 
-    /// What a pixel becomes by the formula alone.
+    /// The expected pixel, computed directly with the formula.
     fn by_formula([luma, blue, red]: [u8; 3], colour: Colour) -> [u8; 3] {
         let (luma_scale, chroma_scale) =
             if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
@@ -179,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Rows that are longer than they show, and a picture with odd sides.
+    /// Rows with gaps, and a picture with odd sides.
     #[test]
     fn what_is_beside_a_picture_is_left_out() {
         let colour = Colour { is_full: false, is_bt709: true };

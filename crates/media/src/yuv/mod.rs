@@ -1,4 +1,4 @@
-//! Planar 4:2:0 images and their conversion: between JPEG files or video codecs and the BGR that applications see.
+//! Planar 4:2:0 images and their conversion between JPEG files or video codecs and the BGR of applications.
 //!
 //! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution in both directions. All arithmetic uses integers, so the same
 //! input gives the same output on every machine.
@@ -12,7 +12,7 @@ pub(crate) use self::planes::Planes;
 use crate::image::{Image, ImageError, ImageView, PixelFormat, Yuv420View};
 use crate::knobs::colour::luma;
 
-/// A planar 4:2:0 image that owns its samples; made to be filled again and again.
+/// A planar 4:2:0 image that owns its samples. Its memory is reused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Yuv420 {
     data: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Yuv420 {
 }
 
 impl Yuv420 {
-    /// An image of no samples.
+    /// An image without samples.
     #[must_use]
     pub const fn empty() -> Self {
         Self { data: Vec::new(), width: 0, height: 0 }
@@ -33,7 +33,7 @@ impl Yuv420 {
         self.width
     }
 
-    /// Rows of luma.
+    /// Number of rows of luma.
     #[must_use]
     pub fn height(&self) -> u32 {
         self.height
@@ -53,13 +53,13 @@ impl Yuv420 {
         Yuv420View::packed(&self.data, self.width, self.height)
     }
 
-    /// Resizes this image, and returns its samples, to be overwritten: the luma plane, then the blue-difference plane, then the red-difference plane.
+    /// Resizes this image and returns its samples for overwriting: the luma plane, then the blue-difference plane, then the red-difference plane.
     pub fn resize(&mut self, width: u32, height: u32) -> &mut [u8] {
         self.reset(width, height);
         &mut self.data
     }
 
-    /// Resizes this image for samples that are about to be written, and returns the three planes.
+    /// Resizes this image and returns the three planes for overwriting.
     pub(crate) fn reset(&mut self, width: u32, height: u32) -> [&mut [u8]; 3] {
         let luma = width as usize * height as usize;
         let chroma = width.div_ceil(2) as usize * height.div_ceil(2) as usize;
@@ -70,13 +70,13 @@ impl Yuv420 {
         [luma, blue, red]
     }
 
-    /// All samples, to be overwritten as one piece.
+    /// All samples in one slice, for overwriting.
     pub(crate) fn data_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
 
-    /// Converts pixels to planes; each chroma sample is the mean of that of four pixels (fewer at an odd edge), within one
-    /// step. Alpha is dropped; grey has no chroma.
+    /// Converts pixels to planes. Each chroma sample is the mean of four pixels
+    /// (fewer at an odd edge), within one step. Alpha is dropped; grey has no chroma.
     pub fn fill_from(&mut self, image: &ImageView<'_>) {
         let planes = self.reset(image.width(), image.height());
         if !native::fill(image, planes) {
@@ -108,7 +108,7 @@ impl Yuv420 {
             let (top, bottom) = (pair[0], pair[pair.len() - 1]);
             let quads = top.chunks(2 * channels).zip(bottom.chunks(2 * channels));
             for ((blue, red), (top, bottom)) in blue.iter_mut().zip(red.iter_mut()).zip(quads) {
-                // At an odd edge the last pixel counts twice.
+                // At an odd edge, the last pixel counts twice.
                 let right = top.len() - channels;
                 let sum = |channel: usize| {
                     i32::from(top[channel])
@@ -137,25 +137,24 @@ impl Yuv420 {
         copy(red, planes.red, planes.chroma_stride, half);
     }
 
-    /// Converts the planes to BGR, as a decoder for applications does.
+    /// Converts the planes to BGR for applications.
     pub fn to_bgr(&self, target: &mut Image) {
         to_bgr(&self.planes(), self.width, self.height, target);
     }
 
-    /// The planes.
     pub(crate) fn planes(&self) -> Planes<'_> {
         packed(&self.data, self.width, self.height)
     }
 }
 
-/// The planes that lie in memory one behind the other, without gaps.
+/// Views planes that lie in memory one after another, without gaps.
 pub(crate) fn packed(data: &[u8], width: u32, height: u32) -> Planes<'_> {
     let (luma, rest) = data.split_at(width as usize * height as usize);
     let (blue, red) = rest.split_at(rest.len() / 2);
     Planes { luma, luma_stride: width as usize, blue, red, chroma_stride: width.div_ceil(2) as usize }
 }
 
-/// Blue and red difference of four pixels' summed channels. Coefficients of JFIF in 1/65536.
+/// Blue and red difference of the summed channels of four pixels. Coefficients of JFIF in 1/65536.
 fn chroma(b: i32, g: i32, r: i32) -> (u8, u8) {
     const HALF: i32 = (128 << 18) + (1 << 17);
     let blue = (-11_059 * r - 21_709 * g + 32_768 * b + HALF) >> 18;
@@ -163,12 +162,12 @@ fn chroma(b: i32, g: i32, r: i32) -> (u8, u8) {
     (blue.clamp(0, 255) as u8, red.clamp(0, 255) as u8)
 }
 
-/// Converts planes to BGR. Every chroma sample serves its four pixels as it is.
+/// Converts planes to BGR. Each chroma sample is used for its four pixels without interpolation.
 pub(crate) fn to_bgr(planes: &Planes<'_>, width: u32, height: u32, target: &mut Image) {
     write_bgr(planes, (width, height), target.reset(width, height, PixelFormat::Bgr8).data_mut());
 }
 
-/// The same into memory of three bytes for each pixel, row after row.
+/// Converts planes to BGR in memory of three bytes per pixel, without gaps between rows.
 pub(crate) fn write_bgr(planes: &Planes<'_>, size: (u32, u32), output: &mut [u8]) {
     if !native::to_bgr(planes, size, output) {
         to_bgr_plain(planes, size.0, output);
@@ -185,7 +184,7 @@ fn to_bgr_plain(planes: &Planes<'_>, width: u32, output: &mut [u8]) {
             let samples = planes.blue[at..][..half].iter().zip(&planes.red[at..][..half]);
             for (term, (&blue, &red)) in terms.iter_mut().zip(samples) {
                 let (blue, red) = (i32::from(blue) - 128, i32::from(red) - 128);
-                // JFIF's matrix in 1/65536, and a half to round.
+                // The matrix of JFIF in 1/65536, plus a half for rounding.
                 *term =
                     [116_130 * blue + 32_768, -22_554 * blue - 46_802 * red + 32_768, 91_881 * red + 32_768];
             }
@@ -208,8 +207,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The library's code and ours are the same conversion: towards BGR exactly, towards planes within one step for luma and
-        /// two for chroma, which one averages before and the other after the conversion.
+        /// The library's code and the plain code do the same conversion. To BGR, the results are equal. To planes, they
+        /// differ by at most one step for luma and two for chroma: one averages before the conversion, the other after it.
         #[test]
         fn both_ways_to_convert_agree(
             width in 1u32..40,

@@ -1,6 +1,7 @@
-//! Converts images with even sides through libjpeg-turbo's vector code.
+//! Converts images with even sides with libjpeg-turbo's vector code.
 //!
-//! It is several times as fast as the plain code, and gives the same bits with every instruction set. Towards BGR it equals the plain code.
+//! The vector code is several times as fast as the plain code, and gives the
+//! same bits with every instruction set. Its BGR equals that of the plain code.
 #![allow(
     unsafe_code,
     reason = "these calls of libjpeg-turbo have no safe wrapper; each says why it is sound"
@@ -40,7 +41,7 @@ const fn is_even((width, height): (u32, u32)) -> bool {
     width % 2 == 0 && height % 2 == 0
 }
 
-/// Converts BGR or BGRA to planes without gaps; false where that was not done.
+/// Converts BGR or BGRA to planes without gaps. Returns false if this was not done.
 pub(super) fn fill(image: &ImageView<'_>, planes: [&mut [u8]; 3]) -> bool {
     let (width, height) = (image.width(), image.height());
     let format = match image.format() {
@@ -55,8 +56,8 @@ pub(super) fn fill(image: &ImageView<'_>, planes: [&mut [u8]; 3]) -> bool {
     let Some(handle) = Handle::new(raw::TJINIT_TJINIT_COMPRESS) else { return false };
     let mut pointers = planes.map(|plane| plane.as_mut_ptr());
     let mut strides = [width as i32, width as i32 / 2, width as i32 / 2];
-    // SAFETY: a view holds `height` rows of `width` pixels at its stride (its constructor checks that, and that the stride fits an
-    // int); with even sides, the planes have exactly the sizes that were just compared.
+    // SAFETY: a view holds `height` rows of `width` pixels at its stride (its constructor checks this, and that
+    // the stride fits an int). With even sides, the planes have exactly the sizes that were just compared.
     let status = unsafe {
         raw::tj3EncodeYUVPlanes8(
             handle.0,
@@ -72,7 +73,7 @@ pub(super) fn fill(image: &ImageView<'_>, planes: [&mut [u8]; 3]) -> bool {
     status == 0
 }
 
-/// Converts planes to BGR without gaps; false where that was not done.
+/// Converts planes to BGR without gaps. Returns false if this was not done.
 pub(super) fn to_bgr(planes: &Planes<'_>, (width, height): (u32, u32), output: &mut [u8]) -> bool {
     let (w, h) = (width as usize, height as usize);
     let last_row = |stride: usize, rows: usize, width: usize| stride * (rows - 1) + width;

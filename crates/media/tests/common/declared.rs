@@ -1,4 +1,4 @@
-//! What a rung says becomes of a picture, worked out beside the code that makes and shows it.
+//! Computes what a rung promises of a picture, independently of the code that encodes and shows it.
 
 use mez_core::setting::{ColourSpace, Form, Sampling, Setting, StillCoding};
 use mez_media::jpeg::{Decoder, Encoder};
@@ -7,7 +7,7 @@ use mez_media::resize::{Filter, Resizer};
 use mez_media::stream::{Encoded, Outcome, Source};
 use mez_media::{Image, PixelFormat, png};
 
-/// Follows a stream of frames, and says of each whether it shows what its rung says.
+/// Checks for each frame of a stream that it shows what its rung promises.
 #[derive(Default)]
 pub struct Declared {
     knobs: Knobs,
@@ -15,12 +15,12 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// A frame was lost, or not sent.
+    /// Reports that a frame was lost or not sent.
     pub fn not_sent(&mut self) {
         self.knobs.not_sent();
     }
 
-    /// Looks at what was made of a frame, and at what a receiver shows of it that lost nothing (`None` where there is nothing to show).
+    /// Checks an encoder's result for a frame, and what a receiver without losses shows (`None`: nothing).
     pub fn check(
         &mut self,
         source: &Source<'_>,
@@ -49,7 +49,7 @@ impl Declared {
         self.near(&original, frame, shown)
     }
 
-    /// Lossy rungs: the brightness is that of the picture at the frame's size, but for what its quality takes.
+    /// For lossy rungs: the luma is that of the picture at the frame's size, within the error that the quality allows.
     fn near(&mut self, original: &Image, frame: &Encoded, shown: &Image) -> Result<(), String> {
         let (mut wanted, mut found, mut grey) = (Image::empty(), Image::empty(), Image::empty());
         colour::convert(original, ColourSpace::Gray, &mut grey);
@@ -68,7 +68,7 @@ impl Declared {
     }
 }
 
-/// What the five knobs leave is what the frame shows, to the last bit where it is coded as PNG, and else what JPEG of its quality leaves of it.
+/// The frame must show the output of the five knobs: exactly if it is a PNG, otherwise as JPEG of its quality reproduces it.
 fn turned_as_said(turned: &Image, frame: &Encoded, shown: Option<&Image>) -> Result<(), String> {
     let Form::Knobs(made) = frame.setting.form else { return Err(format!("{} is no knob", frame.setting)) };
     let view = turned.view().unwrap();
@@ -94,7 +94,7 @@ fn turned_as_said(turned: &Image, frame: &Encoded, shown: Option<&Image>) -> Res
     }
 }
 
-/// The pixels of a frame as it was published.
+/// The pixels of a published frame.
 pub fn pixels(source: &Source<'_>) -> Image {
     match source {
         Source::Jpeg(bytes) => {
@@ -114,7 +114,7 @@ pub fn pixels(source: &Source<'_>) -> Image {
     }
 }
 
-/// The mean square error that a setting may leave of this file's pictures. Another frame of the same scene is off by 700.
+/// Maximum mean square error of a setting for the pictures of these tests. Another frame of the same scene differs by 700.
 fn error_max(setting: &Setting) -> f64 {
     let step = match setting.form {
         // Steps double every six quantisers (ITU-T H.264, 8.5.9).

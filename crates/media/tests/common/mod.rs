@@ -1,4 +1,4 @@
-//! Pictures and JPEGs that the tests share.
+//! Pictures and JPEGs for all tests.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub mod declared;
@@ -6,7 +6,7 @@ pub mod declared;
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::{ImageView, PixelFormat};
 
-/// A picture with slopes, an edge and some texture: something of everything that a codec can get wrong.
+/// A picture with gradients, an edge and some texture, to detect all kinds of codec errors.
 pub fn picture(width: u32, height: u32, format: PixelFormat, seed: u32) -> Vec<u8> {
     let mut noise = seed.wrapping_mul(2_654_435_761) | 1;
     let mut pixels = Vec::new();
@@ -28,14 +28,14 @@ pub fn picture(width: u32, height: u32, format: PixelFormat, seed: u32) -> Vec<u
     pixels
 }
 
-/// [`picture`] as a JPEG in colour.
+/// [`picture`] as a colour JPEG.
 pub fn jpeg(width: u32, height: u32, seed: u32) -> Vec<u8> {
     let pixels = picture(width, height, PixelFormat::Bgr8, seed);
     let view = ImageView::packed(&pixels, width, height, PixelFormat::Bgr8).unwrap();
     Encoder::new(80, Sampling::Yuv420).unwrap().encode(&view).unwrap().to_vec()
 }
 
-/// [`picture`] as a JPEG by libjpeg-turbo's own interface, for the kinds that Mez does not write.
+/// [`picture`] as a JPEG made directly with libjpeg-turbo, for kinds that Mez does not write.
 pub fn native_jpeg(
     width: u32,
     height: u32,
@@ -56,7 +56,7 @@ pub fn native_jpeg(
     compressor.compress_to_vec(image).unwrap()
 }
 
-/// The JPEG with a segment put in right after its start marker.
+/// Inserts a segment directly after the start marker of a JPEG.
 pub fn with_segment(jpeg: &[u8], code: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0xFF, 0xD8, 0xFF, code];
     out.extend_from_slice(&u16::try_from(payload.len() + 2).unwrap().to_be_bytes());
@@ -65,7 +65,7 @@ pub fn with_segment(jpeg: &[u8], code: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The JPEG without its segments of this code (which have to come before the image data).
+/// Removes the segments with this code, which must come before the image data.
 pub fn without_segments(jpeg: &[u8], code: u8) -> Vec<u8> {
     let mut out = jpeg[..2].to_vec();
     let mut at = 2;
@@ -80,12 +80,12 @@ pub fn without_segments(jpeg: &[u8], code: u8) -> Vec<u8> {
     out
 }
 
-/// Where the first marker of this code stands.
+/// Position of the first marker with this code.
 pub fn find_marker(jpeg: &[u8], code: u8) -> usize {
     jpeg.windows(2).position(|pair| pair == [0xFF, code]).expect("the marker is there")
 }
 
-/// FNV-1a, to hold a golden result in one number.
+/// FNV-1a, to store a golden result as one number.
 pub fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()

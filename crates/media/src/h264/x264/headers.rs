@@ -1,11 +1,11 @@
-//! Rewrites the parameter sets of x264 for our decoder.
+//! Rewrites the parameter sets of x264 for Mez's decoder.
 //!
-//! They must allow as many reference frames as `slice` has slots, not as many as x264 keeps.
+//! The sets must allow as many reference frames as `slice` has slots, not as many as x264 keeps.
 
 use crate::h264::bits::{BitReader, BitWriter, escape, unescape};
 use crate::h264::slice::SLOTS;
 
-/// Appends a sequence parameter set of ours, of the profile and level of x264's.
+/// Appends Mez's sequence parameter set, with the profile and level of x264's.
 pub(super) fn sequence(
     unit: &[u8],
     (width, height): (u32, u32),
@@ -16,12 +16,12 @@ pub(super) fn sequence(
     let mut writer = BitWriter::default();
     // profile_idc, constraint flags, level_idc.
     payload.get(..3)?.iter().for_each(|&byte| writer.bits(byte.into(), 8));
-    // seq_parameter_set_id; a picture's place in the order of showing is its place in the stream (type 2).
+    // seq_parameter_set_id; pictures are shown in the order of the stream (pic_order_cnt_type 2).
     writer.unsigned(0);
     writer.unsigned(frame_num_bits.checked_sub(4)?);
     writer.unsigned(2);
     writer.unsigned(SLOTS as u32);
-    // Numbers have gaps for who lost a frame.
+    // gaps_in_frame_num_value_allowed_flag: a receiver that lost a frame sees a gap.
     writer.bits(1, 1);
     let blocks = [width.div_ceil(16), height.div_ceil(16)];
     blocks.iter().for_each(|blocks| writer.unsigned(blocks - 1));
@@ -39,24 +39,24 @@ pub(super) fn sequence(
     Some(())
 }
 
-/// How samples are meant, and that no picture waits for another (annex E).
+/// Writes the VUI parameters: the meaning of samples, and that no picture is reordered (annex E).
 fn usability(writer: &mut BitWriter) {
     writer.bits(1, 1);
     // No aspect ratio, no overscan.
     writer.bits(0, 2);
-    // Full range, BT.601 with the primaries and the curve of sRGB, as in JPEG.
+    // Full range, BT.601 with the primaries and the transfer curve of sRGB, as in JPEG.
     writer.bits(1, 1);
     writer.bits(5, 3);
     writer.bits(0b11, 2);
     [1, 13, 6].iter().for_each(|&code| writer.bits(code, 8));
-    // No place of chroma, timing, buffers of either kind, or structure.
+    // No chroma location, timing, HRD parameters of either kind, or picture structure.
     writer.bits(0, 5);
-    // bitstream_restriction: vectors may point outside, no bounds of sizes, vectors as long as may be, nothing is reordered.
+    // bitstream_restriction: vectors may point outside, no limits of sizes, longest vectors, no reordering.
     writer.bits(0b11, 2);
     [0, 0, 16, 16, 0, SLOTS as u32].iter().for_each(|&value| writer.unsigned(value));
 }
 
-/// Appends an independent slice under which its picture goes to place 0, where x264 means it to be no long-term reference.
+/// Appends an independent slice, changed so that its picture goes to slot 0. x264 does not make it a long-term reference.
 pub(super) fn independent(unit: &[u8], frame_num_bits: u32, out: &mut Vec<u8>) -> Option<()> {
     let mut payload = unescape(unit);
     let mut reader = BitReader::new(&payload);
@@ -77,13 +77,13 @@ pub(super) fn independent(unit: &[u8], frame_num_bits: u32, out: &mut Vec<u8>) -
     Some(())
 }
 
-/// Appends a picture parameter set as it is, if it is one under which slices of x264 can be rewritten.
+/// Appends a picture parameter set unchanged. `None` if slices of x264 with this set cannot be rewritten.
 pub(super) fn pictures(unit: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let payload = unescape(unit);
     let mut reader = BitReader::new(&payload);
     // pic_parameter_set_id, seq_parameter_set_id.
     let sets = [reader.unsigned()?, reader.unsigned()?];
-    // Data under another header are moved by some bits, which arithmetic codes do not bear.
+    // Another header shifts the data by some bits. Arithmetic-coded data must stay aligned to bytes.
     let arithmetic = reader.flag()?;
     // bottom_field_pic_order_in_frame_present_flag, num_slice_groups_minus1.
     let plain = !reader.flag()? && reader.unsigned()? == 0;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::h264::slice;
 
-    /// What is written is read as it was meant, also by the reader that decides what a decoder is given.
+    /// The reader that decides what a decoder gets reads the set as it was written.
     #[test]
     fn sequences_are_read_as_they_are_written() {
         for (size, coded) in [((768, 576), (768, 576)), ((16, 16), (16, 16)), ((50, 38), (64, 48))] {

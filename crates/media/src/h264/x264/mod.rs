@@ -1,9 +1,9 @@
 //! Encodes one stream of pictures of one size with x264.
 //!
-//! x264 keeps its last 5 to 16 pictures in the order in which they were coded. It predicts each picture from the newest one that it has not
-//! been told to forget, and it never remembers a forgotten picture again. So there is one way to throw a picture away and to recover from a
-//! loss: forget every picture that is newer than the one wanted. The receiver keeps other pictures: it has four slots, and the headers
-//! say what goes where (`slice`).
+//! x264 keeps its last 5 to 16 pictures in the order in which they were coded. It predicts each picture from the
+//! newest one that it was not told to forget, and a forgotten picture never comes back. So there is one way to throw a
+//! picture away and to recover from a loss: forget every picture that is newer than the wanted reference. The receiver
+//! keeps other pictures: it has four slots, and the headers say which picture goes into which slot (`slice`).
 //!
 //! Mez sets one quantiser for the whole picture (`rate`), because the quantiser is part of a rung's name. x264's own rate control also
 //! keeps to a budget, but it changes the quantiser from row to row, and its steps are 125 bytes.
@@ -25,26 +25,26 @@ use super::receiver::Receiver;
 use super::slice::{self, Kind, Place, Refers};
 use crate::image::Yuv420View;
 
-/// Pictures that x264 keeps: the most that the standard allows. With 16, acknowledgements may come seven pictures late and no loss costs an
-/// independent picture. With 8, they may come three pictures late.
+/// Maximum pictures that x264 keeps, the limit of the standard. With 16, acknowledgements may come seven
+/// pictures late and no loss costs an independent picture. With 8, they may come three pictures late.
 const PICTURES_MAX: u32 = 16;
 /// Pictures that x264 keeps at the largest size: as many as level 5.1 allows (ITU-T H.264, table A-1).
 const PICTURES_MIN: u32 = 5;
-/// Macroblocks (16×16 pixels) of all kept pictures together, which bounds memory: x264 takes about a kilobyte for each. This is eight
-/// pictures of 1080p. [`PICTURES_MIN`] comes first.
+/// Maximum macroblocks (16×16 pixels) of all kept pictures together, to limit memory: x264 takes
+/// about a kilobyte per macroblock. This is eight pictures of 1080p. [`PICTURES_MIN`] has precedence.
 const BLOCKS_MAX: u32 = 65_536;
 
 /// A picture that x264 keeps.
 #[derive(Debug, Clone, Copy)]
 struct Picture {
-    /// Ours, for x264.
+    /// Mez's number of the picture in calls of x264.
     number: i64,
-    /// x264's own.
+    /// x264's number of the picture.
     frame_num: u32,
-    /// The frame that it was sent as; `None` if it was thrown away or lost.
+    /// The frame as which it was sent; `None` if it was thrown away or lost.
     sent: Option<u64>,
     acknowledged: bool,
-    /// x264 was told to forget it.
+    /// Whether x264 was told to forget it.
     forgotten: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Encoder {
     native: Native,
     size: (u32, u32),
     frame_num_bits: u32,
-    /// What x264 keeps, the oldest first; at most `pictures_max`.
+    /// The pictures that x264 keeps, oldest first; at most `pictures_max`.
     pictures: VecDeque<Picture>,
     pictures_max: usize,
     /// The number of the next picture.
@@ -62,9 +62,9 @@ pub(super) struct Encoder {
     receiver: Receiver,
     independent: Model,
     predicted: Model,
-    /// What x264 wrote last.
+    /// The last output of x264.
     stream: Vec<u8>,
-    /// The same as it may be sent.
+    /// The last output of x264, rewritten for sending.
     payload: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Encoder {
         Self::keeping(width, height, (BLOCKS_MAX / blocks).clamp(PICTURES_MIN, PICTURES_MAX) as usize)
     }
 
-    /// An encoder that keeps so many pictures.
+    /// An encoder that keeps `pictures_max` pictures.
     pub(super) fn keeping(width: u32, height: u32, pictures_max: usize) -> Result<Self, H264Error> {
         Ok(Self {
             native: Native::new(width, height, pictures_max)?,
@@ -110,7 +110,7 @@ impl Coder for Encoder {
         loop {
             attempts += 1;
             if from.is_some_and(|(refers, _)| self.held(refers).is_none()) {
-                // What was thrown away has pushed it out.
+                // Pictures that were thrown away have pushed it out of x264's memory.
                 (from, before) = (None, None);
                 quantiser = self.independent.choose(finest.get(), most).max(quantiser);
             }
@@ -160,7 +160,7 @@ impl Coder for Encoder {
 }
 
 impl Encoder {
-    /// The frame to predict the next picture from, and x264's picture of it; `None`: from nothing.
+    /// The frame to predict the next picture from, and x264's picture of it; `None`: predict from nothing.
     fn reference(&self, wanted: Wanted) -> Option<(u64, Picture)> {
         let last = self.receiver.last().and_then(|number| self.held(number));
         match (wanted, last) {
@@ -171,7 +171,7 @@ impl Encoder {
         }
     }
 
-    /// A frame that x264 can still predict from and that, as far as can be known, the receiver holds.
+    /// A frame from which x264 can still predict and that, as far as known, the receiver holds.
     fn held(&self, number: u64) -> Option<(u64, Picture)> {
         self.receiver.place_of(number)?;
         let kept = self.pictures.iter().find(|picture| picture.sent == Some(number) && !picture.forgotten);
@@ -183,15 +183,14 @@ impl Encoder {
         acknowledged.filter_map(|picture| picture.sent).find_map(|number| self.held(number))
     }
 
-    /// The slot that the receiver can spare. It holds neither the frame that the next picture is predicted from nor the newest acknowledged
-    /// one.
+    /// The slot to overwrite at the receiver. It holds neither the reference of the next picture nor the newest acknowledged frame.
     fn free_place(&self, refers: u64) -> usize {
         let newest = self.newest_acknowledged().map(|(number, _)| number);
         let worth = |number: u64| match self.held(number) {
             _ if number == refers || Some(number) == newest => (3, number),
             None => (0, number),
             Some((_, picture)) if picture.acknowledged => (1, number),
-            // What waits longest for news has it first.
+            // Of frames that await an acknowledgement, the newest is overwritten first: acknowledgements of older ones come earlier.
             Some(_) => (2, u64::MAX - number),
         };
         let places = self.receiver.slots().iter().enumerate();
@@ -199,7 +198,7 @@ impl Encoder {
         least.map_or(0, |(place, _)| place)
     }
 
-    /// Encodes the picture with x264, and writes what may be sent to `payload`. Returns a predicted picture's slot.
+    /// Encodes the picture with x264, and writes the frame to send to `payload`. Returns the slots of a predicted picture.
     fn code(
         &mut self,
         picture: &Yuv420View<'_>,
@@ -239,7 +238,7 @@ impl Encoder {
         if forgets { self.native.forget(number + 1) } else { Ok(()) }
     }
 
-    /// Writes x264's units to `payload`, under headers of ours. Gives x264's number of the picture, and the place of a predicted one.
+    /// Writes x264's units to `payload`, with Mez's headers. Returns x264's number of the picture, and the slots of a predicted one.
     fn rewrite(
         &mut self,
         stream: &[u8],
@@ -267,7 +266,7 @@ impl Encoder {
                     written.ok_or_else(foreign)?;
                     (header.frame_num, Some(place))
                 }
-                // What x264 says of itself.
+                // x264's description of itself (SEI).
                 Kind::Other => continue,
             };
             if coded.replace(own).is_some() {
@@ -289,7 +288,7 @@ impl Encoder {
         headers::sequence(unit, self.size, self.frame_num_bits, &mut self.payload)
     }
 
-    /// The slot of a predicted picture at the receiver, after checking that x264 predicted it from the intended one.
+    /// The slots of a predicted picture at the receiver. Checks that x264 predicted it from the intended picture.
     fn place(&self, header: &slice::Predicted, from: Option<(u64, Picture)>) -> Result<Place, H264Error> {
         let mask = (1u32 << self.frame_num_bits) - 1;
         let referred = match header.refers {
@@ -312,7 +311,7 @@ impl Encoder {
 
 #[cfg(test)]
 impl Encoder {
-    /// The picture coded last, as x264 predicts from it.
+    /// The picture coded last, from which x264 predicts.
     pub(super) fn shown(&self) -> crate::yuv::Yuv420 {
         self.native.shown()
     }

@@ -38,8 +38,8 @@ pub(super) struct Native {
     size: (u32, u32),
 }
 
-// SAFETY: an encoder has no thread of its own (`i_threads` 1), keeps nothing in thread-local storage, and may be used from any
-// thread, one at a time, which `&mut self` ensures.
+// SAFETY: an encoder starts no threads (`i_threads` 1), and keeps nothing in thread-local
+// storage. It may be used from any thread, one at a time, which `&mut self` ensures.
 unsafe impl Send for Native {}
 
 impl Native {
@@ -51,7 +51,7 @@ impl Native {
         Ok(Self { raw, size: (width, height) })
     }
 
-    /// Codes a picture of this number, higher than that of the one before, into `out` (annex B, overwritten).
+    /// Encodes a picture into `out` (annex B, overwritten). `number` must be higher than that of the picture before.
     pub(super) fn encode(
         &mut self,
         image: &Yuv420View<'_>,
@@ -63,8 +63,8 @@ impl Native {
         assert_eq!((image.width(), image.height()), self.size, "an encoder is made for pictures of one size");
         let planes = [image.luma().as_ptr(), image.chroma_blue().as_ptr(), image.chroma_red().as_ptr()];
         let mut stream = ptr::null();
-        // SAFETY: the planes have the sizes that the bridge takes them to have (even sides, as the encoder was made for), are only
-        // read, and outlive the call; `stream` is written.
+        // SAFETY: the planes have the sizes that the bridge expects (even sides, as
+        // given to `new`), are only read, and outlive the call; `stream` is written.
         let bytes = unsafe {
             mez_x264_encode(
                 self.raw.as_ptr(),
@@ -76,16 +76,16 @@ impl Native {
             )
         };
         out.clear();
-        // Without look-ahead and B-pictures, a picture comes out of every call.
+        // Without look-ahead and B-pictures, every call outputs a picture.
         if bytes <= 0 || stream.is_null() {
             return Err(H264Error::Codec { call: "x264_encoder_encode", status: bytes.into() });
         }
-        // SAFETY: so many bytes lie there, and x264 leaves them alone until the next call.
+        // SAFETY: x264 states the number of bytes, and does not change them until the next call.
         out.extend_from_slice(unsafe { std::slice::from_raw_parts(stream, bytes as usize) });
         Ok(())
     }
 
-    /// The next picture is predicted from none of this number or a higher one.
+    /// Makes x264 forget pictures of this number or a higher one: later pictures are not predicted from them.
     pub(super) fn forget(&mut self, from: i64) -> Result<(), H264Error> {
         // SAFETY: the encoder is open.
         match unsafe { mez_x264_forget(self.raw.as_ptr(), from) } {
@@ -96,7 +96,7 @@ impl Native {
         }
     }
 
-    /// The picture coded last, as x264 predicts from it.
+    /// The picture coded last, from which x264 predicts.
     #[cfg(test)]
     pub(super) fn shown(&self) -> Yuv420 {
         let (mut planes, mut strides) = ([ptr::null(); 2], [0; 2]);
@@ -104,8 +104,8 @@ impl Native {
         unsafe { mez_x264_shown(self.raw.as_ptr(), &mut planes, &mut strides) };
         let (width, height) = (self.size.0 as usize, self.size.1 as usize);
         let row = |plane: usize, y: usize| {
-            // SAFETY: x264's own pictures have rows of at least the picture's width, of luma, or half as many of both
-            // differences of colour in turns; they stay as they are until the next call.
+            // SAFETY: a plane of x264's own pictures has rows of at least the picture's width: luma, or
+            // half as many samples of each chroma, interleaved. It does not change until the next call.
             unsafe { std::slice::from_raw_parts(planes[plane].add(y * strides[plane] as usize), width) }
         };
         let mut shown = Yuv420::empty();
