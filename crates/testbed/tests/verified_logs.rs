@@ -10,7 +10,7 @@ use mez_core::store::{FindingKind, SegmentNumber};
 use mez_testbed::disk::{DiskBug, Ending, SampleLog};
 use mez_testbed::random::Random;
 
-/// One for the usual run. `MEZ_DAMAGES=10 cargo test -p mez-testbed --test verified_logs` damages ten times as many logs.
+/// How many times the usual number of logs is damaged. `MEZ_DAMAGES=10 cargo test -p mez-testbed --test verified_logs` damages ten times as many.
 fn times() -> u64 {
     std::env::var("MEZ_DAMAGES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }

@@ -75,7 +75,7 @@ pub(crate) struct SilenceSeen {
     pub(crate) waits: Option<FrameId>,
     /// Whether frames are wanted, no codec hangs, and no frame has bytes in the link.
     pub(crate) is_idle: bool,
-    /// Whether frames are encoded, which takes time.
+    /// Whether frames are encoded at smaller sizes, which takes time.
     pub(crate) is_adapted: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct GotSeen {
     pub(crate) ready_since: Moment,
     pub(crate) past_until: Moment,
     pub(crate) turns: Duration,
-    /// Whether frames of the camera are encoded.
+    /// Whether frames of the camera are encoded at smaller sizes.
     pub(crate) is_adapted: bool,
     /// When the camera was last told that the path of a connection was never full.
     pub(crate) opening_until: Option<Moment>,

@@ -23,7 +23,7 @@ const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 /// How a broker's life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The broker stopped regularly, and has written everything.
+    /// The broker stopped in an orderly way, and has written everything.
     Stopped,
     /// The broker was killed, perhaps in the middle of a write.
     Killed,

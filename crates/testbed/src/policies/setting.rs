@@ -93,9 +93,9 @@ struct After {
 /// What happens to a frame that finds the link busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
-    /// It waits, and a newer frame replaces it.
+    /// The frame waits, and a newer frame replaces it.
     NewestWins,
-    /// It is sent after all earlier frames, as through a TCP socket. No frame is given up.
+    /// The frame is sent after all earlier frames, as through a TCP socket. No frame is given up.
     Every,
 }
 

@@ -21,7 +21,7 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// The cameras, as a pattern.
     pub cameras: &'a str,
-    /// Its contract.
+    /// The contract of the subscription.
     pub contract: &'a Contract,
 }
 

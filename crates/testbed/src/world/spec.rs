@@ -530,11 +530,11 @@ pub enum Ask {
 /// How an attacker's connections continue after they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
-    /// They send nothing.
+    /// The connections send nothing.
     Idle,
-    /// They begin the handshake and never complete it.
+    /// The connections begin the handshake and never complete it.
     Dribble,
-    /// They authenticate with a stolen key, and send half of a first message.
+    /// The connections authenticate with a stolen key, and send half of a first message.
     HalfPreface,
 }
 

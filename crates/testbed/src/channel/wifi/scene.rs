@@ -96,7 +96,7 @@ pub enum What {
     Interferer {
         /// The interferer's index.
         interferer: usize,
-        /// Whether it is active.
+        /// Whether the interferer is active.
         is_on: bool,
     },
 }

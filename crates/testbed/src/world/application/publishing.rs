@@ -51,7 +51,7 @@ impl Publishing {
         }
     }
 
-    /// Ends all programs. `reason` says why, unless they end regularly.
+    /// Ends all programs. `reason` says why, unless they end in an orderly way.
     pub(super) fn end(&mut self, reason: Option<&str>, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         (0..self.workers.len()).for_each(|worker| self.end_worker(worker, reason, edge, stage));
     }

@@ -16,7 +16,7 @@ pub(in crate::world) struct Accepted {
     pub(in crate::world) run: u64,
     pub(in crate::world) frame: FrameId,
     pub(in crate::world) captured: Timestamp,
-    /// Whether it is the newest record of the stream's log.
+    /// Whether the record is the newest of the stream's log.
     pub(in crate::world) is_held: bool,
 }
 
@@ -77,7 +77,7 @@ impl EdgeHost {
         })
     }
 
-    /// A publisher has gone. `reason` says why, unless it ended regularly.
+    /// A publisher has gone. `reason` says why, unless it ended in an orderly way.
     pub(in crate::world) fn lose_publisher(
         &mut self,
         id: PublisherId,

@@ -228,7 +228,7 @@ impl GroupHost {
         self.plan(worker, back, WorkerStep::Joins { program }, stage);
     }
 
-    /// A worker leaves regularly, with unfinished records.
+    /// A worker leaves in an orderly way, with unfinished records.
     fn leave(&mut self, worker: usize, edge: &EdgeHost, stage: &mut Stage<'_>) {
         if !self.is_heard(worker) {
             return self.die(worker, stage);

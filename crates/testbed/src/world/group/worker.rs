@@ -28,7 +28,7 @@ pub(super) enum Outcome {
     DiesAfter,
     /// The connection is lost during the work.
     Cut,
-    /// The program leaves regularly.
+    /// The program leaves in an orderly way.
     Leaves,
 }
 
