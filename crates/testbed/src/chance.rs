@@ -1,4 +1,4 @@
-//! Draws from the distributions that links are made of.
+//! Draws from the distributions that the models of links use.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use crate::random::Random;
 #[derive(Clone, Debug)]
 pub struct Chance {
     random: Random,
-    /// Normal variates come in pairs.
+    /// The second normal variate of a pair, which the next call of [`Chance::normal`] returns.
     spare: Option<f64>,
 }
 
@@ -18,22 +18,22 @@ impl Chance {
         Self { random, spare: None }
     }
 
-    /// Evenly between 0 (left out) and 1.
+    /// A uniform draw between 0 and 1, both excluded.
     pub fn unit(&mut self) -> f64 {
         ((self.random.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// A whole number of `range`.
+    /// A uniform whole number of `range`.
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         self.random.within(range)
     }
 
-    /// From the exponential distribution of this mean.
+    /// A draw from the exponential distribution with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * self.unit().ln()
     }
 
-    /// From the standard normal distribution (Box and Muller 1958).
+    /// A draw from the standard normal distribution (Box and Muller 1958).
     pub fn normal(&mut self) -> f64 {
         if let Some(spare) = self.spare.take() {
             return spare;
@@ -43,10 +43,9 @@ impl Chance {
         radius * angle.cos()
     }
 
-    /// From the gamma distribution of this shape, with mean 1 (Marsaglia and Tsang, "A simple method for generating gamma
-    /// variables", 2000).
+    /// A draw from the gamma distribution with this shape and mean 1 (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000).
     pub fn gamma(&mut self, shape: f64) -> f64 {
-        // Shapes below 1 are drawn one higher and bent back, as the paper says in its section 6.
+        // A shape below 1 is raised by one and corrected by a power of a uniform draw: section 6 of the paper.
         let (drawn, bend) =
             if shape < 1.0 { (shape + 1.0, self.unit().powf(1.0 / shape)) } else { (shape, 1.0) };
         let d = drawn - 1.0 / 3.0;
@@ -65,7 +64,7 @@ impl Chance {
 mod tests {
     use super::*;
 
-    /// Mean and variance of many draws, against those of the distribution.
+    /// Compares mean and variance of many draws with those of the distribution.
     #[test]
     fn draws_have_the_mean_and_the_variance_of_their_distribution() {
         let mut chance = Chance::new(Random::seeded(3));

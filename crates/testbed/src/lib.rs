@@ -1,20 +1,20 @@
-//! Simulates a deterministic world around the brokers of `mez-core`: cameras, links, edges and applications on
-//! one virtual clock and one seed. It has faults, and rules that are checked at every event.
+//! Simulates a deterministic world around the brokers of `mez-core`: cameras, links, edges and applications on one virtual clock and one seed. Worlds
+//! have faults, and rules that are checked at every event.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | [`world`] | the world: making, running, faults |
-//! | [`scenario`] | worlds drawn at random |
-//! | [`scenario_file`] | worlds written down in TOML, with what is expected of them |
-//! | [`check`] | what must hold in every world |
-//! | [`footage`] | what cameras see, and what codecs make of it |
-//! | [`disk`] | a disk that tears, fails and runs full under a camera's log, and stories that are played on it |
+//! | [`world`] | the world: construction, events, faults |
+//! | [`scenario`] | random worlds |
+//! | [`scenario_file`] | worlds and expectations as TOML files |
+//! | [`check`] | the rules that hold in every world |
+//! | [`footage`] | what cameras see, and the sizes and accuracies that codecs make of it |
+//! | [`disk`] | a disk that tears, fails and fills up under a camera's log, and tests on such disks |
 //! | [`link`] | the model of a link and of the connections on it |
 //! | [`awstream`] | the experiment of AWStream, replayed from its published measurements |
 //! | [`policies`] | policies against an oracle, on links whose future is known |
-//! | [`channel`] | what links carry: models, recordings, a Wi-Fi medium |
-//! | [`time`] | true time, and hosts' clocks, which are wrong |
-//! | [`random`] | the one source of chance |
+//! | [`channel`] | models of channels: random models, recordings, a Wi-Fi medium |
+//! | [`time`] | true time, and the hosts' inexact clocks |
+//! | [`random`] | the only source of random numbers |
 
 pub mod awstream;
 mod chance;

@@ -3,20 +3,20 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// SplitMix64: G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-/// Sixty-four bits of state are ample here, its figures are the same on every machine, and it splits.
+/// SplitMix64: G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. Its 64 bits of state are enough here.
+/// Its numbers are the same on every machine, and it can be split.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator whose whole future follows from `seed`.
+    /// A generator that is determined by `seed`.
     pub const fn seeded(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// An independent generator, so that one part of a world may draw more without changing what others draw.
+    /// An independent generator. A part of a world can draw more from its own without changing what other parts draw.
     pub fn split(&mut self) -> Self {
         Self::seeded(self.next_u64())
     }
@@ -30,23 +30,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A whole number of `range`, evenly but for a bias of less than 2⁻³² for ranges below 2³².
+    /// A uniform whole number of `range`, with a bias below 2⁻³² for ranges below 2³².
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let span = u128::from(range.end() - range.start()) + 1;
         range.start() + ((u128::from(self.next_u64()) * span) >> 64) as u64
     }
 
-    /// A duration of `range`, to the nanosecond.
+    /// A uniform duration of `range`, in whole nanoseconds.
     pub fn duration(&mut self, range: RangeInclusive<Duration>) -> Duration {
         Duration::from_nanos(self.within(range.start().as_nanos() as u64..=range.end().as_nanos() as u64))
     }
 
-    /// True once in `n` draws.
+    /// True with probability 1/`n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.within(1..=n) == 1
     }
 
-    /// One of `choices`, which must not be empty.
+    /// A uniform choice from `choices`, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.within(0..=choices.len() as u64 - 1) as usize]
     }
@@ -56,7 +56,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The published figures for the seed 1234567.
+    /// Compares with the published numbers for the seed 1234567.
     #[test]
     fn the_sequence_is_that_of_splitmix64() {
         let mut random = Random::seeded(1_234_567);

@@ -1,4 +1,4 @@
-//! Keeps the world's own time, and the clocks of its hosts, which have an offset, drift, and are set wrong.
+//! Defines the world's true time, and the hosts' clocks, which have an offset, drift, and are stepped.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -16,14 +16,14 @@ pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A point on the world's true time line, in nanoseconds from its beginning. No host ever sees it.
+/// A point in the world's true time, in nanoseconds since its beginning. No host can read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
     /// The world's beginning.
     pub const START: Self = Self(0);
-    /// Later than anything that happens.
+    /// Later than every event.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the beginning.
@@ -36,7 +36,7 @@ impl Moment {
         self.0
     }
 
-    /// The time from `earlier` to `self`, zero if `earlier` is in fact later.
+    /// The time from `earlier` to `self`. Zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -63,13 +63,13 @@ impl fmt::Display for Moment {
     }
 }
 
-/// One host's two clocks. The monotonic one has an origin and a rate of its own and goes on whatever happens;
-/// the wall clock follows it, and may be set forwards and backwards.
+/// One host's two clocks. The monotonic clock has its own origin and rate, and is never stepped. The wall clock follows the monotonic clock, and may
+/// be stepped forwards and backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostClock {
     /// What the monotonic clock shows when the world begins, in nanoseconds.
     pub origin_nanos: u64,
-    /// How much faster it goes than true time, in parts per thousand million. Quartz stays within ±50,000.
+    /// How much faster the monotonic clock runs than true time, in parts per billion. Quartz stays within ±50,000.
     pub drift_ppb: i64,
     /// What the wall clock would show when the monotonic clock shows 0, in nanoseconds since 1970.
     pub wall_nanos: u64,
@@ -79,25 +79,25 @@ pub struct HostClock {
 pub(crate) const WALL_START_NANOS: u64 = 1_767_225_600_000_000_000;
 
 impl HostClock {
-    /// Clocks that are right: no drift, and the true wall-clock time; the monotonic clock begins at `origin`.
+    /// Exact clocks: no drift, and the true wall-clock time. The monotonic clock begins at `origin`.
     pub const fn right(origin: Duration) -> Self {
         let origin_nanos = origin.as_nanos() as u64;
         Self { origin_nanos, drift_ppb: 0, wall_nanos: WALL_START_NANOS - origin_nanos }
     }
 
-    /// What the monotonic clock shows.
+    /// The reading of the monotonic clock.
     pub fn monotonic(&self, moment: Moment) -> Instant {
         let true_nanos = i128::from(moment.as_nanos());
         let gained = (true_nanos * i128::from(self.drift_ppb)).div_euclid(1_000_000_000);
         Instant::from_nanos((i128::from(self.origin_nanos) + true_nanos + gained) as u64)
     }
 
-    /// The first moment at which the monotonic clock shows `instant` or more.
+    /// The first moment at which the monotonic clock shows at least `instant`.
     pub fn moment_of(&self, instant: Instant) -> Moment {
         let Some(shown) = instant.as_nanos().checked_sub(self.origin_nanos) else { return Moment::START };
         let rate = 1_000_000_000 + i128::from(self.drift_ppb);
         let estimate = (i128::from(shown) * 1_000_000_000).div_euclid(rate);
-        // The division rounds; the true answer is at most two nanoseconds away.
+        // The division rounds. The true answer is at most two nanoseconds away.
         let first = u64::try_from(estimate - 2).unwrap_or(0);
         (first..first.saturating_add(6))
             .map(Moment::from_nanos)
@@ -105,17 +105,17 @@ impl HostClock {
             .unwrap_or(Moment::NEVER)
     }
 
-    /// What the wall clock shows.
+    /// The reading of the wall clock.
     pub fn wall(&self, moment: Moment) -> Timestamp {
         Timestamp::from_nanos(self.wall_nanos + self.monotonic(moment).as_nanos())
     }
 
-    /// Sets the wall clock `nanos` forwards, or backwards if negative.
+    /// Steps the wall clock `nanos` forwards, or backwards if negative.
     pub fn step_wall(&mut self, nanos: i64) {
         self.wall_nanos = self.wall_nanos.saturating_add_signed(nanos);
     }
 
-    /// What a broker that starts at `moment` takes down.
+    /// The clock anchor of a broker that starts at `moment`.
     pub fn anchor(&self, moment: Moment) -> ClockAnchor {
         ClockAnchor { wall: self.wall(moment), monotonic: self.monotonic(moment) }
     }

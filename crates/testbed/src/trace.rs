@@ -1,4 +1,4 @@
-//! Records what happened in a world: a hash of everything, and the last part as text.
+//! Records the events of a world: a hash of all events, and the last ones as text.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -9,18 +9,18 @@ use mez_core::frame::FrameId;
 
 use crate::time::Moment;
 
-/// Entries kept as text for a failure's report.
+/// How many events are kept as text for the report of a failure.
 const ENTRIES_MAX: usize = 300;
 
-/// One thing that happened. Numbers stand for cameras, edges and applications, in the order of their making.
-/// Nothing here depends on a wall clock: worlds that differ only in wall clocks have the same trace.
+/// One event. Numbers name cameras, edges and applications in the order of their creation. No event depends on a wall clock, so worlds that differ
+/// only in wall clocks have the same trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// A fault or a change of the scenario.
     Action(u64),
     /// A camera published a frame.
     Published { camera: usize, frame: FrameId, bytes: u32 },
-    /// A camera's log refused a frame.
+    /// A camera broker refused a frame.
     Refused { camera: usize },
     /// A camera dials.
     Dial { camera: usize },
@@ -38,65 +38,65 @@ pub enum What {
     ToCamera { camera: usize, link: LinkId, kind: u8 },
     /// A message arrived at an edge.
     ToEdge { edge: usize, link: LinkId, kind: u8 },
-    /// A camera gave a frame to the link.
+    /// A camera began to send a frame.
     Sends { camera: usize, link: LinkId, frame: FrameId, skipped: u64 },
-    /// A camera gave a frame of the past to the link.
+    /// A camera began to send a frame of the past.
     SendsPast { camera: usize, link: LinkId, frame: FrameId, request: u64 },
-    /// An application asks for the past.
+    /// An application asked for frames of the past.
     Asked { application: usize, request: u64 },
-    /// An application has its answer.
+    /// An application's request for the past was answered.
     Answered { application: usize, found: bool },
     /// A camera cancelled a frame.
     Resets { camera: usize, link: LinkId, frame: FrameId },
-    /// A frame's last byte left.
+    /// A frame's last byte left the camera.
     Left { camera: usize, link: LinkId, frame: FrameId },
-    /// A frame began to arrive.
+    /// A frame began to arrive at an edge.
     Opened { edge: usize, link: LinkId, frame: FrameId, taken: bool },
     /// A frame arrived.
     Arrived { edge: usize, link: LinkId, frame: FrameId },
-    /// A decoder is done with a frame, and shows it or does not.
+    /// A decoder is done with a frame, and shows a picture or not.
     Decoded { edge: usize, frame: FrameId, shown: bool },
-    /// The rest of a frame will not arrive.
+    /// The edge learned that the rest of a frame will not arrive.
     Cancelled { edge: usize, link: LinkId, frame: FrameId },
-    /// A replica log grew.
+    /// An edge appended a frame to a replica log.
     Appended { edge: usize, frame: FrameId },
-    /// The link of a camera came up or went down, as the camera says.
+    /// A camera reports that its link came up or went down.
     LinkChanged { camera: usize, up: bool },
-    /// A camera came or went, as the edge says.
+    /// An edge reports that a camera connected or disconnected.
     CameraChanged { edge: usize, up: bool },
     /// The edge refused a camera.
     RefusedBy { camera: usize, code: u16 },
-    /// A camera begins a later epoch.
+    /// A camera began a later epoch.
     EpochRaised { camera: usize, epoch: u64 },
-    /// An application got a frame.
+    /// An application got a frame, after so many skipped ones.
     Delivered { application: usize, frame: FrameId, skipped: u64 },
     /// A reply came back to a camera.
     Replied { camera: usize, frame: FrameId },
-    /// A visitor had to make room at an edge's door, or was too slow there.
+    /// An edge's door closed the connection of a visitor, to make room or because it was too slow.
     TurnedAway { edge: usize, visitor: usize },
-    /// An application's subscription ended by itself.
+    /// An application's subscription ended without its request.
     Ended { application: usize },
     /// A worker of a group joined it.
     Joined { group: usize, worker: usize },
     /// A worker of a group was given a record.
     Given { group: usize, worker: usize, frame: FrameId, attempt: usize },
-    /// A worker of a group is through with a record.
+    /// A worker of a group finished a record.
     Worked { group: usize, worker: usize, frame: FrameId },
-    /// A worker of a group said what came of a record.
+    /// A worker of a group reported the result of a record.
     Said { group: usize, worker: usize, frame: FrameId, failed: bool, counts: bool },
-    /// A record of a group has ended.
+    /// A record of a group was settled.
     Settled { group: usize, frame: FrameId },
     /// A worker of a group lost its connection, died or left.
     Missed { group: usize, worker: usize },
-    /// A record of a derived stream that an application made was accepted.
+    /// The edge accepted a record that an application published to a derived stream.
     Derived { application: usize, worker: usize, frame: FrameId },
-    /// A worker of an application publishes nothing any more.
+    /// A worker of an application stopped publishing.
     StopsPublishing { application: usize, worker: usize },
-    /// An application asked something of its session.
+    /// An application sent a request to its session.
     Asks { application: usize },
 }
 
-/// The record of a world.
+/// The trace of a world.
 #[derive(Debug, Default)]
 pub struct Trace {
     hash: Fnv,
@@ -105,7 +105,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Takes down what happened.
+    /// Records an event.
     pub fn record(&mut self, at: Moment, what: What) {
         (at, what).hash(&mut self.hash);
         self.entries += 1;
@@ -115,17 +115,17 @@ impl Trace {
         self.last.push_back((at, what));
     }
 
-    /// A hash of all that happened, in order, with its moments.
+    /// A hash of all events, in order, with their moments.
     pub fn hash(&self) -> u64 {
         self.hash.finish()
     }
 
-    /// How many things happened.
+    /// How many events were recorded.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// The last `entries` things, one to a line.
+    /// The last `entries` events, one a line.
     pub fn tail(&self, entries: usize) -> String {
         let mut text = String::new();
         for (at, what) in self.last.iter().skip(self.last.len().saturating_sub(entries)) {
@@ -141,8 +141,8 @@ impl fmt::Display for Trace {
     }
 }
 
-/// FNV-1a (G. Fowler, L. Noll, K.-P. Vo), a word at a time. The standard library does not promise to keep its hasher.
-/// This one need not withstand an attacker.
+/// FNV-1a (G. Fowler, L. Noll, K.-P. Vo), one word at a time. The standard library does not promise to
+/// keep its hasher. This hash need not withstand an attacker.
 #[derive(Debug)]
 struct Fnv(u64);
 
@@ -164,7 +164,7 @@ impl Hasher for Fnv {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // The multiplication carries upwards only. The rotation brings high bits down again.
+        // The multiplication carries only upwards. The rotation brings high bits down again.
         self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
     }
 

@@ -1,5 +1,5 @@
-//! AWStream's experiment on made-up measurements of the published layout: that the replay does what its link says, and that the
-//! contenders do what they are known for. (The published measurements are not part of the project.)
+//! AWStream's experiment on invented measurements in the published layout: the replay follows its link, and the contenders behave as known. (The
+//! published measurements are not part of the project.)
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use mez_testbed::awstream::{Contender, Measurements, Score, replay, score};
 use mez_testbed::policies::setting::Queueing;
 
 const FRAMES: u32 = 60;
-/// What made-up measurements say of a configuration, which sends every third frame.
+/// Invented measurements of a configuration that sends every third frame.
 struct Row {
     kilobits_per_second: f64,
     /// Width and quantiser.
     config: (u32, u32),
     accuracy: f64,
     bytes: u32,
-    /// Bytes of a frame that stands alone.
+    /// Bytes of a keyframe.
     alone: u32,
     /// F1 of a fresh result.
     fresh: f64,
@@ -61,7 +61,7 @@ fn run(measurements: &Measurements, contender: Contender, rtt_ms: u64) -> Score 
     score(measurements, &replay(measurements, contender, Duration::from_millis(rtt_ms), 0))
 }
 
-/// Through TCP, what is too much piles up: the wait at the end of each second is what the link's rate says it must be.
+/// Over TCP, excess frames pile up. The wait at the end of each second follows from the link's rate.
 #[test]
 fn an_unadapted_sender_is_as_late_as_the_link_makes_it() {
     let measurements = measurements();
@@ -69,7 +69,7 @@ fn an_unadapted_sender_is_as_late_as_the_link_makes_it() {
     let series = &measurements.series[3];
     let rate = series.bytes.iter().map(|bytes| f64::from(*bytes)).sum::<f64>() / f64::from(FRAMES) / 33e-3;
     let link = 7.5e6 / 8.0 * 1448.0 / 1514.0;
-    // Half of the window is over after two minutes of it.
+    // Half of the window is over after two minutes.
     let expected_ms = 120e3 * (1.0 - link / rate);
     let seen = score.latency_ms[2];
     assert!((seen / expected_ms - 1.0).abs() < 0.03, "{seen} ms, and the link says {expected_ms}");

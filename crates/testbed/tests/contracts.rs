@@ -1,5 +1,4 @@
-//! What applications are told of their contracts, as stories on a virtual clock. While they run, every rule of
-//! `mez_testbed::check` is looked at with every event.
+//! What applications are told about their contracts, as stories on a virtual clock. Every rule of `mez_testbed::check` is checked at every event.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use mez_testbed::{
     secs,
 };
 
-/// Frames of 60 kB at 15 fps, which a profile's rungs bring down to 20 kB above the floor of 0.9, and to 5 kB below it.
+/// Frames of 60 kB at 15 fps. A profile's rungs reduce them to 20 kB above the floor of 0.9, and to 5 kB below it.
 fn contracted(world: &mut World, on_infeasible: OnInfeasible) -> (CameraId, ApplicationSpec) {
     let rung = |name: &str, bytes: f64, accuracy: f64, ms: u64| RungProfile {
         rung: Rung::new(name).expect("a valid rung"),
@@ -40,13 +39,13 @@ fn contracted(world: &mut World, on_infeasible: OnInfeasible) -> (CameraId, Appl
         on_infeasible,
         ..Contract::default()
     };
-    // It takes the eight milliseconds that the profile says.
+    // Encoding takes the eight milliseconds that the profile states.
     let spec = CameraSpec { codec_slowness: 8, ..CameraSpec::frames(15, 60_000).at_rate(mbps(20)) };
     let camera = world.camera("dock/cam1", spec);
     (camera, ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") })
 }
 
-/// The first time that an application was told of a state, from a moment on.
+/// When after `from` an application was first told of a state, and the reason.
 fn told(
     world: &World,
     application: ApplicationId,
@@ -58,7 +57,7 @@ fn told(
     Some((first.at.since(from), first.change.reason.clone()))
 }
 
-/// A contract that is kept, a link that becomes too slow for the floor and recovers: each is told within a second, and why.
+/// A contract is kept, then the link becomes too slow for the floor, then recovers. The application is told each change in time, with the reason.
 #[test]
 fn a_contract_says_within_a_second_when_it_breaks_and_when_it_holds_again() {
     let mut world = World::seeded(40);
@@ -84,7 +83,7 @@ fn a_contract_says_within_a_second_when_it_breaks_and_when_it_holds_again() {
     assert!(after < secs(3), "told after {after:?}");
 }
 
-/// With `skip`, what would lie below the bounds does not come, is counted under its own reason, and the state says so meanwhile.
+/// With `skip`, frames below the bounds do not come and are counted under their own reason. Meanwhile the state says so.
 #[test]
 fn who_wants_nothing_below_the_bounds_gets_nothing_and_is_told() {
     let mut world = World::seeded(41);
@@ -104,7 +103,7 @@ fn who_wants_nothing_below_the_bounds_gets_nothing_and_is_told() {
     assert!(skipped > 60, "{skipped} skipped as infeasible");
 }
 
-/// What is withheld from an application it cannot take: it is not called late for that when frames come again.
+/// An application cannot take withheld frames, so it does not count as late when frames come again.
 #[test]
 fn who_is_given_nothing_below_the_bounds_is_not_called_late() {
     let mut world = World::seeded(53);
@@ -122,7 +121,7 @@ fn who_is_given_nothing_below_the_bounds_is_not_called_late() {
     assert!(late.is_none() && said == 0, "{late:?}; with {said} frames");
 }
 
-/// With `stop`, the subscription ends when the bounds cannot both be held, and says why.
+/// With `stop`, the subscription ends when the bounds cannot both be kept, and states why.
 #[test]
 fn who_wants_it_all_or_nothing_is_ended() {
     let mut world = World::seeded(42);
@@ -157,8 +156,8 @@ fn silence_breaks_a_contract() {
     assert!(after < secs(3), "told after {after:?}");
 }
 
-/// A contract ends in the application's hands: who takes frames 100 ms after they arrived does not have them within 40 ms, and is told whose doing
-/// it is. Frames do not become smaller for that.
+/// A latency bound includes the application's own delay. An application that takes frames 100 ms after they arrived misses 40 ms, and is told that it
+/// is late itself. Its frames do not become smaller.
 #[test]
 fn who_takes_frames_late_is_told_so_and_gets_no_smaller_frames() {
     let story = |library: Library| {
@@ -188,7 +187,7 @@ fn who_takes_frames_late_is_told_so_and_gets_no_smaller_frames() {
     assert_eq!(rungs, same, "they depend on the link alone");
 }
 
-/// Who works on each frame for longer than a bound leaves is late by its own doing, although nothing is reported.
+/// An application that works on each frame for longer than its bound allows is late itself, even if it reports nothing.
 #[test]
 fn who_is_busy_when_frames_arrive_is_late_itself() {
     let mut world = World::seeded(49);
@@ -203,13 +202,12 @@ fn who_is_busy_when_frames_arrive_is_late_itself() {
     assert!(told(&world, application, ContractState::LatencyMiss, settled).is_none());
 }
 
-/// The way from the edge to the application counts: the camera works with what it leaves of the bound, and frames are in time where they are
-/// needed.
+/// The time from the edge to the application counts: the camera works with the rest of the bound, and frames are in time in the application.
 #[test]
 fn a_camera_makes_up_for_the_way_to_the_application() {
     let mut world = World::seeded(51);
     let (dock, spec) = contracted(&mut world, OnInfeasible::Degrade);
-    // At this rate a frame of 20 kB takes 40 ms, and one of 60 kB 120 ms.
+    // At this rate a frame of 20 kB takes 40 ms, and one of 60 kB takes 120 ms.
     world.act(Action::Rate(dock, mbps(4)));
     let contract =
         Contract { latency_bound: Some(ms(200)), accuracy_floor: Some(0.6), ..spec.contract.clone() };
@@ -224,7 +222,7 @@ fn a_camera_makes_up_for_the_way_to_the_application() {
     assert_eq!(last.state, ContractState::Ok, "{}", last.reason);
 }
 
-/// Looking changes nothing: who subscribes without a floor beside a contract takes its rung, whatever its priority. Alone it gets originals.
+/// A looker changes nothing. Beside a contract, it gets the contract's rung, whatever its priority. Alone it gets originals.
 #[test]
 fn a_looker_takes_the_rung_of_the_contract_beside_it() {
     let story = |looks: bool| {
@@ -265,7 +263,7 @@ fn a_looker_takes_the_rung_of_the_contract_beside_it() {
     assert_eq!(alone, Some(Rung::original()));
 }
 
-/// As `contracted`, with a profile of these rungs, all of 20 kB, and another bound.
+/// Like `contracted`, with a profile of these rungs, all of 20 kB, and another bound.
 fn leaving_out(world: &mut World, rungs: &[(&str, f64)], bound: Duration) -> (CameraId, ApplicationSpec) {
     let (camera, spec) = contracted(world, OnInfeasible::Degrade);
     let rungs = rungs.iter().map(|(name, accuracy)| RungProfile {
@@ -281,8 +279,8 @@ fn leaving_out(world: &mut World, rungs: &[(&str, f64)], bound: Duration) -> (Ca
     (camera, ApplicationSpec { contract, ..spec })
 }
 
-/// On a link on which a frame takes longer than the time between two, a rung that leaves two of three out keeps the contract; what it leaves
-/// out is no miss, and is told as what it is. Who needs more frames than that gets those that the link carries.
+/// If a frame takes longer than the frame interval, a rung that leaves two of three out keeps the contract. Frames left out are no miss, and have
+/// their own reason. With a higher `min_fps`, the application gets the frames that the link carries.
 #[test]
 fn frames_that_a_rung_leaves_out_are_told_and_are_no_miss() {
     for (min_fps, leaves_out) in [(0.0, true), (10.0, false)] {
@@ -302,7 +300,7 @@ fn frames_that_a_rung_leaves_out_are_told_and_are_no_miss() {
         }
         let share = left_out as f64 / (8.0 * 15.0);
         assert!((0.6..0.7).contains(&share), "{share} of all frames were left out");
-        // A codec fails now and then, which is a miss among five frames a second.
+        // A codec occasionally fails, which is a miss among five frames a second.
         let not_made = got.iter().filter(|got| got.skipped.of(SkipReason::NotMade) > 0);
         let not_made: Vec<Moment> = not_made.map(|got| got.at).collect();
         let mut changes = world.contract_changes(application).iter();
@@ -314,7 +312,7 @@ fn frames_that_a_rung_leaves_out_are_told_and_are_no_miss() {
     }
 }
 
-/// Two frames a second are few, and not too few: the contract is kept, and silence still breaks it.
+/// Two frames a second are few, but enough: the contract is kept, and silence still breaks it.
 #[test]
 fn a_camera_that_leaves_nearly_all_out_is_not_taken_for_silent() {
     let mut world = World::seeded(47);
@@ -331,7 +329,7 @@ fn a_camera_that_leaves_nearly_all_out_is_not_taken_for_silent() {
     assert!(told(&world, application, ContractState::LatencyMiss, cut).is_some());
 }
 
-/// Two that cannot both be satisfied: who loses is told whose contract stands against its own.
+/// Two contracts cannot both be kept. The losing application is told whose contract stands against its own.
 #[test]
 fn who_loses_is_told_by_whom() {
     let mut world = World::seeded(44);
@@ -355,8 +353,8 @@ fn who_loses_is_told_by_whom() {
     );
 }
 
-/// Two want frames soon and one wants them good, on a link that cannot carry both: the two get theirs, the third is told, and gets its own as soon as
-/// the link carries all three.
+/// Two applications want frames early and one wants them accurate, on a link that cannot carry both. The two get theirs. The third is told so, and
+/// gets its frames once the link carries all.
 #[test]
 fn the_most_contracts_are_kept() {
     let mut world = World::seeded(45);
@@ -384,8 +382,8 @@ fn the_most_contracts_are_kept() {
     assert!(after < secs(4), "told after {after:?}");
 }
 
-/// What the window of a new connection holds back is not taken for the link's: an edge that is 70 ms away, at 24 Mbit/s, has nearly every
-/// frame of video within 250 ms, and is not told that the link is too slow for them.
+/// A limit by the window of a new connection does not count as a limit of the link. An edge that is 70 ms away, at 24 Mbit/s, gets nearly every frame
+/// of video within 250 ms, and is not told that the link is too slow.
 #[test]
 fn a_far_edge_is_not_called_infeasible_while_the_window_opens() {
     for seed in 50..54 {

@@ -1,5 +1,5 @@
-//! Logs on disk that were cut, changed, copied, moved, rolled back or written by somebody else: nothing wrong is served, what is
-//! wrong is said, and nothing is removed.
+//! Logs on disk that were cut, changed, copied, moved, rolled back or written by another program. No
+//! wrong data is served, damage is reported, and nothing is removed.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn recovered(disk: &mut SimulatedDisk) -> Recovery {
     try_recover(disk, CAMERA, &keys(&[1])).unwrap()
 }
 
-/// Frames come back as they were published, in one piece but for holes that are stated.
+/// Checks that frames come back as published, and contiguous except for stated holes.
 fn assert_genuine(records: &[Record], what: &str) {
     for pair in records.windows(2) {
         let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
@@ -170,7 +170,7 @@ fn every_flipped_byte_is_noticed() {
                         let report = recovery.report;
                         assert!(!report.is_clean(), "{what}: {report:?}");
                         assert_eq!(report.records + report.records_lost(), FRAMES, "{what}: {report:?}");
-                        // A single byte costs no more than the frame that it belongs to, and none where it is a header's.
+                        // A single byte costs at most the frame that it belongs to. A byte of a header costs none.
                         let costs = u64::from(place >= HEADER_BYTES);
                         assert_eq!(report.records_lost(), costs, "{what}: {report:?}");
                     }
@@ -186,7 +186,7 @@ fn every_flipped_byte_is_noticed() {
 fn damage_costs_what_is_damaged_and_is_named() {
     let mut disk = small_log();
     let middle = disk.segments()[1];
-    // Within the last record of the segment, which ends with its payload.
+    // A byte of the last record of the segment, which ends with its payload.
     let last = disk.bytes(middle).unwrap().len() - 20;
     disk.bytes(middle).unwrap()[last] ^= 1;
     let recovery = recovered(&mut disk);
@@ -212,7 +212,7 @@ fn a_segment_of_another_key_refuses_the_log_and_changes_nothing() {
     let id = MasterKey::new([1; KEY_BYTES]).id().to_string();
     assert!(error.to_string().contains(&id) && error.to_string().contains("older keys first"), "{error}");
     assert_eq!(disk.segments(), before);
-    // A new key in front of the old one reads everything, and writes what is new.
+    // With a new key before the old one, everything is readable, and new records use the new key.
     assert_eq!(try_recover(&mut disk, CAMERA, &keys(&[1, 2])).unwrap().records.len() as u64, FRAMES);
     let mut broker = Broker::start(disk, CAMERA, keys(&[1, 2]), 2);
     broker.publish();
@@ -224,7 +224,7 @@ fn a_segment_of_another_key_refuses_the_log_and_changes_nothing() {
     assert_eq!(try_recover(&mut disk, CAMERA, &keys(&[1, 2])).unwrap().records.len() as u64, FRAMES + 1);
 }
 
-/// What is strange about a log is said, the segments stay where they are, and a broker goes on.
+/// Checks that strange segments are reported and stay, and that a broker continues.
 #[track_caller]
 fn assert_strange(mut disk: SimulatedDisk, expected: &HeaderError) -> Recovery {
     let before = disk.segments();
@@ -313,7 +313,7 @@ fn expired_segments_that_are_there_again_are_removed() {
     assert_eq!(recovery.report.expired, 1);
     assert_eq!(disk.segments()[0], second);
     assert!((recovery.records.len() as u64) < FRAMES);
-    // Not those that are not ours.
+    // Segments that are not ours are not removed.
     let mut disk = small_log();
     disk.put(SegmentNumber(0), b"a letter to somebody".repeat(99));
     *disk.bounds() = Some(Bounds { oldest: second, next, ..Bounds::default() });
@@ -331,7 +331,7 @@ fn a_lost_state_folder_is_reported_and_costs_nothing() {
     assert_eq!(recovery.resume.newest_epoch, Some(Epoch(1)));
 }
 
-/// Whoever can write to the disk moves records, and mends their checksums.
+/// Anybody who can write to the disk can move records and correct their checksums.
 fn with_moved_records(mut disk: SimulatedDisk) -> SimulatedDisk {
     let segment = disk.segments()[0];
     let bytes = disk.bytes(segment).unwrap();
@@ -357,7 +357,7 @@ fn records_that_were_exchanged_are_not_served() {
     assert_eq!(forged, 2, "{:?}", recovery.report);
 }
 
-/// The check above would notice a reader that does not care for the place of a record.
+/// The check above would detect a reader that does not verify the place of a record.
 #[test]
 fn a_place_that_is_not_authenticated_is_noticed() {
     let mut disk = with_moved_records(small_log());
@@ -370,7 +370,7 @@ fn a_place_that_is_not_authenticated_is_noticed() {
 #[test]
 fn a_clock_that_was_set_back_between_starts_changes_nothing() {
     let mut broker = Broker::start(small_log(), CAMERA, keys(&[1]), 2);
-    // Half an hour earlier than the segments that are there.
+    // Half an hour before the existing segments.
     let mut salt = || [0xee; 32];
     broker.publish();
     for _ in 0..10 {
@@ -384,7 +384,7 @@ fn a_clock_that_was_set_back_between_starts_changes_nothing() {
 
 // ---- degraded ---------------------------------------------------------------------------------------------
 
-/// A fault has to be told within a second of frames, and its end within a second too.
+/// A fault must be reported within a second of frames, and its end too.
 fn degraded_by(faults: Faults, memory: LogConfig) -> (Degraded, u64) {
     let mut broker = Broker::resume(SimulatedDisk::seeded(3), CAMERA, keys(&[1]), 1, memory);
     let second = |broker: &mut Broker| {
@@ -433,7 +433,7 @@ fn frames_that_memory_cannot_keep_for_the_disk_are_counted() {
 // ---- nothing to do ----------------------------------------------------------------------------------------
 
 impl Broker {
-    /// Steps only when the writer says so, until it has nothing to do for a minute; gives when that would be over, and the steps.
+    /// Steps only when the writer asks for it, until it has nothing to do for a minute. Returns when it is due next, and the number of steps.
     fn step_until_idle(&mut self, mut due: Instant) -> (Instant, usize) {
         for steps in 1..1_000 {
             if due > self.now + Duration::from_secs(60) {
@@ -451,8 +451,8 @@ impl Broker {
     }
 }
 
-/// While no frames come nothing is done. A frame that comes is written at once and made durable within the interval, and no time that
-/// was slept through is taken for a slow disk.
+/// While no frames come, the writer does nothing. A frame is written at once and made durable within
+/// the interval, and time without frames does not count as a slow disk.
 #[test]
 fn a_writer_with_nothing_to_do_sleeps_and_is_woken() {
     let mut broker = Broker::start(SimulatedDisk::seeded(4), CAMERA, keys(&[1]), 1);
@@ -478,7 +478,7 @@ fn a_writer_with_nothing_to_do_sleeps_and_is_woken() {
     assert_eq!(recovered(&mut broker.stop()).records.len(), 20);
 }
 
-/// What has to happen at a time happens at that time: what is amiss is looked at again, and what expires goes.
+/// Timed work is done in time: a faulty disk is tried again, and segments expire.
 #[test]
 fn a_writer_does_not_sleep_through_a_fault_or_an_expiry() {
     let mut broker = Broker::start(SimulatedDisk::seeded(5), CAMERA, keys(&[1]), 1);

@@ -1,5 +1,5 @@
-//! Who is revoked in a world: stories of streams and links that end, of a list that travels with a camera, of a stolen camera; and bugs that
-//! the rules about them have to notice.
+//! Revocation in a world: stories of streams and links that end, of a list that travels with a camera,
+//! of a stolen camera. Also planted bugs that the rules must detect.
 
 use mez_core::broker::{EPOCH_BASE, EPOCH_JUMP_MAX};
 use mez_testbed::{
@@ -36,7 +36,7 @@ fn two_edges(seed: u64, bug: Option<Bug>) -> (World, EdgeId, CameraId) {
     (world, other, carrier)
 }
 
-/// Whoever is revoked gets and gives nothing from the next second on, and goes on with another certificate. Nobody else notices.
+/// A revoked member gets and gives nothing after a second, and continues with another certificate. No other member is disturbed.
 #[test]
 fn streams_and_links_end_and_go_on_with_another_certificate() {
     for by in [By::Serial, By::Name] {
@@ -63,7 +63,7 @@ fn streams_and_links_end_and_go_on_with_another_certificate() {
     }
 }
 
-/// One that was revoked by mistake goes on with what it has.
+/// A member that was revoked by mistake continues with its certificate.
 #[test]
 fn who_is_unrevoked_goes_on_with_the_same_certificate() {
     let mut world = World::seeded(2);
@@ -83,7 +83,7 @@ fn who_is_unrevoked_goes_on_with_the_same_certificate() {
     assert!(world.run(secs(2)).deliveries_since(app, since).len() > 30);
 }
 
-/// The second edge hears of it from a camera that comes over. It keeps the list over a restart, and gives it to no older one.
+/// The second edge gets the list from a camera that moves to it. The edge keeps the list over a restart, and does not replace it by an older one.
 #[test]
 fn a_camera_carries_the_list_to_the_other_edge() {
     let (mut world, other, carrier) = two_edges(3, None);
@@ -106,7 +106,7 @@ fn a_camera_carries_the_list_to_the_other_edge() {
     assert!(got.len() > 20 && got.iter().all(|got| got.camera.as_str() == "yard/cam1"));
 }
 
-/// A camera that restarts while no edge is there has the list on its own disk.
+/// A camera that restarts while it reaches no edge has the list on its own disk.
 #[test]
 fn a_list_survives_the_restart_of_whoever_carries_it() {
     let (mut world, other, carrier) = two_edges(4, None);
@@ -127,7 +127,7 @@ fn a_camera_leaves_an_edge_that_was_revoked_and_comes_back_once_it_has_joined_an
     assert!(world.is_up(carrier));
 }
 
-/// A thief moves the epoch as far as it can, is revoked, and stays. The camera joins anew, and is not hindered for longer than by a restart.
+/// A thief raises the epoch as far as it can, is revoked, and stays. The camera joins again, and is delayed no longer than by a restart.
 #[test]
 fn a_stolen_camera_that_was_revoked_hinders_nothing() {
     for forges in [false, true] {
@@ -149,7 +149,7 @@ fn a_stolen_camera_that_was_revoked_hinders_nothing() {
         assert_eq!(world.epoch(dock), Some(highest + 1), "above the thief's");
         let frames = world.deliveries_since(app, joined).len();
         assert!(frames > 15, "{frames} frames in two seconds");
-        // It comes and goes with whatever epoch, and nobody believes it any more.
+        // The thief returns with several epochs, and the edge refuses it.
         let dials = world.camera_counts(thief).dials;
         for epoch in [1, highest + EPOCH_JUMP_MAX, u64::MAX >> 1] {
             world.act(Action::Claim(thief, epoch)).run(secs(1));
@@ -161,7 +161,7 @@ fn a_stolen_camera_that_was_revoked_hinders_nothing() {
 
 // ---- planted bugs ------------------------------------------------------------------------------------------
 
-/// A bug goes unnoticed where it does nothing: without it the story has to keep every rule.
+/// Checks that a bug is detected, and that the story keeps every rule without it.
 fn assert_noticed(bug: Bug, rule: &str, story: impl Fn(Option<Bug>) -> Result<(), Box<Failure>>) {
     if let Err(failure) = story(None) {
         panic!("{failure}");
@@ -169,7 +169,7 @@ fn assert_noticed(bug: Bug, rule: &str, story: impl Fn(Option<Bug>) -> Result<()
     noticed(bug, story(Some(bug)).err(), rule);
 }
 
-/// A camera and an application are revoked; the edge starts anew; the application joins again.
+/// A camera and an application are revoked. The edge restarts. The application joins again.
 fn revoked(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(7);
     if let Some(bug) = bug {
@@ -197,7 +197,7 @@ fn a_stream_that_goes_on_after_its_certificate_was_revoked_is_noticed() {
 
 #[test]
 fn an_edge_that_forgets_who_was_revoked_is_noticed() {
-    // The camera that knows better is gone.
+    // The camera that holds the list is revoked, and so cannot bring it.
     assert_noticed(Bug::ListForgotten, "revoked", |bug| {
         let mut world = World::seeded(8);
         if let Some(bug) = bug {
@@ -210,13 +210,13 @@ fn an_edge_that_forgets_who_was_revoked_is_noticed() {
     });
 }
 
-/// The rules are not satisfied by an edge that turns away whoever once was revoked.
+/// The rules also detect an edge that refuses every member that was ever revoked.
 #[test]
 fn an_edge_that_refuses_who_has_joined_anew_is_noticed() {
     assert_noticed(Bug::NewcomerRefused, "refusals", revoked);
 }
 
-/// An old copy of the list comes into the edge's folder of keys.
+/// An old copy of the list is put into the edge's key folder.
 #[test]
 fn an_edge_that_takes_an_older_list_is_noticed() {
     assert_noticed(Bug::OlderListTaken, "revoked", |bug| {
@@ -232,7 +232,7 @@ fn an_edge_that_takes_an_older_list_is_noticed() {
     });
 }
 
-/// A thief brings a list that it has made itself.
+/// A thief brings its own forged list.
 #[test]
 fn an_edge_that_does_not_look_at_signatures_is_noticed() {
     assert_noticed(Bug::SignatureIgnored, "revoked", |bug| {

@@ -1,7 +1,7 @@
-//! Applications that publish at an edge what they make of frames: stories of deaths, restarts and rights, bugs that the rules about them have to notice,
-//! and random worlds.
+//! Applications that publish derived streams at an edge: stories of deaths, restarts and rights,
+//! planted bugs that the rules must detect, and random worlds.
 //!
-//! `MEZ_SEED=7` runs that seed alone; `MEZ_SEEDS=2000` runs so many.
+//! `MEZ_SEED=7` runs only this seed; `MEZ_SEEDS=2000` runs this many seeds.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use mez_testbed::{
 const EDGE: EdgeId = EdgeId::FIRST;
 const STREAM: &str = "dock/cam1/faces";
 
-/// A world with a camera of ten frames in a second, at an edge with or without a disk.
+/// A world with a camera of ten frames a second, at an edge with or without a disk.
 fn one_camera(seed: u64, disk: bool) -> World {
     let disk = disk.then(DiskSpec::default);
     let mut world = World::seeded_with(seed, EdgeSpec { disk, ..EdgeSpec::default() });
@@ -24,7 +24,7 @@ fn one_camera(seed: u64, disk: bool) -> World {
     world
 }
 
-/// One that makes a record of every frame of the camera.
+/// An application that makes a record of every frame of the camera.
 fn maker() -> ApplicationSpec {
     ApplicationSpec::every("dock/cam1").deriving(DeriveSpec::new(STREAM, "dock/cam1"))
 }
@@ -40,7 +40,7 @@ fn at(seconds: u64) -> Moment {
 
 // ---- stories ----------------------------------------------------------------------------------------------
 
-/// Of every frame one record, and whoever reads all of them gets each once.
+/// Each frame gives one record, and a reader of all records gets each once.
 #[test]
 fn every_record_is_read_once() {
     let mut world = one_camera(1, false);
@@ -65,7 +65,7 @@ fn several_programs_that_die_publish_one_stream() {
     assert!(got.len() > 60 && got.iter().all(|record| record.skipped.total() == 0), "{}", got.len());
 }
 
-/// After a restart of the edge the stream has a later epoch. Who goes on behind a record is given what is on disk, or is told that it is not there.
+/// After a restart of the edge, the stream has a later epoch. A reader that resumes gets what is on disk, or is told that it is not held.
 #[test]
 fn a_restart_of_the_edge_begins_an_epoch_and_readers_are_told() {
     for disk in [true, false] {
@@ -83,7 +83,7 @@ fn a_restart_of_the_edge_begins_an_epoch_and_readers_are_told() {
     }
 }
 
-/// A camera's name is not given away, and another application gets a stream when nobody publishes it.
+/// The name of a camera cannot be taken. Another application gets a stream when no application publishes it.
 #[test]
 fn a_name_has_one_owner_at_a_time() {
     let mut world = one_camera(4, false);
@@ -158,7 +158,7 @@ fn a_publisher_that_keeps_a_right_which_was_taken_away_is_noticed() {
     assert_noticed(Bug::PublishRightKept, false, "granted");
 }
 
-/// Where the logs are gone with the process, nothing else says how often the stream began.
+/// If the logs are lost with the process, only the remembered epoch says how often the stream began.
 #[test]
 fn an_epoch_that_comes_twice_is_noticed() {
     assert_noticed(Bug::StreamEpochForgotten, false, "epochs");
@@ -179,7 +179,7 @@ fn a_record_that_is_accepted_and_thrown_away_is_noticed() {
     assert_noticed(Bug::AcceptedNotKept, false, "accepted");
 }
 
-/// What a reader missed while it was away went with the edge's memory: it is told so, or that is noticed.
+/// Records that a reader missed were lost with the edge's memory. If the reader is not told so, a rule fails.
 #[test]
 fn a_hole_in_a_stream_that_is_not_told_is_noticed() {
     let story = |bug: Option<Bug>| {
@@ -210,7 +210,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a whole number")))
 }
 
-/// Runs every second seed, so that both cores have something to do.
+/// Runs every second seed, so that both cores are used.
 fn run_half(half: u64) {
     let seeds = match number("MEZ_SEED") {
         Some(seed) => vec![seed],
@@ -227,7 +227,7 @@ fn run_half(half: u64) {
         }
         published += publishers.iter().map(|publisher| world.records_published(*publisher)).sum::<u64>();
         if failures.len() > FAILURES_MAX {
-            // There is enough to look into.
+            // There are enough failures to investigate.
             break;
         }
     }
@@ -245,14 +245,14 @@ fn every_rule_holds_where_applications_publish_in_odd_worlds() {
     run_half(1);
 }
 
-/// 857: who reads all of the past and falls behind, because it reads results too, counted as getting nothing of a camera.
+/// 857: an application that read all of the past and fell behind, because it also read results, counted as getting no frames of a camera.
 #[test]
 fn worlds_with_derived_streams_that_once_broke_a_rule_keep_it() {
     let (mut world, _, length) = deriving(857);
     world.run(length);
 }
 
-/// Nothing comes from a real clock, a hash map's order or an address.
+/// Nothing depends on a real clock, a hash map's order or an address.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let trace = |seed| {

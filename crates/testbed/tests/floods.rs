@@ -1,4 +1,4 @@
-//! Floods of connections at an edge's door, as stories on a virtual clock, and bugs of the door that the rules have to notice.
+//! Floods of connections at an edge's door, as stories on a virtual clock, and planted bugs of the door that the rules must detect.
 
 mod story;
 
@@ -22,8 +22,8 @@ fn visitor(address: u8) -> VisitorSpec {
     VisitorSpec { edge: EdgeId::default(), address, round_trip_time: ms(10), interval: ms(200) }
 }
 
-/// A thousand connections a second for ten seconds, from another address and from the camera's own: a camera that starts meanwhile is there
-/// as soon as without them, and honest clients get in.
+/// A thousand connections a second for ten seconds, from another address or the camera's own. A camera that starts meanwhile connects as soon as
+/// without them, and honest clients are admitted.
 #[test]
 fn a_flood_keeps_out_neither_cameras_nor_clients() {
     for conduct in [Conduct::Idle, Conduct::Dribble, Conduct::HalfPreface] {
@@ -37,7 +37,7 @@ fn a_flood_keeps_out_neither_cameras_nor_clients() {
             let application = world.application(ApplicationSpec::newest("dock/*"));
             world.run(secs(5));
             assert!(resumed_after(&world, application, start) < ms(200), "{conduct:?} from {address}");
-            // From another address, nobody is ever turned away.
+            // Clients from other addresses are never turned away.
             let ((admitted, turned_away), (beside, _)) = (world.visits(apart), world.visits(beside));
             assert!(admitted > 25 && turned_away == 0, "{admitted} times in, {turned_away} times not");
             assert!(beside > 20, "{beside} times in");
@@ -45,7 +45,7 @@ fn a_flood_keeps_out_neither_cameras_nor_clients() {
     }
 }
 
-/// Also one whose handshake takes longer than the attackers need to fill the share of an address many times over.
+/// A client keeps its place even if its handshake takes longer than attackers need to fill the share of an address many times.
 #[test]
 fn a_slow_client_of_another_address_keeps_its_place() {
     let mut world = World::seeded(2);
@@ -61,12 +61,12 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(3);
     if let Some(bug) = bug {
         world.plant(bug);
-        // The door is made with the edge.
+        // The door is created with the edge's process.
         world.restart_edge(EdgeId::default());
     }
     world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
     world.application(ApplicationSpec::newest("dock/*"));
-    // From three addresses, each faster than an honest handshake could fill the share of its own.
+    // From three addresses, each faster than an honest handshake could fill the share of its address.
     for address in [ATTACKER, ATTACKER + 1, ATTACKER + 2] {
         let interval = std::time::Duration::from_micros(400);
         let spec = AttackSpec { interval, connections: 20_000, ..attack(address, Conduct::Dribble) };

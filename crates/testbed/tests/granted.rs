@@ -1,4 +1,4 @@
-//! Who gets what in a world: stories of grants that are given and taken away, and bugs that the rules about them have to notice.
+//! Grants in a world: stories of grants that are given and taken away, and planted bugs that the rules must detect.
 
 use mez_core::rights::{Grant, Rights, Stance};
 use mez_testbed::{
@@ -8,7 +8,7 @@ use mez_testbed::{
 
 const EDGE: EdgeId = EdgeId::FIRST;
 
-/// Grants as words: `app/reader/0 watch dock/*`.
+/// Rights from grants as text: `app/reader/0 watch dock/*`.
 fn strict(grants: &[&str]) -> Rights {
     let grant = |text: &&str| {
         let words: Vec<&str> = text.split(' ').collect();
@@ -21,7 +21,7 @@ fn strict(grants: &[&str]) -> Rights {
     Rights::new(Stance::Deny, grants.iter().map(grant))
 }
 
-/// The cameras of frames, each once, in order.
+/// The cameras of frames, each once, sorted.
 fn cameras(got: &[Delivered]) -> Vec<&str> {
     let mut names: Vec<&str> = got.iter().map(|got| got.camera.as_str()).collect();
     names.sort_unstable();
@@ -44,7 +44,7 @@ fn two_cameras(seed: u64, grants: &[&str], bug: Option<Bug>) -> World {
     world
 }
 
-/// The operator writes other rights at this second.
+/// Replaces the rights at this second.
 fn writes(world: &mut World, second: u64, grants: &[&str]) {
     let rights = world.rights(strict(grants));
     world.at(Moment::START + secs(second), Action::Rights(EDGE, rights));
@@ -55,7 +55,7 @@ fn names_of_applications_are_those_that_grants_use() {
     assert_eq!(ApplicationId::nth(3).who().to_string(), "app/reader/3");
 }
 
-/// Each gets what it was granted, as long as it was; what nobody may have does not even cross a link.
+/// Each application gets what it was granted, for as long as it is granted. Frames that no application may have do not cross a link.
 #[test]
 fn frames_come_while_they_are_granted_and_for_no_moment_longer() {
     let mut world = two_cameras(1, &["app/reader/0 watch **", "app/reader/1 watch dock/*"], None);
@@ -76,13 +76,13 @@ fn frames_come_while_they_are_granted_and_for_no_moment_longer() {
     world.run(secs(5));
     assert_eq!(cameras(world.deliveries_since(both, second(10))), ["yard/cam1"]);
     assert_eq!(cameras(world.deliveries(none)), ["yard/cam1"]);
-    // Whoever was not concerned was not disturbed.
+    // The unaffected application was not disturbed.
     let got = world.deliveries(dock);
     assert_eq!(cameras(got), ["dock/cam1"]);
     assert!(got.iter().all(|got| got.subscription == 0) && got.len() > 280, "{} frames", got.len());
 }
 
-/// Someone who stands still when its right goes gets nothing more when it goes on.
+/// An application that is stalled when its right is taken away gets nothing more when it continues.
 #[test]
 fn an_application_that_stands_still_gets_nothing_of_what_it_has_lost() {
     let mut world = two_cameras(2, &["app/reader/0 watch dock/*"], None);
@@ -95,7 +95,8 @@ fn an_application_that_stands_still_gets_nothing_of_what_it_has_lost() {
     assert_eq!(world.deliveries(reader).len(), had);
 }
 
-/// An application that may only watch says that it begins now and has an old frame. It is refused: otherwise it would be given everything since.
+/// An application that may only watch claims to begin now and to have an old frame. It is refused,
+/// because it would otherwise get everything since then.
 #[test]
 fn claiming_to_have_an_old_frame_gives_nobody_the_past() {
     let everything = ["app/** watch **", "app/** read **", "app/** originals **"];
@@ -117,7 +118,7 @@ fn claiming_to_have_an_old_frame_gives_nobody_the_past() {
 
 // ---- planted bugs ------------------------------------------------------------------------------------------
 
-/// Three applications: one may watch one camera, one reads the past, one lists cameras. Rights are taken away, and given.
+/// Three applications: one may watch one camera, one reads the past, one lists cameras. Rights are taken away, and granted.
 fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let grants = [
         "app/reader/0 watch dock/*",
@@ -157,7 +158,7 @@ fn a_stream_that_goes_on_without_its_right_is_noticed() {
     assert_noticed(Bug::LostRightForgotten, "granted");
 }
 
-/// The rules are not satisfied by silence: a grant has to be worth something.
+/// Silence does not satisfy the rules: a granted right must give frames.
 #[test]
 fn a_grant_that_gives_nothing_is_noticed() {
     let run = |bug| {

@@ -1,6 +1,6 @@
-//! Groups of workers that share records in a world: stories of work and deaths, bugs that the rules about them have to notice, and random worlds.
+//! Groups of workers that share records: stories of work and deaths, planted bugs that the rules must detect, and random worlds.
 //!
-//! `MEZ_SEED=7` runs that seed alone; `MEZ_SEEDS=2000` runs so many.
+//! `MEZ_SEED=7` runs only this seed; `MEZ_SEEDS=2000` runs this many seeds.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use mez_testbed::{
 
 const EDGE: EdgeId = EdgeId::FIRST;
 
-/// What workers do wrong now and then.
+/// Occasional failures of workers.
 const HUMAN: Mishaps = Mishaps {
     fails: 20,
     forgets: 30,
@@ -26,7 +26,7 @@ const HUMAN: Mishaps = Mishaps {
     leaves: 40,
 };
 
-/// A world with two cameras of ten frames in a second, at an edge with or without a disk.
+/// A world with two cameras of ten frames a second, at an edge with or without a disk.
 fn two_cameras(seed: u64, disk: bool) -> World {
     let disk = disk.then(DiskSpec::default);
     let mut world = World::seeded_with(seed, EdgeSpec { disk, ..EdgeSpec::default() });
@@ -40,7 +40,7 @@ fn workers(options: GroupOptions, count: usize, worker: &WorkerSpec) -> GroupSpe
     GroupSpec::new("**", options, count, worker)
 }
 
-/// How often records were given, how many were worked on by whom, and how they ended.
+/// How often records were given, how many each worker finished, and how they ended.
 struct Tally {
     given: usize,
     by_worker: Vec<usize>,
@@ -66,7 +66,7 @@ fn done(tally: &Tally) -> usize {
 
 // ---- stories ----------------------------------------------------------------------------------------------
 
-/// One worker is ten times as slow as the others. They do what it cannot.
+/// One worker is ten times as slow as the others, which take over its share.
 #[test]
 fn uneven_work_is_shared_by_who_is_free() {
     let mut world = two_cameras(1, false);
@@ -80,7 +80,7 @@ fn uneven_work_is_shared_by_who_is_free() {
     assert!(tally.by_worker[0] < 25 && tally.by_worker[1..].iter().all(|worked| *worked > 100));
 }
 
-/// How many workers of so many have nothing to do.
+/// How many of `count` workers have nothing to do.
 fn world_free(world: &World, group: GroupId, count: usize) -> usize {
     let (mut given, mut worked) = (0, 0);
     for event in world.group_events(group) {
@@ -103,7 +103,8 @@ fn a_slow_group_of_the_newest_stays_in_the_present() {
     assert_eq!(tally.ends.len(), done(&tally));
 }
 
-/// Who dies before its work is replaced within its second; who dies after it has its work done twice, and nobody else has.
+/// The record of a worker that dies before the work is done is given to another one within a second. If a worker dies after its work, this work is
+/// done twice. No other work is done twice.
 #[test]
 fn work_is_done_twice_only_where_a_worker_died_after_it() {
     for mishaps in
@@ -124,7 +125,7 @@ fn work_is_done_twice_only_where_a_worker_died_after_it() {
     }
 }
 
-/// A record that nobody can work on does not hold up the others, and is told with the last error.
+/// A record that no worker can process does not delay the others, and is reported with the last error.
 #[test]
 fn a_record_that_nobody_can_work_on_becomes_a_dead_letter() {
     let mut world = two_cameras(4, false);
@@ -141,7 +142,7 @@ fn a_record_that_nobody_can_work_on_becomes_a_dead_letter() {
     assert!(tally(&world, group, 3).ends.iter().all(|end| matches!(end, End::Dead { tries: 3, .. })));
 }
 
-/// Workers that forget to acknowledge get nothing more, are told so, and get something again when their time is over.
+/// Workers that forget to acknowledge get no new records and are told so. They get records again when their time is over.
 #[test]
 fn a_group_that_settles_nothing_is_held_back_and_told() {
     let mut world = two_cameras(5, false);
@@ -161,7 +162,7 @@ fn a_group_that_settles_nothing_is_held_back_and_told() {
     assert!(tally(&world, group, 2).ends.len() >= 20);
 }
 
-/// The edge is killed under load. With its disk the group goes on behind what it had given, and what was open comes again.
+/// The edge is killed under load. With a disk, the group continues after the last given record, and open records come again.
 #[test]
 fn with_a_disk_a_group_goes_on_where_it_was() {
     let mut world = two_cameras(6, true);
@@ -175,7 +176,7 @@ fn with_a_disk_a_group_goes_on_where_it_was() {
     assert!(tally.ends.iter().all(|end| matches!(end, End::Done(_))), "{:?}", tally.ends);
 }
 
-/// Without a disk what was open is forgotten with the process, and members are told: rule `place` looks at that.
+/// Without a disk, open records are forgotten with the process, and members are told so (rule `place`).
 #[test]
 fn without_a_disk_the_place_is_lost_and_told() {
     let mut world = two_cameras(7, false);
@@ -187,7 +188,7 @@ fn without_a_disk_the_place_is_lost_and_told() {
     assert!(done(&tally(&world, group, 3)) > 80);
 }
 
-/// Memory is small, and a worker holds a record for longer than the edge does: nobody gets it again, and that is said.
+/// Memory is small, and a worker holds a record for longer than the edge does. No other worker gets the record, and its loss is stated.
 #[test]
 fn what_the_edge_holds_no_more_is_lost_and_told() {
     let mut world = World::seeded_with(8, EdgeSpec { log_bytes_max: 1 << 20, ..EdgeSpec::default() });
@@ -204,7 +205,7 @@ fn what_the_edge_holds_no_more_is_lost_and_told() {
     assert!(tally(&world, group, 8).ends.contains(&lost));
 }
 
-/// A group loses the right to a camera and gets it back. Meanwhile nobody is given anything of it, and what was open is told as lost.
+/// A group loses the right to a camera and gets it back. Meanwhile no worker gets records of the camera, and open records are stated as lost.
 #[test]
 fn a_group_gets_what_its_principal_may_have_at_the_moment() {
     let strict = |cameras: &str| {
@@ -254,7 +255,7 @@ fn a_group_gets_what_its_principal_may_have_at_the_moment() {
 
 // ---- planted bugs -----------------------------------------------------------------------------------------
 
-/// Workers of every kind, and an edge that is killed with and without power.
+/// Workers with all kinds of failures, and an edge that is killed twice.
 fn run(bug: Option<Bug>, options: GroupOptions, disk: bool) -> Result<(), Box<Breach>> {
     let mut world = two_cameras(9, disk);
     if let Some(bug) = bug {
@@ -270,7 +271,7 @@ fn run(bug: Option<Bug>, options: GroupOptions, disk: bool) -> Result<(), Box<Br
     world.try_run(secs(25))
 }
 
-/// One of these rules notices a bug, whichever sees it first.
+/// Checks that one of these rules detects a bug.
 fn assert_noticed(bug: Bug, options: GroupOptions, disk: bool, rules: &str) {
     if let Err(failure) = run(None, options, disk) {
         panic!("{failure}");
@@ -320,7 +321,7 @@ fn a_member_that_is_back_and_loses_what_it_holds_is_noticed() {
         if let Some(bug) = bug {
             world.plant(bug);
         }
-        // It works on several records, and goes on with the others while its connection is lost.
+        // The worker works on several records, and continues with the others while its connection is lost.
         let cut = Mishaps { cut: 5, ..Mishaps::default() };
         let worker = WorkerSpec { mishaps: cut, at_once: 4, works: ms(500)..=ms(2_000) };
         world.group(workers(GroupOptions::EVERY, 4, &worker));
@@ -409,7 +410,7 @@ fn run_half(half: u64) {
             .map(|group| world.group_events(*group).iter().filter(is_end).count())
             .sum::<usize>();
         if failures.len() > FAILURES_MAX {
-            // There is enough to look into.
+            // There are enough failures to investigate.
             break;
         }
     }
@@ -427,7 +428,7 @@ fn every_rule_holds_where_groups_share_records_in_odd_worlds() {
     run_half(1);
 }
 
-/// Nothing comes from a real clock, a hash map's order or an address.
+/// Nothing depends on a real clock, a hash map's order or an address.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let trace = |seed| {
@@ -439,7 +440,7 @@ fn the_same_seed_gives_the_same_trace() {
     assert_eq!(first, (0..4).map(trace).collect::<Vec<_>>());
 }
 
-/// The power is cut under load: what was not synced comes again, which rule `place` allows for no other reason.
+/// The power is cut under load. Unsynced records come again, which rule `place` allows for no other reason.
 #[test]
 fn a_power_cut_repeats_what_was_not_synced() {
     for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! Brokers that keep their logs on disk, as stories on a virtual clock; and bugs of such logs, which the rules notice.
+//! Brokers that keep their logs on disk, as stories on a virtual clock. Also bugs of such logs, which the rules detect.
 
 use mez_core::contract::Contract;
 use mez_core::frame::SkipReason;
@@ -17,13 +17,13 @@ fn world(seed: u64, disk: Option<DiskSpec>) -> World {
     World::seeded_with(seed, EdgeSpec { clock: SAME_CLOCK, disk, ..EdgeSpec::default() })
 }
 
-/// Twenty small frames a second, kept on disk.
+/// A camera with twenty small frames a second, kept on disk.
 fn keeper(world: &mut World, disk: DiskSpec) -> CameraId {
     let spec = CameraSpec { clock: SAME_CLOCK, disk: Some(disk), ..CameraSpec::frames(20, 10_000) };
     world.camera("dock/cam1", spec)
 }
 
-/// Frames of the last `since` seconds, up to one second ago, that the camera can still give.
+/// How many frames from `since` seconds ago up to one second ago the camera still holds.
 fn held(world: &mut World, since: u64) -> usize {
     let reader = world.application(ApplicationSpec::read("dock/*", secs(since), secs(1)));
     world.run(secs(20));
@@ -31,19 +31,19 @@ fn held(world: &mut World, since: u64) -> usize {
     world.deliveries(reader).len()
 }
 
-/// A camera broker that is killed loses what it had not handed over in the last 200 ms, and nothing else.
+/// A killed camera broker loses only what it had not handed over in the last 200 ms.
 #[test]
 fn a_camera_that_was_killed_remembers() {
     let mut world = world(70, None);
     let dock = keeper(&mut world, DiskSpec::default());
     world.run(secs(6)).restart_camera(dock, Counter::Kept).run(secs(3));
-    // Nine seconds less the last one, and up to four frames.
+    // Nine seconds without the last one, and without up to four frames.
     let held = held(&mut world, 10);
     assert!((155..=161).contains(&held), "{held} frames");
     assert_eq!(world.epoch(dock), Some(5));
 }
 
-/// A power cut costs no more than the time between two syncs, and a counter that is lost with it is mended by the log itself.
+/// A power cut costs at most the time between two syncs, and a counter lost with it is restored from the log.
 #[test]
 fn a_power_cut_costs_no_more_than_a_sync_interval() {
     let mut world = world(71, None);
@@ -55,7 +55,7 @@ fn a_power_cut_costs_no_more_than_a_sync_interval() {
     assert_eq!(world.epoch(dock), Some(5), "the log knows the fourth");
 }
 
-/// A disk that is full, or that never answers, holds up no frame.
+/// A disk that is full, fails, or never answers delays no frame.
 #[test]
 fn a_broken_disk_holds_up_nothing() {
     let fine = Faults::default();
@@ -76,7 +76,7 @@ fn a_broken_disk_holds_up_nothing() {
     }
 }
 
-/// An edge that was killed has its replicas again, also while the camera is away.
+/// A killed edge has its replicas again, even while the camera is away.
 #[test]
 fn an_edge_that_was_killed_has_its_replicas_again() {
     let mut world = world(73, Some(DiskSpec::default()));
@@ -91,13 +91,13 @@ fn an_edge_that_was_killed_has_its_replicas_again() {
     assert!(back + 6 >= crossed && back <= crossed, "{back} of {crossed} frames");
 }
 
-/// An edge that loses its power has video again as it came, up to the last sync. Who reads it gets a picture of each frame, and the camera goes
-/// on with another chain.
+/// An edge that loses power has encoded video again, up to the last sync. A reader gets a picture of
+/// each frame, and the camera continues with another chain.
 #[test]
 fn an_edge_whose_power_was_cut_has_video_again() {
     for seed in 75..81 {
         let mut world = world(seed, Some(DiskSpec { disk_bytes_max: 256 << 20, ..DiskSpec::default() }));
-        // A decoder that fails ends its chain for stills. That is told with the next frame, which does not come while the camera is away.
+        // A decoder that fails ends its chain for stills. This is told with the next frame, which does not come while the camera is away.
         world.codecs_fail(false);
         let spec = CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 200_000).at_rate(mbps(2)) };
         let dock = world.camera("dock/cam1", spec);
@@ -124,7 +124,7 @@ fn an_edge_whose_power_was_cut_has_video_again() {
     }
 }
 
-/// What expired on a small disk does not come back, whatever the power does.
+/// Expired frames of a small disk do not come back after power cuts.
 #[test]
 fn what_expired_stays_away() {
     let mut world = world(74, None);
@@ -136,11 +136,11 @@ fn what_expired_stays_away() {
     }
     world.run(secs(3));
     let held = held(&mut world, 30);
-    // 400 KiB are two seconds of it, and memory has those since the last start.
+    // 400 KiB are two seconds of frames, and memory has the frames since the last start.
     assert!((40..=110).contains(&held), "{held} frames");
 }
 
-/// A camera and an edge on disks, cuts of their power, and kills.
+/// A camera on a disk, with power cuts and kills.
 fn rough(bug: Option<DiskBug>, seed: u64) -> Result<(), Box<Failure>> {
     let small =
         DiskSpec { durability: Durability::Group, disk_bytes_max: 400 << 10, segment_bytes: 64 << 10 };

@@ -1,4 +1,4 @@
-//! Data records with knobs, in worlds: what knobs give a slow link, and bugs that the rules have to notice.
+//! Data records with knobs, in worlds: what knobs achieve on a slow link, and planted bugs that the rules must detect.
 
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::Rung;
@@ -6,7 +6,7 @@ use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use mez_testbed::random::Random;
 use mez_testbed::{Action, ApplicationSpec, Bug, CameraSpec, Failure, Moment, World, ms, secs};
 
-/// Records of so many bytes, of which a world's knob keeps some percent.
+/// The profile of records of this size, of which a world's knob keeps a percentage.
 fn profile(bytes: f64) -> SizedProfile {
     let rung = |(name, share, accuracy): (&str, f64, f64)| RungProfile {
         rung: Rung::new(name).expect("the name of a rung"),
@@ -25,7 +25,7 @@ fn profile(bytes: f64) -> SizedProfile {
     SizedProfile { size: (0, 0), interval: None, profile }
 }
 
-/// Ten records of 20 kB a second, which are 1.6 Mbit/s, on a link of so many bits per second. Two minutes.
+/// Ten records of 20 kB a second, which are 1.6 Mbit/s, on a link of this rate. Two minutes.
 fn run(bits_per_second: u64, knobs: bool, bug: Option<Bug>) -> Result<World, Box<Failure>> {
     let mut world = World::seeded(5);
     if let Some(bug) = bug {
@@ -60,7 +60,8 @@ fn a_failure_that_is_sent_under_the_name_of_the_rung_is_noticed() {
     assert_eq!(failure.violation.rule, "bytes", "{failure}");
 }
 
-/// A link that carries a record as it is in 1.2 seconds, where the contract allows one: by their knob records keep the contract once the link is known.
+/// A whole record takes 0.8 or 1.2 seconds on the link, and the contract allows one second. With their
+/// knob, records keep the contract once the link is known.
 #[test]
 fn on_a_slow_link_the_contract_of_records_is_kept() {
     for bits_per_second in [130_000, 200_000] {
@@ -87,8 +88,8 @@ fn on_a_slow_link_the_contract_of_records_is_kept() {
     }
 }
 
-/// Four records a second, of 9 kB, on a link that has between 60 and 180 kbit/s, and changes every two seconds. The smallest record is always on time,
-/// and the others are not. The share that is on time, over two minutes.
+/// Four records a second, of 9 kB, on a link whose rate changes every two seconds between 60 and 180 kbit/s. Only the smallest record is always on
+/// time. Returns the share of records on time, over two minutes.
 fn on_time_on_waves(seed: u64) -> f64 {
     let bound = ms(250);
     let mut world = World::seeded(seed);
@@ -114,8 +115,8 @@ fn on_time_on_waves(seed: u64) -> f64 {
     got.iter().filter(|got| got.age() <= bound).count() as f64 / (116.0 * 4.0)
 }
 
-/// Where no rung is on time as often as the contract asks, a late record has its price all the same, and records that measure the link make no more
-/// of them late than the contract allows: 87 % were on time before.
+/// Even if no rung is on time as often as the contract asks, a late record has its price, and records that measure the link make no more records late
+/// than the contract allows. In an earlier version, 87 % were on time.
 #[test]
 fn on_a_link_that_wavers_records_are_on_time() {
     for seed in [31, 32, 33] {

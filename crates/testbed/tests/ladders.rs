@@ -1,5 +1,5 @@
-//! Ladders of several codecs keep contracts as well as those of one codec. A change of the codec costs a whole frame, and a frame that has
-//! too few bytes becomes coarser than anybody has measured.
+//! Ladders of several codecs keep contracts as well as those of one codec. A change of the codec costs a whole frame, and a frame with too few bytes
+//! becomes coarser than any measured rung.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use mez_core::profile::{Profile, SizedProfile};
 use mez_testbed::world::MediumSpec;
 use mez_testbed::{Action, ApplicationSpec, CameraSpec, Footage, Moment, World, ms, secs};
 
-/// Seeds. `MEZ_SEEDS` asks for others.
+/// The number of seeds. `MEZ_SEEDS` overrides it.
 const SEEDS: u64 = 4;
 const SECONDS: u64 = 40;
 
@@ -21,23 +21,23 @@ fn square_wave() -> Rates {
     (0..SECONDS / 2).map(|phase| (2.0 * phase as f64, if phase % 2 == 0 { 20.0 } else { 1.0 })).collect()
 }
 
-/// From one rate to another, by the same factor in every half second.
+/// From one rate to another, by the same factor every half second.
 fn ramp(from: f64, to: f64) -> Rates {
     let steps = 2 * SECONDS;
     (0..steps).map(|step| (step as f64 / 2.0, from * (to / from).powf(step as f64 / steps as f64))).collect()
 }
 
-/// What became of the frames from the fourth second on.
+/// The results for frames from the fourth second on.
 #[derive(Debug, Default)]
 struct Frames {
     all: f64,
     infeasible: f64,
-    /// Of a rung whose accuracy nobody has measured.
+    /// Frames of a rung without a measured accuracy.
     unmeasured: f64,
     not_made: f64,
 }
 
-/// Cameras that see pedestrians, with the profile of those, or with its H.264 rungs alone. Several cameras share one queue.
+/// Cameras that see pedestrians, with the pedestrians' profile, or with only its H.264 rungs. Several cameras share one queue.
 fn frames(seed: u64, cameras: usize, rates: &Rates, h264_alone: bool) -> Frames {
     let mut world = World::seeded(seed);
     let bits_per_second = |mbps: f64| (mbps * 1e6) as u64;

@@ -2,7 +2,7 @@
 
 use mez_testbed::policies::livelocks::locked_phases;
 
-/// Seeds. `MEZ_SEEDS` asks for others.
+/// The number of seeds. `MEZ_SEEDS` overrides it.
 const SEEDS: u64 = 60;
 
 #[test]

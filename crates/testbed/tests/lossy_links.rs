@@ -1,5 +1,4 @@
-//! Frames that refer to others on links that lose packets, applications that come and go there, and brokers that were at rest: what random
-//! worlds have shown, as stories.
+//! Chains on lossy links, applications that come and go there, and brokers that were frozen: findings of random worlds, as stories.
 
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ fn floor() -> Contract {
     Contract { accuracy_floor: Some(0.9), ..Contract::default() }
 }
 
-/// Frames of a packet each, sixty in a second, over a long way on which one packet in thirty is lost, so that every half second one
-/// is overtaken by those that need it.
+/// Frames of one packet each, sixty a second, over a long distance with one packet in thirty lost. So
+/// every half second, frames overtake the frame that they refer to.
 #[test]
 fn a_lost_packet_costs_a_round_trip_and_no_chain() {
     let (mut longest, mut undecoded) = (Duration::ZERO, 0);
@@ -28,13 +27,13 @@ fn a_lost_packet_costs_a_round_trip_and_no_chain() {
         longest = got.windows(2).map(|pair| pair[1].at.since(pair[0].at)).fold(longest, Duration::max);
         undecoded += got.iter().map(|got| got.skipped.of(SkipReason::NotDecoded)).sum::<u64>();
     }
-    // Decoders fail as well, once in a few hundred frames.
+    // Decoders fail too, once in a few hundred frames.
     assert!(longest < secs(1), "nothing was shown for {longest:?}");
     assert!(undecoded < 320, "{undecoded} frames of 4,800 could not be decoded");
 }
 
-/// Who decodes chains itself gets nearly all video as it came, on the same way: what is lost, or joined in the middle, costs it no more than it
-/// costs those who get stills. (After its codec has failed twice, the camera sends stills for a while.)
+/// An application that decodes chains gets nearly all video as encoded, over the same distance. A loss, or joining in the middle, costs it no more
+/// than readers of stills. (After its codec has failed twice, the camera sends stills for a while.)
 #[test]
 fn chains_are_handed_on_over_losses_to_those_who_decode_them() {
     let (mut chained, mut video, mut frames, mut stills) = (0, 0, 0, 0);
@@ -62,8 +61,8 @@ fn chains_are_handed_on_over_losses_to_those_who_decode_them() {
     assert!(frames * 10 > stills * 9, "{frames} frames came, and {stills} as stills");
 }
 
-/// A camera without a contract that publishes more than its link carries. Each frame that begins is finished, also what was lost of it, so nearly
-/// all that crosses the link is frames that arrive, and each is nearly new: it has waited for one other, and crossed.
+/// A camera without a contract that publishes more than its link carries. Each frame that begins is finished, with its lost parts, so nearly
+/// everything that crosses belongs to frames that arrive. Each frame is nearly new: it has waited for one other, and crossed.
 #[test]
 fn a_full_link_carries_frames_that_arrive() {
     for (lost_once_in, goodput_min) in [(0, 0.9), (1_000, 0.9), (50, 0.85)] {
@@ -81,8 +80,7 @@ fn a_full_link_carries_frames_that_arrive() {
     }
 }
 
-/// A camera on a slow link whose host does nothing for two seconds, also in the middle of a frame. What it learns when it goes on comes
-/// to it piece by piece.
+/// A camera on a slow link whose host freezes for two seconds, also in the middle of a frame. When the host continues, news arrives piece by piece.
 #[test]
 fn a_broker_that_was_at_rest_cancels_nothing_by_what_it_knew_before() {
     for seed in 5..9 {
@@ -102,7 +100,8 @@ fn a_broker_that_was_at_rest_cancels_nothing_by_what_it_knew_before() {
     }
 }
 
-/// An application that leaves and is back before the camera hears of either: both come to it at once, where the packet of the first was lost.
+/// An application that leaves and returns before the camera hears of either. If the packet of the first
+/// message was lost, both messages arrive at once.
 #[test]
 fn news_of_leaving_and_coming_back_may_arrive_together() {
     for seed in 0..10 {
@@ -120,8 +119,8 @@ fn news_of_leaving_and_coming_back_may_arrive_together() {
     }
 }
 
-/// Two cameras, one of them too far away for a contract that wants nothing below its bounds. What its application is told of the other, which
-/// goes and comes back, is not said of that one.
+/// Two cameras, one of them too far away for a contract with `skip`. States of the other camera, which
+/// goes and comes back, do not appear as states of the far one.
 #[test]
 fn what_is_told_of_one_camera_says_nothing_of_another() {
     let mut world = World::seeded(3);
@@ -137,7 +136,7 @@ fn what_is_told_of_one_camera_says_nothing_of_another() {
             .map(|change| change.state)
             .collect::<Vec<_>>()
     };
-    // Its path is named once it is measured well, after two seconds.
+    // The far path is reported once it is measured well, after two seconds.
     assert_eq!(told("yard/cam1"), [ContractState::LatencyMiss, ContractState::Infeasible]);
     assert_eq!(told("dock/cam1").last(), Some(&ContractState::Unverified));
 }

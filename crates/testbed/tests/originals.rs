@@ -1,5 +1,4 @@
-//! Originals beside contracts, as stories on a virtual clock. While they run, every rule of `mez_testbed::check` is looked at with
-//! every event.
+//! Originals beside contracts, as stories on a virtual clock. Every rule of `mez_testbed::check` is checked at every event.
 
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{Rung, SkipReason};
@@ -8,7 +7,7 @@ use mez_testbed::{
     Action, ApplicationId, ApplicationSpec, CameraId, CameraSpec, Footage, Moment, World, mbps, ms, secs,
 };
 
-/// A camera on a link of so many bits per second, and an application whose contract makes its frames smaller.
+/// A camera on a link of this rate, and an application whose contract makes its frames smaller.
 fn contracted(
     world: &mut World,
     bits_per_second: u64,
@@ -31,7 +30,7 @@ fn is_original(rung: &Rung) -> bool {
     *rung == Rung::original()
 }
 
-/// What was published between the first and the last frame of an application is delivered or counted.
+/// Checks that every frame between the first and the last of an application is delivered or counted. Returns how many were delivered and skipped.
 fn assert_counted(world: &World, application: ApplicationId) -> (u64, u64) {
     let got = world.deliveries(application);
     let (first, last) = (got[0].frame.sequence.0, got[got.len() - 1].frame.sequence.0);
@@ -40,8 +39,8 @@ fn assert_counted(world: &World, application: ApplicationId) -> (u64, u64) {
     (got.len() as u64, skipped)
 }
 
-/// Beside a contract the frames of the contract go first, and change nothing. Originals come in what it leaves, and whoever wants them is
-/// told how many come, and why not more: with each, and between them.
+/// Frames of a contract go first, unaffected by originals. Originals use the rest of the link. Their application is told how many come, and why not
+/// more: with each original, and between them.
 #[test]
 fn originals_come_in_what_a_contract_leaves() {
     let mut world = World::seeded(70);
@@ -69,7 +68,7 @@ fn originals_come_in_what_a_contract_leaves() {
     assert_eq!(lacks.expect("it is told between frames").change.state, ContractState::Ok);
 }
 
-/// Where a contract wants nothing to cross for a while, originals still come; and no frame at another rung crosses for whoever wants them.
+/// While a contract with `skip` wants no frames, originals still come. No frame at another rung crosses for the application that wants originals.
 #[test]
 fn originals_come_while_a_contract_wants_nothing() {
     let mut world = World::seeded(71);
@@ -86,7 +85,7 @@ fn originals_come_while_a_contract_wants_nothing() {
     assert_counted(&world, reader);
 }
 
-/// Without a contract, live frames are originals: they come to whoever asks for originals as to everybody else, and none crosses twice.
+/// Without a contract, live frames are originals. All applications get the same frames, and none crosses twice.
 #[test]
 fn alone_live_frames_are_the_originals() {
     let mut world = World::seeded(72);
@@ -103,7 +102,7 @@ fn alone_live_frames_are_the_originals() {
     assert_eq!(frames(reader)[1..90], frames(looker)[1..90]);
 }
 
-/// Two who want originals get the same ones: each crosses once.
+/// Two applications that want originals get the same ones: each crosses once.
 #[test]
 fn originals_cross_once_for_all_who_want_them() {
     let mut world = World::seeded(73);

@@ -1,5 +1,4 @@
-//! Checks that never fail prove nothing: each bug that is planted here has to be noticed, by the rule that is there for
-//! it, in a world that is in order without it.
+//! Proves that the rules detect bugs: for each planted bug, its rule fails in a world that keeps every rule without the bug.
 
 use mez_core::broker::NUMBER_MAX;
 use mez_core::contract::{Contract, OnInfeasible};
@@ -90,7 +89,7 @@ fn a_camera_that_does_not_dial_again_is_noticed() {
     assert_noticed(Bug::NoRedial, "resumes");
 }
 
-/// A link that carries nothing for two seconds, twice: what was in the network's queue comes first when it carries again.
+/// A link that carries nothing for two seconds, twice. Frames in the network's queue come first when it carries again.
 fn cut_off(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(13);
     if let Some(bug) = bug {
@@ -116,8 +115,8 @@ fn a_stale_frame_after_a_silence_is_noticed() {
     assert_eq!(failure.violation.rule, "newest", "{failure}");
 }
 
-/// A link that carries a sixtieth for three seconds brings bytes of a frame all the time. The frame that it brought for a second comes first when
-/// the link is fast again, and no newer one could have come sooner.
+/// A link at a sixtieth of its rate for three seconds delivers bytes of a frame all the time. This frame comes first when the link is fast again, and
+/// no newer frame could have come sooner.
 #[test]
 fn nothing_is_noticed_on_a_link_that_is_slow_and_not_silent() {
     let mut world = World::seeded(17);
@@ -150,7 +149,7 @@ fn a_log_above_its_budget_is_noticed() {
     assert_noticed(Bug::LogTooLarge, "memory");
 }
 
-/// Thirty applications that stand still one after the other, each in the middle of another frame, at an edge with a small log.
+/// Thirty applications that stall one after the other, each in the middle of another frame, at an edge with a small log.
 fn stand_still(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded_with(31, EdgeSpec { log_bytes_max: 600_000, ..EdgeSpec::default() });
     if let Some(bug) = bug {
@@ -184,9 +183,9 @@ fn a_timer_that_is_not_served_is_noticed() {
     assert_noticed(Bug::TimerIgnored, "progress");
 }
 
-/// A camera whose frames nobody wanted when they were new, and somebody who wants all of them afterwards, while another looks on.
+/// A camera whose frames were not wanted when they were new. Later an application reads all of them, while another one reads live.
 fn read_past(bug: Option<Bug>) -> Result<(), Box<Failure>> {
-    // Times of the past are the same for both.
+    // Times of the past are the same for camera and edge.
     let clock =
         Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
     let mut world = World::seeded_with(12, EdgeSpec { clock, ..EdgeSpec::default() });
@@ -234,7 +233,7 @@ fn a_past_that_takes_more_than_its_share_of_the_link_is_noticed() {
     assert_noticed_in_the_past(Bug::PastHurries, "past last");
 }
 
-/// A camera whose frames are made smaller, on a link that loses packets and fails from time to time.
+/// A camera with encoded frames, on a link that loses packets and fails from time to time.
 fn run_chained(bug: Option<Bug>, seed: u64) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(seed);
     if let Some(bug) = bug {
@@ -278,7 +277,7 @@ fn a_still_of_another_frame_is_noticed() {
     assert_noticed_in_chains(Bug::StillMixedUp, "bytes");
 }
 
-/// A camera whose frames are made smaller, over a long way on which nothing fails but one packet in so many.
+/// A camera with encoded frames over a long distance. The only fault is that one packet in `lost_once_in` is lost.
 fn run_calm(bug: Option<Bug>, lost_once_in: u64) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(5);
     if let Some(bug) = bug {
@@ -299,7 +298,7 @@ fn assert_noticed_in_calm(bug: Bug, lost_once_in: u64, rule: &str) {
     noticed(bug, run_calm(Some(bug), lost_once_in).err(), rule);
 }
 
-/// Where packets are lost, a frame may be here before the one that it needs.
+/// If packets are lost, a frame may arrive before its reference.
 #[test]
 fn a_replica_that_takes_what_nobody_can_decode_is_noticed() {
     assert_noticed_in_calm(Bug::ParentMisnamed, 30, "decodable");
@@ -310,8 +309,7 @@ fn a_still_that_never_comes_is_noticed() {
     assert_noticed_in_calm(Bug::StillForgotten, 0, "resumes");
 }
 
-/// A camera whose link becomes slow again and again, so that what is on its way is too late and gives way to newer frames. Gives how
-/// many did.
+/// A camera whose link becomes slow again and again, so that late frames in flight give way to newer ones. Returns how many frames did.
 fn run_cancelling(bug: Option<Bug>) -> Result<u64, Box<Failure>> {
     let mut world = World::seeded(6);
     if let Some(bug) = bug {
@@ -354,7 +352,7 @@ fn a_frame_that_is_cancelled_although_it_has_left_is_noticed() {
     assert_noticed_among_cancelled(Bug::LeftUntold, "cancels");
 }
 
-/// A thief that claims the last epoch and goes; then a restart of an edge with a state of before there were bounds, and a reset.
+/// A thief that claims the last epoch and leaves. Then the edge restarts with a state without epoch bounds, and the camera is reset.
 fn run_with_thief(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(13);
     if let Some(bug) = bug {
@@ -388,7 +386,7 @@ fn a_reset_that_keeps_the_epoch_is_noticed() {
     assert_eq!(failure.violation.rule, "resumes", "{failure}");
 }
 
-/// A contract that cannot be kept and is said to be.
+/// A contract that cannot be kept, and of which the application is told that it is kept.
 #[test]
 fn a_broken_contract_that_is_called_kept_is_noticed() {
     let run = |bug: Option<Bug>| {
@@ -409,14 +407,14 @@ fn a_broken_contract_that_is_called_kept_is_noticed() {
     assert_eq!(failure.violation.rule, "contract", "{failure}");
 }
 
-/// An application that reads whole chains over a good link, and what it asks meanwhile.
+/// An application that reads whole chains over a good link, with requests to its session.
 fn asks(bug: Option<Bug>, asks: &[(u64, Ask)]) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(5);
     world.codecs_fail(false);
     if let Some(bug) = bug {
         world.plant(bug);
     }
-    // Frames as they were published take twice what the link carries.
+    // Original frames need twice the rate of the link.
     world.camera("dock/cam1", CameraSpec::filming(Footage::PEDESTRIANS).at_rate(mbps(2)));
     let profile = Footage::PEDESTRIANS.profile().map(|profile| world.profile(profile));
     let contract =
@@ -439,7 +437,7 @@ fn asks(bug: Option<Bug>, asks: &[(u64, Ask)]) -> Result<(), Box<Failure>> {
     Ok(())
 }
 
-/// Without the bug every rule holds; with it, the rule that is there for it is broken.
+/// Without the bug every rule holds. With the bug, its rule fails.
 fn assert_noticed_in_session(bug: Bug, rule: &str, all: &[(u64, Ask)]) {
     if let Err(failure) = asks(None, all) {
         panic!("{failure}");
@@ -465,7 +463,7 @@ fn an_application_that_takes_frames_late_unnoticed_is_noticed() {
     assert_noticed_in_session(Bug::TakenForgotten, "contract", &[(4, Ask::Library(slow))]);
 }
 
-/// Somebody who wants originals beside an application with a contract that makes frames smaller.
+/// An application that wants originals, beside an application with a contract that makes frames smaller.
 fn read_originals(bug: Option<Bug>) -> Result<usize, Box<Failure>> {
     let mut world = World::seeded(17);
     if let Some(bug) = bug {
@@ -498,7 +496,7 @@ fn a_chain_that_goes_on_for_who_has_lost_it_is_noticed() {
     assert_noticed_in_session(Bug::ChainLossForgotten, "decodable", &[(4, Ask::ChainsLost)]);
 }
 
-/// An application that wants nothing below its bounds, and comes to want what no link carries, until its end.
+/// An application that wants no frames below its bounds, and then asks for bounds that no link can keep, until its end.
 fn ends_in_want(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     // The end is a capture time, by the camera's clock.
     let clock =

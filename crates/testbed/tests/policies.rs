@@ -1,4 +1,4 @@
-//! Policies in virtual time: the simulation, the oracle, and what is promised of Mez's own policy. Seeds here were not used to set constants.
+//! Policies in virtual time: the simulation, the oracle, and the guarantees of Mez's own policy. Its constants were not tuned on these seeds.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn results(setting: &Setting, slots: &Slots, entrant: Entrant) -> Vec<Vec<SlotRe
     run(setting, slots, &mut policies)
 }
 
-/// Every plan there is, for few frames and rungs.
+/// The best of all possible plans, for few frames and rungs.
 fn best_by_trying(setting: &Setting, slots: &Slots, frame: usize, free: f64) -> f64 {
     if frame == slots.frames {
         return 0.0;
@@ -70,7 +70,7 @@ fn best_by_trying(setting: &Setting, slots: &Slots, frame: usize, free: f64) -> 
 fn the_oracle_finds_the_best_of_all_plans() {
     for seed in 500..520 {
         let link = CLASSES[seed as usize % 3].capacity(1_000, &mut Random::seeded(seed));
-        // A slow link, so that frames stand in each other's way.
+        // A slow link, so that frames compete.
         let mut setting = setting(link.times(0.4), &[ACCURACY_BYTES], 1, seed);
         setting.duration = INTERVAL * 5;
         let slots = Slots::new(&setting);
@@ -119,7 +119,7 @@ fn the_own_policy_is_close_to_the_oracle_and_knows_how_often_it_is_late() {
     }
 }
 
-/// Under `degrade`, an idle link with a frame that waits is silent for no longer than this, outside an outage.
+/// Under `degrade`, an idle link with a waiting frame is silent for at most this time, outside an outage.
 const SEND_GAP_MAX: Duration = Duration::from_millis(250);
 
 /// The longest silence of a policy on one link.
@@ -141,7 +141,7 @@ fn an_idle_link_with_a_frame_that_waits_is_never_silent() {
     }
 }
 
-/// A bug that a first version had: only what is on time with the asked probability is sent.
+/// A bug of an early version: it sends only frames that are on time with the requested probability.
 struct OnlySureFrames(Quantile);
 
 impl Policy for OnlySureFrames {
@@ -159,7 +159,7 @@ impl Policy for OnlySureFrames {
     }
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
         match self.0.decide(offer) {
-            // The last frame of all is sent in the end, so that the run ends.
+            // The last frame is sent eventually, so that the run ends.
             Decision::Send(choice)
                 if choice.infeasible
                     && choice.on_time_probability.is_some()
@@ -203,7 +203,7 @@ fn after_a_step_or_an_outage_frames_are_soon_on_time_again() {
     }
 }
 
-/// Of the frames that were sent between half a second and five after each step down, the share that was called infeasible.
+/// The share of frames that were called infeasible, among those sent between half a second and five seconds after each step down.
 fn infeasible_after_steps(seed: u64, delay_ms: u64, floor: f64) -> f64 {
     let link = Kind::Step.link(62_000, &mut Random::seeded(seed));
     let mut setting = setting(link.capacity, &[ACCURACY_BYTES], 60, seed);
@@ -228,7 +228,7 @@ fn infeasible_after_steps(seed: u64, delay_ms: u64, floor: f64) -> f64 {
 
 #[test]
 fn a_step_down_does_not_make_what_is_kept_look_infeasible_for_long() {
-    // 0.82 takes 65 kB, which are there 43 ms after they were sent at 12 Mbit/s.
+    // An accuracy of 0.82 takes 65 kB, which arrive after 43 ms at 12 Mbit/s.
     for delay_ms in [3, 20] {
         let shares = (930..934).map(|seed| infeasible_after_steps(seed, delay_ms, 0.82));
         let mean = shares.sum::<f64>() / 4.0;
@@ -255,7 +255,7 @@ fn where_reports_come_late_the_end_of_an_outage_is_not_waited_for() {
     }
     recovered.sort_by(f64::total_cmp);
     let median = recovered[recovered.len() / 2];
-    // A frame takes 70 ms, and they are 67 ms apart.
+    // A frame takes 70 ms, and frames are 67 ms apart.
     assert!(median <= 150.0, "{median} ms in the median of {}", recovered.len());
 }
 
@@ -329,6 +329,6 @@ fn frames_of_one_packet_do_not_stay_small_for_ever() {
     setting.window_bytes = 6e3;
     let slots = Slots::new(&setting);
     let score = score(&setting, 0, &results(&setting, &slots, Entrant::Quantile)[0]);
-    // The smallest rung, which has 400 bytes, is worth 0.75.
+    // The smallest rung has 400 bytes and an accuracy of 0.75.
     assert!(score.utility > 0.82, "{}", score.utility);
 }

@@ -1,8 +1,8 @@
-//! A log on disk keeps what it promised, however its broker and its power end; and each bug that breaks a promise is noticed.
+//! A log on disk keeps its promises, however its broker and its power end. Each bug that breaks a promise is detected.
 
 use mez_testbed::disk::{DiskBug, DiskStory, Played};
 
-/// Power cuts in these tests. `MEZ_POWER_CUTS=5000 cargo test -p mez-testbed --test power_cuts` for more.
+/// The number of power cuts in these tests. `MEZ_POWER_CUTS=5000 cargo test -p mez-testbed --test power_cuts` runs more.
 fn power_cuts() -> u64 {
     std::env::var("MEZ_POWER_CUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(1_000)
 }
@@ -26,7 +26,7 @@ fn a_log_survives_power_cuts_kills_and_failing_disks() {
     assert!(total.damaged > power_cuts() / 20 && total.lost > 0, "{total:?}");
 }
 
-/// Bytes that rot between two lives cost what they belong to and nothing else, and whatever is missing is stated.
+/// Bytes that rot between two lives cost only the records that they belong to, and all losses are stated.
 #[test]
 fn a_log_that_rots_loses_what_has_rotted() {
     let (mut rotted, mut recovered) = (0, 0);
@@ -37,8 +37,8 @@ fn a_log_that_rots_loses_what_has_rotted() {
     assert!(rotted > power_cuts() / 5 && recovered > rotted * 10, "{rotted} times, {recovered} records");
 }
 
-/// Pictures of a source's own video, with data records between them: power cuts and rotten bytes cost a chain from what is lost on, and that is told,
-/// by readers of stills and by a replica at a start. The next chain is whole.
+/// Pictures of a source's own video, with data records between them. Power cuts and rotten bytes cost the rest of a chain, which readers of stills
+/// and a starting replica state. The next chain is whole.
 #[test]
 fn a_log_of_chains_loses_what_needs_what_is_lost() {
     let mut total = Played::default();
@@ -56,7 +56,7 @@ fn a_log_of_chains_loses_what_needs_what_is_lost() {
     assert!(total.not_decoded > total.rotted && total.recovered > total.not_decoded, "{total:?}");
 }
 
-/// The first seed at which a bug is noticed, and how.
+/// How a bug is detected at the first seed that detects it.
 fn noticed(bug: DiskBug) -> Option<String> {
     (1..=60).find_map(|seed| DiskStory::seeded(seed).planted(bug).play().err())
 }

@@ -1,8 +1,8 @@
-//! What the first contract keeps of what it has alone beside contracts of a lower priority, and what those get: on steady, jittery and square links,
-//! with other bounds and floors than the shipped scenario `priority` has.
+//! How much the first contract loses beside contracts of a lower priority, and what those get: on steady, jittery and square links, with other bounds
+//! and floors than the shipped scenario `priority`.
 //!
-//! One seed says little: which finer rungs a policy tries, and when, differs as well where the contract is alone. So the seeds of a link count together.
-//! `MEZ_SEEDS=100 cargo test --release -p mez-testbed --test priorities -- --nocapture` prints a table.
+//! One seed says little, because the policy tries different finer rungs at different times even for a contract alone. So the seeds of a link count
+//! together. `MEZ_SEEDS=100 cargo test --release -p mez-testbed --test priorities -- --nocapture` prints a table.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use mez_testbed::channel::links::Kind;
 use mez_testbed::random::Random;
 use mez_testbed::{Action, ApplicationSpec, CameraSpec, Delivered, Footage, Moment, World, ms, secs};
 
-/// Seeds of each link. `MEZ_SEEDS` asks for others.
+/// The number of seeds of each link. `MEZ_SEEDS` overrides it.
 const SEEDS: u64 = 3;
 const FIRST_SEED: u64 = 1_000;
 
 const SECONDS: u64 = 32;
-/// The first seconds do not count: nothing is known of the link.
+/// The first seconds do not count, because the link is not known yet.
 const SETTLED: u64 = 2;
 const RATE_MS: usize = 5;
 
 #[derive(Clone, Copy)]
 enum Link {
-    /// Mbit/s.
+    /// A rate in Mbit/s.
     Steady(f64),
-    /// Two rates in Mbit/s, and how long each lasts.
+    /// Two rates in Mbit/s, and how many seconds each lasts.
     Square(f64, f64, u64),
-    /// Of a kind, with so much of its capacity.
+    /// A kind of link, with this share of its capacity.
     Drawn(&'static str, f64),
 }
 
@@ -246,7 +246,7 @@ fn run(case: &Case, seed: u64, which: &[usize]) -> Vec<usize> {
     frames.map(|(place, id)| good(&case.asks[*place], world.deliveries_since(*id, from))).collect()
 }
 
-/// Frames that were accurate enough and in time.
+/// How many frames were accurate enough and in time.
 fn good(asks: &Asks, got: &[Delivered]) -> usize {
     let keeps = |got: &&Delivered| {
         let accuracy = got.verdict.as_ref().and_then(|said| said.expected_accuracy);
@@ -255,7 +255,7 @@ fn good(asks: &Asks, got: &[Delivered]) -> usize {
     got.iter().filter(keeps).count()
 }
 
-/// Frames of the first contract alone and beside the others over all seeds.
+/// Frames of the first contract, alone and beside the others, over all seeds.
 fn kept(cases: &[Case]) -> (usize, usize) {
     let asked = std::env::var("MEZ_SEEDS").ok();
     let seeds = asked.as_ref().map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
@@ -305,8 +305,8 @@ fn the_first_contract_keeps_on_changing_links_what_it_has_alone() {
     assert_kept(CHANGING);
 }
 
-/// A contract that wants nothing below its bounds wants nothing on a link that does not keep them. Nobody takes anything from it. With 45 ms
-/// instead of 30 the link keeps it for seconds at a time, and then it has its claim.
+/// A contract with `skip` wants no frames on a link that does not keep its bounds, so others get the whole link. With 45 ms instead of 30, the link
+/// keeps the bounds for seconds at a time, and the contract then has its claim.
 #[test]
 fn who_wants_nothing_below_its_bounds_leaves_the_link_to_others() {
     let sums = |which: &[usize]| {

@@ -1,5 +1,5 @@
-//! Applications that come back: after their own end, after that of the edge, and after that of the camera. Every frame that they do not
-//! get they are told of, and those that fill get every one that the camera still has.
+//! Applications that come back: after their own end, the edge's, and the camera's. They are told of every frame that they do not get, and those that
+//! fill get every frame that the camera still has.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const SAME_CLOCK: Option<HostClock> =
 
 /// A camera and an edge that keep their logs on disk.
 fn kept(seed: u64, camera: CameraSpec) -> (World, CameraId) {
-    // Room for all that is published.
+    // Room for all published frames.
     let disk = Some(DiskSpec { disk_bytes_max: 64 << 20, ..DiskSpec::default() });
     let mut world =
         World::seeded_with(seed, EdgeSpec { disk: disk.clone(), clock: SAME_CLOCK, ..EdgeSpec::default() });
@@ -30,12 +30,12 @@ fn ids(world: &World, application: ApplicationId) -> Vec<FrameId> {
     world.deliveries(application).iter().map(|got| got.frame).collect()
 }
 
-/// Sequences of one epoch that lack none in between.
+/// Whether frames of one epoch are contiguous.
 fn is_whole(frames: &[FrameId]) -> bool {
     frames.windows(2).all(|pair| pair[0].epoch != pair[1].epoch || pair[0].next() == pair[1])
 }
 
-/// The edge is back before the camera is, and the past is asked for in between: the answer waits for the camera, and lacks nothing.
+/// The edge is back before the camera, and the past is requested in between. The answer waits for the camera, and lacks nothing.
 #[test]
 fn a_question_right_after_an_edge_restart_waits_for_the_camera() {
     let (mut world, dock) = kept(41, CameraSpec::frames(20, 20_000));
@@ -58,8 +58,7 @@ fn a_question_right_after_an_edge_restart_waits_for_the_camera() {
     assert!(is_whole(&got[..at + 15]) && counted, "missing: {missing}, {got:?}");
 }
 
-/// A camera that does not come back in time is named. What was live behind the hole is not waited for, and once the camera is there it
-/// is asked again.
+/// A camera that does not come back in time is named. Live frames behind the hole are not delayed, and the camera is asked again once it is back.
 #[test]
 fn a_camera_that_stays_away_is_named() {
     let (mut world, dock) = kept(42, CameraSpec::frames(20, 20_000));
@@ -81,7 +80,7 @@ fn a_camera_that_stays_away_is_named() {
     assert!(got.len() > 100 && is_whole(&got[..100]) && first.not_held.is_none(), "{} {first:?}", got.len());
 }
 
-/// Kills of either broker while frames cross a link that carries a third of them: what the camera's log holds comes, in order, once.
+/// Either broker is killed while frames cross a link that carries only a part of them. All frames in the camera's log come, in order, once.
 #[test]
 fn who_fills_gets_every_frame_that_the_camera_holds() {
     for seed in 50..56 {
@@ -109,15 +108,15 @@ fn who_fills_gets_every_frame_that_the_camera_holds() {
     }
 }
 
-/// The edge has lost its memory, and the camera two starts. What the camera holds of the third it captured an hour before, because its clock
-/// was set back. It does not count as holding everything since then.
+/// The edge has lost its memory, and the camera two starts. The camera captured its frames of the third start an hour earlier, because its clock was
+/// set back. This does not count as holding everything since then.
 #[test]
 fn a_lost_start_is_told_though_the_clock_was_set_back() {
     let mut world = World::seeded_with(61, EdgeSpec { clock: SAME_CLOCK, ..EdgeSpec::default() });
     let dock = world.camera("dock/cam1", CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 20_000) });
     let live = world.application(ApplicationSpec::newest("dock/*"));
     world.run(secs(2)).act(Action::Unsubscribe(live)).restart_edge(EDGE);
-    // Of the second start, the edge does not see the beginning.
+    // The edge does not see the beginning of the second start.
     world.restart_camera(dock, Counter::Kept).run(secs(2)).subscribe_again(live).run(secs(2));
     world.act(Action::KillCamera(dock)).act(Action::StepWall(Host::Camera(dock), -3600));
     world.act(Action::StartCamera(dock, Counter::Kept)).run(secs(3));
@@ -131,7 +130,7 @@ fn a_lost_start_is_told_though_the_clock_was_set_back() {
     assert_eq!((told.end, told.reason), (first.captured, NotHeldReason::Gone));
 }
 
-/// An application that was away goes on behind its last frame, and knows how many passed.
+/// An application that was away continues after its last frame, and is told how many it missed.
 #[test]
 fn who_does_not_fill_is_told_how_many_passed() {
     let (mut world, _) = kept(60, CameraSpec::frames(20, 20_000));
@@ -165,7 +164,7 @@ fn restarted(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     world.at(at(4, 30), Action::KillCamera(dock)).at(at(4, 700), Action::StartCamera(dock, Counter::Kept));
     world.at(at(8, 0), Action::KillEdge(EDGE)).at(at(10, 0), Action::Cut(dock));
     world.at(at(10, 1), Action::StartEdge(EDGE)).at(at(18, 0), Action::Restore(dock));
-    // Of a time in which the edge was down.
+    // The time in which the edge was down.
     let past = world.application(ApplicationSpec::read("dock/*", secs(3), ms(1_100)));
     world.at(at(11, 0), Action::Subscribe(past));
     world.try_run(secs(25))

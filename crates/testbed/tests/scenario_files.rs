@@ -1,4 +1,4 @@
-//! The scenarios that are written down: each holds what it expects, with its own seed and with others, and is the same twice.
+//! The shipped scenarios: each meets its expectations, with its own seed and with others, and is the same twice.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn every_file_is_shipped_and_described() {
     }
 }
 
-/// With its own seed twice, which has to be the same bit for bit, and with another.
+/// Runs with its own seed twice, which must give the same trace, and with another seed.
 fn assert_holds(scenario: &Scenario) {
     let run = |seed| {
         let report = scenario.run(seed).unwrap_or_else(|failure| panic!("{}: {failure}", scenario.name()));

@@ -1,4 +1,4 @@
-//! Cameras that share what lies between them and the edge, as stories on a virtual clock.
+//! Cameras that share a medium to the edge, as stories on a virtual clock.
 
 use mez_testbed::channel::wifi::{Constants, Load, Scene};
 use mez_testbed::{
@@ -6,7 +6,7 @@ use mez_testbed::{
     secs,
 };
 
-/// So many cameras on one medium, each with more to send than there is room for, and an application for each.
+/// Cameras on one medium, each with more to send than there is room for, and an application for each.
 fn crowded(world: &mut World, medium: MediumSpec, cameras: usize) -> Vec<(CameraId, ApplicationId)> {
     let medium = world.medium(medium);
     (0..cameras)
@@ -18,7 +18,7 @@ fn crowded(world: &mut World, medium: MediumSpec, cameras: usize) -> Vec<(Camera
         .collect()
 }
 
-/// Megabits per second that an application got from a moment on, until now.
+/// The rate that an application got since `from`, in Mbit/s.
 fn rate(world: &World, application: ApplicationId, from: Moment) -> f64 {
     let frames = world.deliveries_since(application, from).len() as f64;
     frames * 200_000.0 * 8.0 / 1e6 / world.now().since(from).as_secs_f64()
@@ -28,14 +28,14 @@ fn queue(cameras: usize) -> MediumSpec {
     MediumSpec::Queue { bits_per_second: mbps(20), queue_bytes_max: 64 << 10, cameras }
 }
 
-/// Stations of the calibrated medium, without others.
+/// Stations of the calibrated medium, without other loads.
 fn wifi(cameras: usize) -> Scene {
     let mut scene = Scene::new(&Constants::CALIBRATED, &[]);
     scene.cameras = vec![(Constants::CALIBRATED.station(), None); cameras];
     scene
 }
 
-/// Two cameras in one queue have half of it each; when one falls silent the other has all.
+/// Two cameras in one queue have half of it each. When one falls silent, the other has all.
 #[test]
 fn a_queue_is_shared_evenly_and_wholly() {
     let mut world = World::seeded(60);
@@ -52,7 +52,7 @@ fn a_queue_is_shared_evenly_and_wholly() {
     assert!((17.0..20.0).contains(&alone), "{alone} Mbit/s of 20");
 }
 
-/// A slower queue is slower for everybody in it, and comes back for everybody.
+/// A slower queue is slower for all its cameras, and recovers for all.
 #[test]
 fn what_slows_one_slows_all() {
     let mut world = World::seeded(61);
@@ -69,12 +69,12 @@ fn what_slows_one_slows_all() {
     assert!((17.0..20.0).contains(&whole), "{whole} Mbit/s of 20");
 }
 
-/// On Wi-Fi stations contend: five share less than one has, about evenly; and two that do not hear each other get less than two that do.
+/// Wi-Fi stations contend: five share less than one has, about evenly. Two that do not hear each other get less than two that do.
 #[test]
 fn stations_contend_for_the_air() {
     let rates = |scene: Scene| {
         let cameras = scene.cameras.len();
-        // Over a few seconds the medium is unfair. With three seeds in ten a station of five that saturate it waits so long that a rule breaks.
+        // Over a few seconds the medium is unfair. With three seeds in ten, one of five saturating stations waits so long that a rule breaks.
         let mut world = World::seeded(5);
         let cameras = crowded(&mut world, MediumSpec::Wifi(scene), cameras);
         world.run(secs(1));
@@ -97,7 +97,7 @@ fn stations_contend_for_the_air() {
     assert!(hidden.iter().sum::<f64>() < 0.8 * heard.iter().sum::<f64>(), "{hidden:?} against {heard:?}");
 }
 
-/// What others send on the same medium takes its part.
+/// Other loads on the same medium take their part.
 #[test]
 fn others_take_their_part_of_the_air() {
     let got = |others: usize| {
@@ -113,7 +113,7 @@ fn others_take_their_part_of_the_air() {
     assert!(among < 0.8 * alone, "{among} and {alone}");
 }
 
-/// A station that is cut off and comes back finds its place again, and what it had queued confuses nobody.
+/// A station that was cut off and comes back gets its share again. Its earlier queued pieces cause no confusion.
 #[test]
 fn a_station_that_was_cut_off_comes_back() {
     for medium in [queue(2), MediumSpec::Wifi(wifi(2))] {
@@ -129,7 +129,7 @@ fn a_station_that_was_cut_off_comes_back() {
     }
 }
 
-/// A piece of which the medium forgets to say that it is through holds up what comes behind it.
+/// A piece whose transmission the medium forgets to report delays all pieces behind it.
 #[test]
 fn a_forgotten_piece_is_noticed() {
     let run = |bug: Option<Bug>| {

@@ -1,4 +1,4 @@
-//! Cameras that share a channel which the edge was told of, as stories on a virtual clock.
+//! Cameras that share a channel that is declared to the edge, as stories on a virtual clock.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const RUNGS: [(f64, f64); 8] = [
     (60e3, 0.98),
 ];
 
-/// The edge is told of these channels.
+/// An edge with these declared channels.
 fn edge(declared: &[&str]) -> EdgeSpec {
     let channels = declared.iter().map(|text| text.parse().expect("a channel")).collect();
     EdgeSpec { channels: Channels::new(channels).expect("different names"), ..EdgeSpec::default() }
 }
 
-/// A profile of these rungs, with what `keeps` makes of bytes and accuracy.
+/// A profile of these rungs. `keeps` computes the accuracy from bytes and accuracy.
 fn profile(keeps: impl Fn(f64, f64) -> f64) -> SizedProfile {
     let rung = |(place, (bytes, accuracy)): (usize, &(f64, f64))| RungProfile {
         rung: Rung::new(&format!("jpeg/w{}/q50/420", 16 + 2 * place)).expect("a valid rung"),
@@ -45,12 +45,12 @@ fn profile(keeps: impl Fn(f64, f64) -> f64) -> SizedProfile {
     SizedProfile { size: (64, 48), interval: None, profile: Profile::new(rungs).expect("a sound profile") }
 }
 
-/// What [`RUNGS`] says.
+/// The profile with the accuracies of [`RUNGS`].
 fn plain() -> SizedProfile {
     profile(|_, accuracy| accuracy)
 }
 
-/// Cameras in one queue of so many bits per second, each with an application whose profile, floor and priority are those.
+/// Cameras in one queue of this rate, each with an application with this profile, floor and priority.
 fn cameras(
     world: &mut World,
     bits_per_second: u64,
@@ -75,7 +75,7 @@ fn cameras(
     asked.collect()
 }
 
-/// What an application got from a moment on, per frame that was published: the accuracy of each that was on time.
+/// The mean accuracy per published frame that an application got on time since `from`.
 fn utility(world: &World, application: ApplicationId, from: Moment) -> f64 {
     let frames = world.deliveries_since(application, from);
     let on_time = frames.iter().filter(|frame| frame.age() <= BOUND);
@@ -85,7 +85,7 @@ fn utility(world: &World, application: ApplicationId, from: Moment) -> f64 {
     on_time.map(accuracy).sum::<f64>() / (world.now().since(from).as_secs_f64() * FPS as f64)
 }
 
-/// Five scenes, each harder than the one before: what the worst of their cameras reaches on one link, with and without the edge knowing that they share it.
+/// Five scenes of increasing difficulty: what the worst of their cameras reaches on one link, with or without a declared channel.
 fn worst_of_five(seed: u64, bits_per_second: u64, declared: &[&str]) -> f64 {
     let mut world = World::seeded_with(seed, edge(declared));
     let profiles = SCENES.map(scene);
@@ -97,18 +97,18 @@ fn worst_of_five(seed: u64, bits_per_second: u64, declared: &[&str]) -> f64 {
     cameras.iter().map(|(_, application)| utility(&world, *application, from)).fold(f64::INFINITY, f64::min)
 }
 
-/// How many bytes it takes to see something in each of them.
+/// The difficulty of each scene, in bytes.
 const SCENES: [f64; 5] = [8e3, 16e3, 22e3, 40e3, 70e3];
 
 fn scene(hardness_bytes: f64) -> SizedProfile {
     profile(|bytes, _| 1.0 - 0.3 * (-bytes / hardness_bytes).exp())
 }
 
-/// Five cameras on one link get what a plan for all of them would give each, the worst of them most of all; where nobody shares it out, the worst gets less.
+/// Five cameras on one link get what a plan for all of them gives, above all the worst camera. Without shares, the worst camera gets less.
 #[test]
 fn five_cameras_get_their_shares() {
     let rate = mbps(10);
-    // What headers leave of it.
+    // The rate without headers.
     let channel =
         ChannelRate { bytes_per_ms: rate as f64 / 8e3 * 0.94, spread: 0.0, control_bytes_per_second: 0.0 };
     let steps = SCENES.map(|hardness| Step::of(&scene(hardness).profile.ladder()));
@@ -132,8 +132,8 @@ fn five_cameras_get_their_shares() {
     assert!(shared > alone + 0.01, "{shared} with shares, {alone} without");
 }
 
-/// Where the floors do not fit, the camera of the lowest priority is told so within a second, and why; it still gets a little. When there is room again, it has
-/// its share again.
+/// If the floors do not fit, the camera of the lowest priority is told so and why within two seconds, and still gets some frames. When there is room
+/// again, it gets its share again.
 #[test]
 fn who_finds_no_room_is_told_why() {
     let mut world = World::seeded_with(75, edge(&["hall=dock/*"]));
@@ -148,7 +148,7 @@ fn who_finds_no_room_is_told_why() {
             .map(|told| (told.at.since(from), told.change.reason.clone()))
     };
     assert!(told(&world, ContractState::Ok, Moment::START).is_some());
-    // 18 kB of each are 6.5 Mbit/s.
+    // 18 kB of each camera are 6.5 Mbit/s.
     let slow = world.now();
     world.act(Action::Rate(cameras[0].0, 5_500_000)).run(secs(8));
     let (after, reason) = told(&world, ContractState::Infeasible, slow).expect("it is told");
@@ -170,14 +170,14 @@ fn who_finds_no_room_is_told_why() {
     assert!(after < secs(3), "told after {after:?}");
 }
 
-/// A camera whose frames go as they are takes no more than its share, and what it leaves is enough for the others' floors.
+/// A camera whose frames are not encoded takes no more than its share, and leaves enough for the others' floors.
 #[test]
 fn frames_that_go_as_they_are_leave_room() {
     let mut world = World::seeded_with(76, edge(&["hall=**"]));
     let people = plain();
     let cameras = cameras(&mut world, mbps(8), &[(&people, 0.83, 0), (&people, 0.83, 0)]);
     let plain = world.application(ApplicationSpec::newest("dock/cam0"));
-    // Beside a contract with a floor it would get what that gets.
+    // Beside a contract with a floor, a looker would get the contract's rung.
     world.act(Action::Unsubscribe(cameras[0].1));
     world.run(secs(6));
     let from = world.now();
@@ -189,7 +189,7 @@ fn frames_that_go_as_they_are_leave_room() {
     assert!(other > 0.78, "{other}");
 }
 
-/// A camera that never learns of its cap makes frames above it.
+/// A camera that never learns of its cap encodes frames above it.
 #[test]
 fn a_cap_that_is_not_kept_is_noticed() {
     let run = |bug: Option<Bug>| {
@@ -208,7 +208,7 @@ fn a_cap_that_is_not_kept_is_noticed() {
     assert_eq!(failure.violation.rule, "caps", "{failure}");
 }
 
-/// A stream of records with a knob and a camera on one channel, of which neither leaves room for the other as it is: both keep their floors and their
+/// A stream of records with a knob and a camera share a channel that fits neither with the other at full size. Both keep their floors and their
 /// bound, and the records take part in the division.
 #[test]
 fn records_with_knobs_share_a_channel_with_a_camera() {
@@ -216,7 +216,7 @@ fn records_with_knobs_share_a_channel_with_a_camera() {
     let medium = MediumSpec::Queue { bits_per_second: mbps(3), queue_bytes_max: 64 << 10, cameras: 2 };
     let medium = Some(world.medium(medium));
     world.camera("dock/cam0", CameraSpec { medium, ..CameraSpec::frames(FPS, 60_000) });
-    // Records of 20 kB: ten in a second are 1.6 Mbit/s. The camera's best rung takes 7.2.
+    // Records of 20 kB, ten a second, are 1.6 Mbit/s. The camera's best rung takes 7.2.
     let records = CameraSpec { record_once_in: 1, knobs: true, ..CameraSpec::frames(10, 160_000) };
     world.camera("dock/log0", CameraSpec { medium, ..records });
     let (camera, records) = (world.profile(plain()), world.profile(of_records()));
@@ -242,13 +242,13 @@ fn records_with_knobs_share_a_channel_with_a_camera() {
         };
         let kept = got.iter().filter(is_kept).count();
         assert!(kept * 10 >= published * 9, "{kept} of {published} frames of {}", got[0].camera);
-        // Alone, each would take its best.
+        // Alone, each would get its best rung.
         let best = got.iter().filter(|got| got.rung.as_str() == "original").count();
         assert!(best * 10 <= got.len(), "{best} of {} frames of {} as they are", got.len(), got[0].camera);
     }
 }
 
-/// Records of 20 kB of which a world's knob keeps some percent.
+/// Records of 20 kB, of which a world's knob keeps a percentage.
 fn of_records() -> SizedProfile {
     let rung = |(name, bytes, accuracy): (&str, f64, f64)| RungProfile {
         rung: Rung::new(name).expect("the name of a rung"),

@@ -1,4 +1,4 @@
-//! Cameras whose sources give video of their own: rules that notice what would spoil it, and contracts that it keeps on a channel with interference.
+//! Cameras with their sources' video: rules that detect what would spoil it, and contracts that it keeps on a channel with interference.
 
 use mez_core::contract::Contract;
 use mez_testbed::scenario_file::{SHIPPED, Scenario};
@@ -6,7 +6,7 @@ use mez_testbed::{
     Action, ApplicationSpec, Bug, CameraSpec, Failure, Moment, SourceVideo, World, mbps, ms, noticed, secs,
 };
 
-/// A camera of long chains whose link becomes slow again and again, and an application that comes late into one.
+/// A camera with long chains whose link becomes slow, and an application that joins late.
 fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     let mut world = World::seeded(3);
     if let Some(bug) = bug {
@@ -56,7 +56,7 @@ fn a_key_frame_that_is_asked_for_and_never_comes_is_noticed() {
     assert_noticed(Bug::RefreshIgnored, "entry");
 }
 
-/// What became of frames in `interference`, with such sources.
+/// The results for frames in `interference`, with such sources.
 struct Kept {
     on_time: f64,
     accuracy: f64,
@@ -82,8 +82,8 @@ fn interference(frames_per_second: u64, video: &str, seed: u64) -> Kept {
     }
 }
 
-/// The contract asks for 100 ms and 0.95 of three cameras. Links fall to a tenth and to a fortieth. With key frames every ten seconds, or every
-/// two at 25 frames per second, one falls into each step.
+/// The contract asks for 100 ms and 0.95 of three cameras. Links fall to a tenth and to a fortieth of their rate. With key frames every ten seconds,
+/// or every two seconds at 25 frames per second, one key frame falls into each step.
 #[test]
 fn contracts_on_sources_of_video_are_kept_through_interference() {
     for (frames_per_second, video) in [

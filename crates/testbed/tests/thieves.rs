@@ -1,4 +1,4 @@
-//! Stories of thieves: hosts that have a camera's valid keys. Whatever they claim, the camera's frames flow again once they are gone.
+//! Stories of thieves: hosts with a camera's valid keys. Whatever they claim, the camera's frames flow again once they are gone.
 
 mod story;
 
@@ -9,13 +9,13 @@ use mez_testbed::{
 
 use self::story::{resumed_after, sequences};
 
-/// The highest epoch that an edge takes of a camera of which it knows none, or one that a camera has by itself.
+/// The highest epoch that an edge accepts of a camera that it does not know, or whose epochs come from the camera alone.
 const HIGHEST: u64 = EPOCH_BASE.0 + EPOCH_JUMP_MAX;
 
 const SAME_CLOCK: Option<HostClock> =
     Some(HostClock { origin_nanos: 1_000_000_000, drift_ppb: 0, wall_nanos: 1_700_000_000_000_000_000 });
 
-/// One claim near the end of all numbers once kept the camera out for good. It changes nothing.
+/// One claim near the end of all numbers used to keep the camera out for good. Now it changes nothing.
 #[test]
 fn an_absurd_claim_disturbs_nobody() {
     let run = |claims: &[u64]| {
@@ -35,8 +35,8 @@ fn an_absurd_claim_disturbs_nobody() {
     assert_eq!(run(&[NUMBER_MAX - 1, NUMBER_MAX, EPOCH_MAX.0 + 1, EPOCH_MAX.0]), run(&[]));
 }
 
-/// A thief that knows the bound takes the name for as long as it stays. After that the camera goes on above it, by itself, and what the thief
-/// sent is of another epoch.
+/// A thief that knows the bound holds the name as long as it stays. Then the camera continues above the
+/// bound, without help, and the thief's frames are of another epoch.
 #[test]
 fn after_the_highest_claim_the_camera_goes_on_by_itself() {
     let mut world = World::seeded(61);
@@ -49,13 +49,13 @@ fn after_the_highest_claim_the_camera_goes_on_by_itself() {
     let left = world.now();
     world.act(Action::Leave(thief)).run(secs(12));
     assert_eq!(world.epoch(dock), Some(HIGHEST + 1));
-    // It waits five seconds after it was told that another start is there.
+    // The camera waits five seconds after it was told that another start is connected.
     assert!(resumed_after(&world, application, left + ms(100)) < secs(6));
     let last = world.deliveries(application).last().unwrap();
     assert!(last.frame.epoch.0 == HIGHEST + 1 && last.published + ms(200) > world.now());
 }
 
-/// Both dial in turn, each from above what the other had.
+/// Thief and camera dial in turn, each with an epoch above the other's.
 #[test]
 fn a_thief_that_comes_again_and_again_never_wins_for_good() {
     let mut world = World::seeded(62);
@@ -74,7 +74,7 @@ fn a_thief_that_comes_again_and_again_never_wins_for_good() {
     assert!(epochs.is_sorted());
 }
 
-/// A thief was at another edge and has brought the camera far. An edge that knows nothing of that takes it after a few attempts.
+/// A thief has raised the camera's epoch far at another edge. An edge that does not know this accepts the camera after a few attempts.
 #[test]
 fn a_camera_that_was_brought_far_elsewhere_gets_in_by_itself() {
     let mut world = World::seeded(63);
@@ -88,7 +88,7 @@ fn a_camera_that_was_brought_far_elsewhere_gets_in_by_itself() {
     assert!(resumed_after(&world, application, start) < secs(2));
 }
 
-/// A state from before there were bounds holds an epoch that none can follow: only a reset helps, and it does.
+/// A state without epoch bounds holds an epoch that no start can follow. Only a reset helps.
 #[test]
 fn a_reset_cures_what_no_camera_reaches() {
     let mut world = World::seeded(64);
@@ -104,7 +104,7 @@ fn a_reset_cures_what_no_camera_reaches() {
     assert!(resumed_after(&world, application, reset) < secs(6));
 }
 
-/// A reset of a camera in good order costs one reconnection, and frames go on in order.
+/// A reset of a healthy camera costs one reconnection, and frames continue in order.
 #[test]
 fn a_reset_without_need_costs_a_reconnection() {
     let mut world = World::seeded(65);
@@ -118,8 +118,8 @@ fn a_reset_without_need_costs_a_reconnection() {
     assert!(sequences(world.deliveries(application)).is_sorted());
 }
 
-/// The edge was away while the camera had a start of the thief's epoch. The edge keeps the thief's frames, the camera its own, and a reading that asks
-/// both is given one of each name, in order. What is live is of the camera alone.
+/// The edge was down while the camera had a start with the thief's epoch. The edge keeps the thief's frames, the camera its own. A reading that asks
+/// both gets one frame of each id, in order. Live frames are only the camera's.
 #[test]
 fn a_start_that_no_edge_heard_of_may_have_the_epoch_of_a_thief() {
     let disk = Some(DiskSpec::default());
@@ -144,7 +144,7 @@ fn a_start_that_no_edge_heard_of_may_have_the_epoch_of_a_thief() {
     assert!(shared > at_edge, "{shared} frames of epoch 5, {at_edge} of them the thief's");
 }
 
-/// A camera that was told that its epoch is taken knows that its frames of it have the names of others: it gives none of them.
+/// A camera that was told that its epoch is taken knows that its frames of this epoch have ids of other frames, and sends none of them.
 #[test]
 fn what_a_camera_knows_to_be_named_twice_it_keeps_back() {
     let mut world = World::seeded_with(67, EdgeSpec { clock: SAME_CLOCK, ..EdgeSpec::default() });
@@ -161,8 +161,8 @@ fn what_a_camera_knows_to_be_named_twice_it_keeps_back() {
     assert!(first.frame.sequence.0 >= 55, "{:?} is of the start that came too late", first.frame);
 }
 
-/// What the camera published while a thief had its name is not lost: the edge had taken it in with that epoch, so nobody else has used its
-/// numbers. Who was away meanwhile and fills lacks none of it, though the camera has gone on with a later epoch since.
+/// Frames that the camera published while a thief had its name are not lost: the edge had accepted the camera with this epoch, so no other start has
+/// used its numbers. An application that was away and fills gets all of them, though the camera has continued with a later epoch.
 #[test]
 fn who_fills_gets_what_the_camera_published_beside_a_thief() {
     let mut world = World::seeded(66);
@@ -181,6 +181,6 @@ fn who_fills_gets_what_the_camera_published_beside_a_thief() {
         "{got:?}"
     );
     let of = |epoch| got.iter().filter(|frame| frame.epoch.0 == epoch).count();
-    // Three seconds before, one in between, and three beside the thief at least.
+    // Three seconds before, one in between, and at least three beside the thief.
     assert!(of(own) >= 140 && of(20) == 0 && of(21) > 100, "{} {} {}", of(own), of(20), of(21));
 }

@@ -1,7 +1,7 @@
-//! `mez store verify` against logs that were flipped, cut, filled with zeros, deleted, swapped and copied: it names everything that costs a
-//! frame, says how many, and finds nothing wrong with logs that are in order, however their brokers ended.
+//! `mez store verify` against logs that were flipped, cut, filled with zeros, deleted, swapped and copied. It names all damage that costs a frame and
+//! how many, and finds nothing wrong with undamaged logs, however their brokers ended.
 //!
-//! What costs a frame is not asked of verify: a reader reads the log before and after.
+//! A reader, not verify, says which damage costs a frame: it reads the log before and after.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use mez_core::store::{FindingKind, SegmentNumber};
 use mez_testbed::disk::{DiskBug, Ending, SampleLog};
 use mez_testbed::random::Random;
 
-/// One for the usual run. `MEZ_DAMAGES=10 cargo test -p mez-testbed --test verified_logs` damages ten times as much.
+/// How many times the usual number of logs is damaged. `MEZ_DAMAGES=10 cargo test -p mez-testbed --test verified_logs` damages ten times as many.
 fn times() -> u64 {
     std::env::var("MEZ_DAMAGES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// What somebody, or a disk, does to a log.
+/// A kind of damage to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     Flip,
@@ -38,7 +38,7 @@ fn damage(sample: &mut SampleLog, what: Damage, random: &mut Random) -> String {
     match what {
         Damage::Flip => bytes[place] ^= flip,
         Damage::FlipSeveral => {
-            // Also so many in one header that it cannot be put right.
+            // Also so many bytes in one header that it cannot be corrected.
             for offset in 0..random.within(2..=40) as usize {
                 bytes[(place / 3 + offset * 7) % length as usize] ^= flip;
             }
@@ -62,7 +62,7 @@ fn damage(sample: &mut SampleLog, what: Damage, random: &mut Random) -> String {
     format!("{what:?} of segment {} of {segments:?} at {place} of {length}", segment.0)
 }
 
-/// What was wrong with what verify, readers and a broker's start say of a log that was damaged; `None`: all is right.
+/// Compares the results of verify, readers and a broker's start for a damaged log. Returns the first error; `None`: all are right.
 fn judge(sample: &mut SampleLog, before: &[(FrameId, bytes::Bytes)]) -> Option<String> {
     let reading = sample.read();
     let whole: BTreeSet<_> = before.iter().collect();
@@ -87,7 +87,7 @@ fn judge(sample: &mut SampleLog, before: &[(FrameId, bytes::Bytes)]) -> Option<S
     if lost > 0 && !report.bytes_unreadable() > 0 && report.findings.is_empty() {
         return Some(format!("nothing is named: {report:?}"));
     }
-    // What was there before everything that is left cannot be missed by who reads from there on.
+    // A reader cannot know of records before the oldest one that is left.
     let oldest = reading.frames.first().map(|(id, _)| *id);
     let between = before.iter().filter(|(id, _)| oldest.is_some_and(|oldest| *id > oldest)).count() as u64;
     let missed = between - (reading.frames.len() as u64).saturating_sub(1);
@@ -116,7 +116,7 @@ fn judge(sample: &mut SampleLog, before: &[(FrameId, bytes::Bytes)]) -> Option<S
     None
 }
 
-/// Damages `count` logs and tells the first of which something wrong is said.
+/// Damages `count` logs and returns how many lost frames, or the first wrong result.
 fn sweep(what: Damage, count: u64, bug: Option<DiskBug>) -> Result<u64, String> {
     let mut cost = 0;
     for seed in 0..count {
@@ -184,7 +184,7 @@ fn copied_segments_are_named() {
     assert_named(Damage::Copy, 50);
 }
 
-/// Logs of brokers that were stopped, and of ones that were killed, some of them within a write.
+/// Logs of brokers that were stopped, and of killed ones, some of them in the middle of a write.
 #[test]
 fn nothing_is_wrong_with_logs_that_are_in_order() {
     let mut torn = 0;
@@ -199,7 +199,7 @@ fn nothing_is_wrong_with_logs_that_are_in_order() {
                 (reading.frames.len() as u64, 0, false)
             );
             torn += u64::from(report.torn_bytes > 0);
-            // Whoever knows nothing of the log but its segments calls none of them damaged either.
+            // Without any state besides its segments, the log does not count as damaged either.
             *sample.disk.bounds() = None;
             sample.disk.progress().clear();
             let report = sample.verify();
@@ -209,8 +209,7 @@ fn nothing_is_wrong_with_logs_that_are_in_order() {
     assert!(torn > 20, "only {torn} of them end within a record");
 }
 
-/// After a power cut a log is called whole just if nothing is missing between its first record and its last, and what was said to be durable is
-/// there.
+/// After a power cut, a log counts as whole if and only if nothing is missing between its first and last record, and all durable records are there.
 #[test]
 fn power_cuts_are_no_damage_unless_they_leave_holes() {
     let (mut whole, mut torn) = (0, 0);
@@ -225,7 +224,7 @@ fn power_cuts_are_no_damage_unless_they_leave_holes() {
     assert!(whole > 100 && torn > 20, "{whole} whole, {torn} torn");
 }
 
-/// What is found says which segment, how much and when.
+/// A finding states which segment, how many records and which times.
 #[test]
 fn what_is_lost_is_told_with_its_times() {
     let mut samples = (0..).map(|seed| SampleLog::seeded(seed, Ending::Stopped, None));

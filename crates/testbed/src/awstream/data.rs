@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// The most frames of a recording. A file with more is not one of these.
+/// The most frames of a recording. A larger file is not one of the published files.
 const FRAMES_MAX: usize = 1_000_000;
-/// The most rows of a profile. A file with more is not one of these.
+/// The most rows of a profile. A larger file is not one of the published files.
 const ROWS_MAX: usize = 4_096;
 
 /// A setting of AWStream's three knobs.
@@ -12,14 +12,14 @@ const ROWS_MAX: usize = 4_096;
 pub struct Config {
     /// Width in pixels.
     pub width: u32,
-    /// Frames that are skipped between two that are sent.
+    /// How many frames are skipped between two sent frames.
     pub skip: u32,
     /// H.264 quantiser.
     pub quantiser: u32,
 }
 
 impl Config {
-    /// The name that results use.
+    /// The name in results.
     pub fn name(&self) -> String {
         format!("h264/w{}/skip{}/q{}", self.width, self.skip, self.quantiser)
     }
@@ -45,16 +45,16 @@ pub struct Row {
 /// counted from 0. The recording repeats after its last frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Encoded bytes; 0 if the configuration skips the frame.
+    /// Encoded bytes. 0 if the configuration skips the frame.
     pub bytes: Vec<u32>,
-    /// F1 of what the application knew at that time, if every sent frame arrives at once.
+    /// The F1 score of the application's knowledge at that time, if every sent frame arrives at once.
     pub f1: Vec<f64>,
 }
 
 impl Series {
     /// The bytes of a keyframe: the first frame of the recording is one.
     pub fn alone_bytes(&self) -> u32 {
-        // Frame 0 is at the end of the recording.
+        // Frame 0 is the last frame of the recording.
         let first = self.bytes.iter().skip(1).chain(self.bytes.first()).find(|bytes| **bytes > 0);
         first.copied().unwrap_or(0)
     }
@@ -68,11 +68,11 @@ pub enum DataError {
     Line {
         /// The file.
         file: &'static str,
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
         /// The line, or its beginning.
         text: String,
-        /// What a line of the file has.
+        /// The expected columns.
         expected: &'static str,
     },
     /// A file has no row, or too many.
@@ -80,9 +80,9 @@ pub enum DataError {
     Rows {
         /// The file.
         file: &'static str,
-        /// What it has.
+        /// The number of rows.
         rows: usize,
-        /// What it may have.
+        /// The most rows allowed.
         most: usize,
     },
     /// A configuration of the profile lacks a measurement of a frame.
@@ -100,7 +100,7 @@ pub enum DataError {
     /// The profile does not ascend.
     #[error("mot.profile.csv, row {row}: rate and accuracy must be above those of the row before")]
     Order {
-        /// Counted from 1.
+        /// The row number, from 1.
         row: usize,
     },
 }
@@ -110,7 +110,7 @@ pub enum DataError {
 pub struct Measurements {
     /// The profile, ascending.
     pub profile: Vec<Row>,
-    /// For each row of the profile, its frames.
+    /// For each row of the profile, the series of its frames.
     pub series: Vec<Series>,
     /// The number of frames of the recording.
     pub frames: usize,
@@ -161,8 +161,8 @@ impl Measurements {
         Ok(Self { profile, series, frames, kept_by_age })
     }
 
-    /// The score of a result that is `age` frames old, relative to a fresh one. Beyond the measured ages, it
-    /// keeps falling at the rate of the later half of them.
+    /// The score of a result that is `age` frames old, relative to a fresh one. Beyond the measured ages,
+    /// the score continues to fall at the rate of their later half.
     pub fn kept(&self, age: usize) -> f64 {
         let Some(last) = self.kept_by_age.len().checked_sub(1) else { return 1.0 };
         if age <= last {
@@ -177,7 +177,7 @@ impl Measurements {
 
 fn f1(hits: u32, wrong: u32, missed: u32) -> f64 {
     let all = f64::from(2 * hits + wrong + missed);
-    // No object, and none found.
+    // There is no object, and none was found.
     if all == 0.0 { 1.0 } else { 2.0 * f64::from(hits) / all }
 }
 
@@ -248,8 +248,7 @@ fn complete<T>(
     values.map(|(frame, value)| value.ok_or_else(|| missing(frame))).collect()
 }
 
-/// Over all configurations with frame skip: the mean score at each age divided by that of fresh results of
-/// the same configurations.
+/// The mean score at each age, divided by the mean score of fresh results of the same configurations. Over all configurations with frame skip.
 fn kept_by_age(series: &[Series]) -> Vec<f64> {
     let mut sums: Vec<(f64, f64)> = Vec::new();
     for one in series {

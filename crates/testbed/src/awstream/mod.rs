@@ -1,12 +1,11 @@
-//! Repeats AWStream's experiment with the measurements that its authors published: pedestrian detection at 33
-//! ms per frame, over a link that is narrow for four minutes (B. Zhang et al., SIGCOMM 2018). The data is
-//! MIT-licensed and not part of this project.
+//! Repeats AWStream's experiment with the published measurements of its authors: pedestrian detection at 33 ms per frame, over a link that is narrow
+//! for four minutes (B. Zhang et al., SIGCOMM 2018). The data is MIT-licensed and not part of this project.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`data`] | the published measurements: the profile, and the bytes and score of every frame at every configuration |
-//! | [`mod@replay`] | the link, and one contender on it |
-//! | [`mod@score`] | what the application got |
+//! | [`mod@replay`] | the link, with one contender |
+//! | [`mod@score`] | scores of what the application got |
 
 pub mod data;
 pub mod replay;

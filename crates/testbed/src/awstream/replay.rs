@@ -14,27 +14,23 @@ use crate::policies::setting::{CameraSetting, Coded, Queueing, Setting, Sizes, S
 
 /// The time between frames.
 pub const INTERVAL: Duration = Duration::from_millis(33);
-/// The rate of the link: from this second on, this many Mbit/s.
+/// The rate of the link: each from a second on, in Mbit/s.
 pub const RATES_MBPS: [(u64, f64); 4] = [(0, 25.0), (200, 7.5), (380, 5.0), (440, 25.0)];
 /// The window in which the link is shaped, in seconds.
 pub const SHAPED_S: (f64, f64) = (200.0, 440.0);
 /// The end of the experiment, in seconds.
 pub const END_S: u64 = 640;
-/// The deadline of every frame, for all contenders: the 95th percentile of the latency that AWStream
-/// published.
+/// The deadline of every frame, for all contenders: the 95th percentile of the latency that AWStream's authors published.
 pub const DEADLINE: Duration = Duration::from_millis(229);
-/// The payload share of the link's rate: 1448 of the 1514 bytes that a shaper counts for an Ethernet frame
-/// with IPv4, TCP and timestamps. The published log of the unadapted run confirms it: 7.1 to 7.2 of 7.5
-/// Mbit/s.
+/// The share of payload in the link's rate: 1448 of the 1514 bytes that a shaper counts for an Ethernet frame with IPv4, TCP and timestamps. The
+/// published log of the unadapted run confirms it: 7.1 to 7.2 of 7.5 Mbit/s.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
-/// How long the link goes on after the end, in seconds, so that late frames still arrive.
+/// How long the link continues after the end, in seconds, so that late frames still arrive.
 const TAIL_S: u64 = 200;
-/// The congestion window with newest-wins queueing, in bytes: the same as in the other comparisons of
-/// policies.
+/// The congestion window with newest-wins queueing, in bytes, as in the other comparisons of policies.
 const WINDOW_BYTES: f64 = 65_536.0;
-/// The bytes that a TCP socket buffers before AWStream's own queue begins. With less, the largest frames look
-/// like congestion to AWStream, and it never returns to the top rate, as it did in the published logs. With
-/// 512 kB its newest constants do worse.
+/// The bytes that a TCP socket buffers before AWStream's own queue begins. With a smaller buffer, AWStream takes the largest frames for congestion
+/// and never returns to the top rate, unlike in the published logs. With 512 kB, its newest constants do worse.
 const SOCKET_BYTES: f64 = 262_144.0;
 
 /// A participant of the experiment.
@@ -49,8 +45,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All contenders, for a profile of `rows` rows. Each fixed row takes part twice: as through TCP, and
-    /// with newest-wins queueing.
+    /// All contenders, for a profile of `rows` rows. Each fixed row takes part twice: as over TCP, and with newest-wins queueing.
     pub fn all(rows: usize) -> Vec<Self> {
         let mut all = vec![Self::Quantile];
         all.extend([Constants::NEWEST, Constants::EARLIER].map(Self::AwStream));
@@ -59,7 +54,7 @@ impl Contender {
         all
     }
 
-    /// The name that results use.
+    /// The name in results.
     pub fn name(&self, measurements: &Measurements) -> String {
         match self {
             Self::Quantile => "quantile".into(),
@@ -83,7 +78,7 @@ pub struct Replay {
     pub begin: usize,
 }
 
-/// Lets a contender send the recording, from frame `begin` on, over the link.
+/// Lets a contender send the recording over the link, beginning at frame `begin`.
 pub fn replay(
     measurements: &Measurements,
     contender: Contender,
@@ -150,8 +145,7 @@ fn link() -> Capacity {
     Capacity::of_steps((END_S + TAIL_S) as usize * 1_000, &steps)
 }
 
-/// A ladder of the profile's rows, and the row of each rung. `sizes` gives the sizes of a row's frames, and
-/// `n` where one frame in `n` is sent.
+/// A ladder of the profile's rows, and the row of each rung. `sizes` gives the sizes of a row's frames, and `n` if one frame in `n` is sent.
 fn ladder(
     measurements: &Measurements,
     sizes: impl Fn(&Measurements, usize) -> (ByteSizes, u32),

@@ -3,8 +3,7 @@
 use super::data::Measurements;
 use super::replay::{DEADLINE, END_S, INTERVAL, Replay, SHAPED_S};
 
-/// Goodput above this, in Mbit/s, counts as recovered. The best configuration has 11.65 Mbit/s in the
-/// profile.
+/// Goodput above this, in Mbit/s, counts as recovered. The best configuration has 11.65 Mbit/s in the profile.
 pub const RECOVERED_MBPS: f64 = 11.0;
 
 /// The quantiles of the latency that the authors reported.
@@ -17,12 +16,11 @@ pub struct Score {
     pub f1_deadline_aware: f64,
     /// Mean F1 of all slots, over the whole experiment.
     pub f1_deadline_aware_all: f64,
-    /// Mean F1 of the frames that arrived in the window, however late. Each is scored as if fresh.
+    /// Mean F1 of the frames that arrived in the window, however late. Each frame is scored as if fresh.
     pub f1_delivered: f64,
     /// The share of the frames sent in the window that arrived within the deadline.
     pub timely_share: f64,
-    /// 5th, 25th, 50th, 75th and 95th percentiles of the mean latency per second, which is how the authors
-    /// logged it, in milliseconds.
+    /// 5th, 25th, 50th, 75th and 95th percentiles of the mean latency per second, in milliseconds. The authors logged the latency in this way.
     pub latency_ms: [f64; 5],
     /// The same percentiles of the latency of single frames, in milliseconds.
     pub frame_latency_ms: [f64; 5],
@@ -58,7 +56,7 @@ pub fn score(measurements: &Measurements, replay: &Replay) -> Score {
     let seconds_all = END_S as usize;
     let mut arrived: Vec<(f64, f64, u32)> = vec![(0.0, 0.0, 0); seconds_all];
     let (mut latencies, mut fresh, mut sent, mut timely) = (Vec::new(), Vec::new(), 0.0, 0.0);
-    // Bytes of each half second: goodput is measured over one second, every half second.
+    // Bytes of each half second. Goodput is measured over one second, every half second.
     let mut halves = vec![0.0; 2 * seconds_all];
     for (frame, slot) in replay.results.iter().enumerate() {
         let Some(rung) = slot.rung.filter(|_| slot.bytes > 0) else { continue };
@@ -115,11 +113,10 @@ fn is_timely(latency_ms: Option<f64>) -> bool {
     latency_ms.is_some_and(|latency| latency <= DEADLINE.as_secs_f64() * 1e3)
 }
 
-/// F1 of each slot: that of its own frame if it is timely, otherwise that of the last timely one, reduced for
-/// its age.
+/// F1 of each slot: of its own frame, if the frame is timely. Otherwise of the last timely frame, reduced for its age.
 ///
-/// For ages that the configuration itself produces by frame skip, the score of an old result was measured.
-/// For other ages it is estimated from the usual loss at that age.
+/// For ages that the configuration itself produces by frame skip, the score of an old result was measured. For other ages, the score is estimated
+/// from the mean loss at that age.
 fn f1_of_slots(measurements: &Measurements, replay: &Replay) -> Vec<f64> {
     let mut last: Option<(usize, usize)> = None;
     let slots = replay.results.iter().enumerate().map(|(frame, slot)| {

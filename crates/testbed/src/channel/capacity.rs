@@ -23,15 +23,15 @@ impl Capacity {
         Self { passed }
     }
 
-    /// A link `ms` milliseconds long that carries so many bytes in each millisecond, each from a millisecond on, in order; before the first
-    /// nothing.
+    /// A link of `ms` milliseconds. Each step gives a first millisecond and the bytes in each millisecond
+    /// from there on, in order. Before the first step nothing passes.
     pub fn of_steps(ms: usize, steps: &[(usize, f64)]) -> Self {
         let rate =
             |ms: usize| steps.iter().rev().find(|(from, _)| ms >= *from).map_or(0.0, |(_, bytes)| *bytes);
         Self::new((0..ms).map(rate))
     }
 
-    /// A link that carries `factor` times as much.
+    /// A link that carries `factor` times as many bytes.
     pub fn times(&self, factor: f64) -> Self {
         Self { passed: self.passed.iter().map(|bytes| bytes * factor).collect() }
     }
@@ -51,7 +51,7 @@ impl Capacity {
         begin + (end - begin) * rest as f64 / NANOS_PER_MS as f64
     }
 
-    /// When `bytes` can have passed, counted from 0; `None` if the known future carries fewer.
+    /// When `bytes` can have passed, counted from 0. `None` if the known future carries fewer.
     pub fn when(&self, bytes: f64) -> Option<Instant> {
         let end = self.passed.partition_point(|passed| *passed < bytes);
         if end == 0 {

@@ -1,9 +1,8 @@
 //! Generates the reference set: three classes of link that are shared, fade, stutter and fail.
 //!
-//! The capacity of a millisecond is 90 Mbit/s ÷ (k + 1) × fading × burst. `k` competing stations, 0 to 6 with
-//! equal probability, last for 0.2 s plus an exponential time. Fading is log-normal; its logarithm is an
-//! Ornstein–Uhlenbeck process. A burst is drawn anew for every millisecond from a gamma distribution with
-//! mean 1. During outages of 150 to 1500 ms, 0.002 of the capacity remains.
+//! The capacity of a millisecond is 90 Mbit/s ÷ (k + 1) × fading × burst. A number of `k` competing stations, 0 to 6 with equal probability, lasts
+//! for 0.2 s plus an exponential time. Fading is log-normal; its logarithm is an Ornstein–Uhlenbeck process. A burst is drawn anew for every
+//! millisecond from a gamma distribution with mean 1. During outages of 150 to 1500 ms, 0.002 of the capacity remains.
 
 use super::capacity::Capacity;
 use crate::chance::Chance;
@@ -18,13 +17,12 @@ const DWELL_MS_MIN: f64 = 200.0;
 /// The share of the capacity that remains in an outage.
 const OUTAGE_SHARE: f64 = 0.002;
 
-/// How hard a link is.
+/// A class of links, by their difficulty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
-    /// What it is called.
+    /// The name of the class.
     pub name: &'static str,
-    /// Shape of the gamma distribution of bursts. The smaller it is, the fewer milliseconds carry most of the
-    /// bytes.
+    /// Shape of the gamma distribution of bursts. The smaller the shape, the fewer milliseconds carry most of the bytes.
     pub burst_shape: f64,
     /// Standard deviation of the logarithm of the fading.
     pub fading_deviation: f64,

@@ -1,5 +1,4 @@
-//! Generates links beyond the reference set: steps, outages, movement through a building or a cell. Each
-//! follows from a seed.
+//! Generates links beyond the reference set: steps, outages, movement through a building or a cell. Each link follows from a seed.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ pub enum Mark {
 /// The future of a link, and the events in it.
 #[derive(Clone, Debug)]
 pub struct LinkModel {
-    /// What the link carries.
+    /// The capacity of the link.
     pub capacity: Capacity,
     /// The events, in order.
     pub marks: Vec<Mark>,
@@ -34,35 +33,31 @@ pub struct LinkModel {
 pub enum Kind {
     /// A class of the reference set.
     Reference(Class),
-    /// 60 Mbit/s. Every ten seconds, at a random moment between two frames, it falls to 12 Mbit/s for five
-    /// seconds.
+    /// 60 Mbit/s. Every ten seconds, at a random moment between two frames, the rate falls to 12 Mbit/s for five seconds.
     Step,
     /// 40 Mbit/s with an outage of 0.3 to 1.5 s about every eight seconds.
     Outages,
-    /// A cellular link. Its median is 20 Mbit/s, log-normal with deviation 0.7 and a time constant of 3 s, in
-    /// grants of a few milliseconds. Handovers of 50 to 300 ms come about every 20 s.
+    /// A cellular link. Its rate has a median of 20 Mbit/s, is log-normal with deviation 0.7 and a time constant of 3 s, and comes in grants of a few
+    /// milliseconds. Handovers of 50 to 300 ms come about every 20 s.
     Cellular,
     /// From 90 to 3 Mbit/s and back, half a minute each way, with the fading and the bursts of a mixed link.
     WalkingAway,
-    /// 40 Mbit/s with the fading of a mixed link; every half minute the doors close for 6 to 12 s.
+    /// 40 Mbit/s with the fading of a mixed link. Every half minute, the doors close for 6 to 12 s.
     Elevator,
     /// A Wi-Fi medium.
     Wifi(Wifi),
 }
 
-/// The other stations on the camera's Wi-Fi medium. They send frames of 0.2 to 1 MB at 15 per second for some
-/// seconds, and pause.
+/// The other stations on the camera's Wi-Fi medium. They send frames of 0.2 to 1 MB at 15 per second for some seconds, and pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wifi {
     /// Four cameras.
     Cameras,
-    /// Two cameras, one of which is hidden from the camera. A station that fails sends RTS before it tries
-    /// again.
+    /// Two cameras, one of which is hidden from this camera. After a failure, a station sends an RTS before it tries again.
     Hidden,
-    /// One camera, and a microwave oven for half of the time.
+    /// One camera, and a microwave oven that is active half of the time.
     Oven,
-    /// Two cameras, while the camera itself moves from beside the access point to where only the lowest rate
-    /// holds, and back, half a minute each way.
+    /// Two cameras. This camera moves from beside the access point to where only the lowest rate holds, and back, half a minute each way.
     Roaming,
 }
 
@@ -74,7 +69,7 @@ const BURSTY: f64 = 0.6;
 const CLOSED: f64 = 0.002;
 
 impl Kind {
-    /// All kinds, with the names that results use.
+    /// All kinds, with their names in results.
     pub const ALL: [(&'static str, Self); 12] = [
         ("calm", Self::Reference(CLASSES[0])),
         ("mixed", Self::Reference(CLASSES[1])),
@@ -112,7 +107,7 @@ impl Kind {
 }
 
 impl Wifi {
-    /// A medium `ms` milliseconds long. The camera is the first.
+    /// A medium for `ms` milliseconds. This camera is the first station.
     pub fn scene(self, ms: usize, random: &mut Random) -> Scene {
         let mut chance = Chance::new(random.split());
         let others = match self {
@@ -142,7 +137,7 @@ impl Wifi {
     }
 }
 
-/// The rate of a camera that moves away and comes back. Its losses grow as the rate falls.
+/// The rates of a camera that moves away and comes back. Its losses grow as the rate falls.
 fn roaming(ms: usize, constants: &Constants) -> Vec<Change> {
     let slowest = constants.rate_mbps_min / constants.phy_mbps;
     let change = |at_ms: usize| {
@@ -155,7 +150,7 @@ fn roaming(ms: usize, constants: &Constants) -> Vec<Change> {
     (0..ms).step_by(200).map(change).collect()
 }
 
-/// Bytes per millisecond.
+/// A rate in bytes per millisecond.
 fn mbps(mbps: f64) -> f64 {
     mbps * 1e6 / 8.0 / 1e3
 }
@@ -264,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_reference_set_carries_what_it_says() {
-        // The mean of 1 ÷ (k + 1) for k of 0 to 6, times that of log-normal fading, less the outages.
+        // The mean of 1 ÷ (k + 1) for k from 0 to 6, times the mean of log-normal fading and the share of time without outages.
         let shared = (1..=7).map(|n| 1.0 / f64::from(n)).sum::<f64>() / 7.0;
         for class in CLASSES {
             let outage = 1.0 - 825.0 / (825.0 + class.outage_gap_ms_mean);

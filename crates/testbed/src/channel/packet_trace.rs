@@ -1,14 +1,12 @@
-//! Reads recorded links. A recording has one line for each packet of 1500 bytes that the link could have
-//! carried: the millisecond in which it could. Several lines may name the same millisecond. This is the
-//! format of the Mahimahi tools (R. Netravali et al., USENIX ATC 2015), in which many recordings of cellular
-//! and Wi-Fi links are published.
+//! Reads recorded links. A recording has one line for each packet of 1500 bytes that the link could have carried: the millisecond of this packet.
+//! Several lines may name the same millisecond. This is the format of the Mahimahi tools (R. Netravali et al., USENIX ATC 2015), in which many
+//! recordings of cellular and Wi-Fi links are published.
 
 use super::capacity::Capacity;
 
-/// Bytes of the packet that one line stands for.
+/// Bytes of the packet of one line.
 const PACKET_BYTES: f64 = 1_500.0;
-/// The longest recording that is read, in milliseconds: a day. It bounds the memory that a wrong file can
-/// take.
+/// The longest recording that is read, in milliseconds: a day. It bounds the memory for a wrong file.
 const TRACE_MS_MAX: u64 = 86_400_000;
 
 /// Why a recording could not be read.
@@ -17,7 +15,7 @@ pub enum TraceError {
     /// A line is not a whole number of milliseconds.
     #[error("line {line} is {text:?}; write the time of one packet there, as a whole number of milliseconds")]
     NotANumber {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
         /// The line.
         text: String,
@@ -25,7 +23,7 @@ pub enum TraceError {
     /// A line has an earlier time than the one before.
     #[error("line {line} is earlier than the line before; sort the packets by time")]
     NotInOrder {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
     },
     /// The recording is too long.
@@ -33,7 +31,7 @@ pub enum TraceError {
         "line {line} is more than a day after the beginning; write times in milliseconds, and cut longer traces"
     )]
     TooLong {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
     },
     /// The recording has no packet after its first millisecond.

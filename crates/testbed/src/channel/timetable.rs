@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Rates, each from a moment on. At rate 0 nothing passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timetable {
-    /// The beginning of each step in nanoseconds, and its rate in bits per second. The first one begins at 0.
+    /// The beginning of each step in nanoseconds, and its rate in bits per second. The first step begins at 0.
     steps: Vec<(u64, u64)>,
 }
 
@@ -15,8 +15,8 @@ impl Timetable {
         Self { steps: vec![(0, bits_per_second)] }
     }
 
-    /// The rate `first`, then each of the others from its moment on. Their order does not matter; of two at
-    /// the same moment, the later in the list counts.
+    /// The rate `first`, then each rate of `changes` from its moment on. The order does not matter, except
+    /// that of two rates at the same moment, the later in the list counts.
     pub fn new(first: u64, changes: impl IntoIterator<Item = (Duration, u64)>) -> Self {
         let mut steps = vec![(0, first)];
         steps.extend(changes.into_iter().map(|(at, rate)| (at.as_nanos() as u64, rate)));
@@ -36,12 +36,12 @@ impl Timetable {
         self.steps[self.step_at(at_ns)].1
     }
 
-    /// All rates, each with the time from which it holds.
+    /// All rates, each with the time of its beginning.
     pub fn steps(&self) -> impl Iterator<Item = (Duration, u64)> {
         self.steps.iter().map(|(at, rate)| (Duration::from_nanos(*at), *rate))
     }
 
-    /// When `bits` have passed that begin at `from_ns`, in nanoseconds since the beginning; `None`: never.
+    /// When a transmission of `bits` that begins at `from_ns` ends, in nanoseconds since the beginning. `None`: never.
     pub fn end(&self, from_ns: u64, bits: u64) -> Option<u64> {
         let (mut at, mut left) = (u128::from(from_ns), u128::from(bits) * 1_000_000_000);
         for index in self.step_at(from_ns).. {

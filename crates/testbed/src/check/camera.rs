@@ -1,4 +1,4 @@
-//! Checks what a camera takes, encodes and cancels, and what brokers say to each other.
+//! Checks what a camera publishes, encodes and cancels, and what brokers send to each other.
 
 use std::time::Duration;
 
@@ -10,57 +10,57 @@ use mez_core::name::CameraName;
 use super::Checks;
 use crate::time::{Moment, ms};
 
-/// The latency bound for cancelling if there is none. A frame is not given up as stalled if something got through within the bound.
+/// The latency bound for cancelling if there is none. A frame does not count as stalled if something got through within the bound.
 const STALL_BOUND_DEFAULT: Duration = ms(1_000);
 
 /// A frame that a camera cancels.
 pub(crate) struct Cancelled {
     pub(crate) frame: FrameId,
-    /// How many bytes of it have not left.
+    /// How many bytes of the frame are unsent.
     pub(crate) unsent: u64,
-    /// The camera has a newer one.
+    /// Whether the camera has a newer frame.
     pub(crate) has_newer: bool,
-    /// When something last got through on its connection.
+    /// When something last got through on the connection.
     pub(crate) progress: Moment,
-    /// The shortest latency bound of those who want frames.
+    /// The shortest latency bound of the demand.
     pub(crate) bound: Option<Duration>,
-    /// Whether nobody wants frames, or nobody did a moment ago.
+    /// Whether no frames are wanted, or none were a moment ago.
     pub(crate) is_unwanted: bool,
 }
 
 impl Checks {
-    /// Checks a frame that a camera's log took. `wrong`: its publisher gave it the capture time of the last one.
+    /// Checks a published frame. `wrong`: the publisher gave it the capture time of the last frame.
     pub(crate) fn took(&mut self, id: FrameId, wrong: bool) {
         self.expect(!wrong, "order", || format!("{id} was taken with the capture time of the last"));
     }
 
-    /// Checks that a camera's log had a reason to refuse a frame.
+    /// Checks that a frame was refused for a reason.
     pub(crate) fn refused(&mut self, error: &PublishError, wrong: bool) {
         let expected = match error {
             PublishError::Log(AppendError::CaptureTime { .. }) => wrong,
-            // The link holds payloads until they have left. A small log may be full of them.
+            // The link holds payloads until they have left, and a small log may be full of them.
             PublishError::Log(AppendError::Held { .. }) => true,
             _ => false,
         };
         self.expect(expected, "order", || format!("a frame was refused: {error}"));
     }
 
-    /// A profile came to a camera: whether it is the one that was named, and its size.
+    /// Checks that a profile reached a camera whole.
     pub(crate) fn profile_came(&mut self, whole: bool, bytes: usize) {
         self.expect(whole, "bytes", || format!("a profile came as {bytes} bytes"));
     }
 
-    /// Reports that what a broker said cannot be read.
+    /// Reports a message or header of a broker that cannot be decoded.
     pub(crate) fn garbled(&mut self, what: &str, error: &dyn std::error::Error) {
         self.fail("bytes", format!("{what} makes no sense: {error}"));
     }
 
-    /// Reports a frame that entered a replica which no subscription opened.
+    /// Reports a frame in a replica without a subscription.
     pub(crate) fn unasked(&mut self, camera: &CameraName) {
         self.fail("demand", format!("a frame of {camera} came, but nobody ever asked"));
     }
 
-    /// Checks that a rung, by its mean bytes, keeps within the cap.
+    /// Checks that the mean bytes of a rung are within the cap.
     pub(crate) fn makes_within_cap(&mut self, camera: usize, id: FrameId, expected: f64, most: f64) {
         self.expect(expected <= most, "caps", || {
             format!("camera {camera} makes {id} of {expected} bytes on average; {most} were allowed")
@@ -71,8 +71,8 @@ impl Checks {
     pub(crate) fn cancels(&mut self, camera: usize, cancelled: &Cancelled) -> bool {
         let Cancelled { frame, unsent, bound, .. } = *cancelled;
         let gives_way = unsent > 0 && cancelled.has_newer;
-        // A frame that makes no progress, or that nobody wants, may be cancelled at any time. This holds also if the same packet
-        // brought the news that somebody wants it again.
+        // A frame that makes no progress, or that is not wanted, may be cancelled at any time. This holds even
+        // if the same packet brought a new demand.
         let stalled = self.now.since(cancelled.progress) >= bound.unwrap_or(STALL_BOUND_DEFAULT)
             || cancelled.is_unwanted;
         self.expect(gives_way || stalled, "cancels", || {

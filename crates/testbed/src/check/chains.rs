@@ -1,4 +1,4 @@
-//! Checks frames that need others: what they refer to, and whether it was there.
+//! Checks frames of chains: which frame each refers to, and whether that frame was available.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use super::Checks;
 use super::known::Entry;
 use crate::time::ms;
 
-/// A camera that is asked for a frame that stands alone sends none of the chain before it after this. Its broker ends the chain within a second,
-/// with the next frame.
+/// A camera that is asked for a keyframe sends no frame of the old chain after this time. Its broker
+/// ends the chain within a second, with the next frame.
 const ENTRY_MAX: Duration = ms(1_500);
 
 impl Checks {
-    /// Checks what a frame refers to that a camera gives to a connection.
+    /// Checks the reference of a frame that a camera sends on a connection.
     pub(super) fn check_references(
         &mut self,
         camera: &CameraName,
@@ -27,7 +27,7 @@ impl Checks {
         header: &FrameHeader,
     ) {
         let id = header.meta.id;
-        // What a source's own frame needs, the frame says. What one needs that was made of it, its codec said.
+        // A frame of the source's own video states its reference. For an encoded frame, the codec stated it.
         let refers = match header.meta.rung == Rung::original() && header.meta.encoding.is_chained() {
             true => parent(&header.meta).map(|parent| parent.sequence),
             false => self.published_frame(camera, run, id).and_then(|frame| frame.refers),
@@ -50,7 +50,7 @@ impl Checks {
         });
     }
 
-    /// A camera was asked for a frame that stands alone, in place of a chain of which this frame is.
+    /// A camera was asked for a keyframe, to replace the chain of this frame.
     pub(crate) fn asks_for_entry(&mut self, run: u64, link: LinkId, frame: FrameId) {
         let now = self.now;
         if let Some(entry) = self.entries.get_mut(&(run, link)).filter(|entry| entry.chain <= frame.sequence)
@@ -59,7 +59,7 @@ impl Checks {
         }
     }
 
-    /// Checks that the chain does not go on for long that a camera was asked to end.
+    /// Checks that a chain ends soon after the camera was asked to end it.
     pub(super) fn check_entry(&mut self, run: u64, link: LinkId, header: &FrameHeader) {
         let (now, meta) = (self.now, &header.meta);
         let entry = self.entries.entry((run, link)).or_insert(Entry { chain: meta.chain.chain, asked: None });
@@ -72,7 +72,7 @@ impl Checks {
         });
     }
 
-    /// Notes that an edge has all of a frame, and says so to the camera.
+    /// Notes that an edge has a complete frame, which it reports to the camera.
     pub(crate) fn whole(&mut self, edge_run: u64, camera: &CameraName, id: FrameId) {
         self.note_whole(camera, id);
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
@@ -83,10 +83,10 @@ impl Checks {
         self.whole.entry((edge_run, camera.clone())).or_default().insert(id);
     }
 
-    /// Checks that a decoder could decode the frame that it says it has decoded.
+    /// Checks that a decoder could decode a frame that it reports as decoded.
     pub(crate) fn decoded(&mut self, edge_run: u64, (camera, decoder): (&CameraName, usize), id: FrameId) {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
-        // If the camera lost its counter, either process may have made it.
+        // If the camera lost its counter, either process may have published the frame.
         let made: Vec<_> = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).collect();
         let held = self.decoded.entry((edge_run, camera.clone(), decoder)).or_default();
         let decodable = made.iter().any(|frame| match frame.refers {
@@ -100,12 +100,12 @@ impl Checks {
         });
     }
 
-    /// Notes that a decoder has lost what it held.
+    /// Notes that a decoder has lost its frames.
     pub(crate) fn decoder_failed(&mut self, edge_run: u64, camera: &CameraName, decoder: usize) {
         self.decoded.remove(&(edge_run, camera.clone(), decoder));
     }
 
-    /// A replica log took a frame. All that it refers to is there, or was.
+    /// Checks a frame that a replica log took: the frame's reference is or was there.
     pub(super) fn check_decodable(&mut self, edge_run: u64, camera: &CameraName, run: u64, record: &Record) {
         let meta = &record.frame.meta;
         if !meta.encoding.is_chained() {
@@ -120,7 +120,7 @@ impl Checks {
         });
     }
 
-    /// An application got a still of a frame of a chain. Somebody could decode that frame.
+    /// Checks a still of a frame of a chain that an application got: a decoder must have decoded the frame.
     pub(super) fn check_still(&mut self, edge_run: u64, camera: &CameraName, run: u64, meta: &FrameMeta) {
         let made = self.published_frame(camera, run, meta.id);
         let is_of_chain = made.is_some_and(|frame| {

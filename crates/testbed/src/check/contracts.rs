@@ -1,4 +1,4 @@
-//! Compares what applications are told of their contracts with what they got.
+//! Compares what applications are told about their contracts with what they got.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::time::{Moment, ms};
 
 /// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
 const ROUNDING: Duration = Duration::from_micros(2);
-/// I6: an application that gets no frame in time is told within a second. The contract watch looks every 250 ms, and what is late by then is
-/// still on its way.
+/// Guarantee I6: an application that gets no frame in time is told so within a second. The contract watch checks every 250 ms, and frames that are
+/// late by then are still in flight.
 const TOLD_MAX: Duration = ms(1_500);
 
 impl Checks {
@@ -29,8 +29,7 @@ impl Checks {
         self.contracts.remove(&id);
     }
 
-    /// A frame of this age was handed over, with what was said of it; and the most by which the edge may be wrong about the age, if it
-    /// knows it.
+    /// Checks a delivered frame and its verdict. `age` is the frame's true age, `error` the largest error of the edge's age, if it knows the age.
     pub(crate) fn judged(
         &mut self,
         id: SubscriptionId,
@@ -78,7 +77,7 @@ impl Checks {
         });
     }
 
-    /// An application was told of a change on a camera.
+    /// Checks a change that an application was told about its contract on a camera.
     pub(crate) fn told(&mut self, id: SubscriptionId, camera: &CameraName, state: ContractState) {
         let now = self.now;
         let Some(kept) = self.contracts.get_mut(&id) else { return };
@@ -89,7 +88,7 @@ impl Checks {
         });
     }
 
-    /// An application took a frame that was handed over at `handed`. It was so old then, by the edge's clock.
+    /// Notes that an application took a frame, which was handed over at `handed`. `age` is the frame's age when taken, by the edge's clock.
     pub(crate) fn took_in_hand(
         &mut self,
         id: SubscriptionId,
@@ -103,7 +102,7 @@ impl Checks {
         kept.taken.entry(camera.clone()).or_default().push_back(Taken { handed, taken: now, late });
     }
 
-    /// An application says how accurate its own result on a camera's frames was.
+    /// Notes an accuracy that an application measured on a camera's frames.
     pub(crate) fn measured(&mut self, id: SubscriptionId, camera: &CameraName, accuracy: f64) {
         let now = self.now;
         if let Some(kept) = self.contracts.get_mut(&id) {
@@ -116,7 +115,7 @@ impl Checks {
         self.contracts.get(&id)?.states.get(camera).copied()
     }
 
-    /// Looks for applications of one camera that were not told of a contract that is not kept. They should get frames since `since`.
+    /// Checks that an application is not told that its contract is kept while no frame comes in time. Frames should come since `since`.
     pub(crate) fn watch_contract(&mut self, id: SubscriptionId, camera: &CameraName, since: Moment) {
         let now = self.now;
         let Some(kept) = self.contracts.get(&id) else { return };
@@ -129,7 +128,7 @@ impl Checks {
     }
 }
 
-/// Whether fewer frames are on time than a contract asks for. In this form nine of ten are nine tenths, however numbers are rounded.
+/// Whether fewer frames are on time than a contract asks for. The formula gives exactly nine tenths for nine of ten, despite rounding.
 fn is_too_late(late: usize, of: usize, kept: &Kept) -> bool {
     let on_time = of.saturating_sub(late) as f64;
     on_time < kept.contract.on_time_share * of as f64

@@ -19,10 +19,10 @@ use super::known::Reading;
 use crate::payload::{PAST_RUNG, reply_to};
 use crate::time::{HostClock, Moment};
 
-/// How far a stamp may be off. Stamps are whole nanoseconds, and one that would equal another is moved on.
+/// The largest rounding error of a stamp. Stamps are whole nanoseconds, and a stamp that would equal another is increased.
 const ROUNDING: Duration = Duration::from_micros(2);
 
-/// Where a delivery stands in its reading.
+/// The place of a delivery in its reading.
 struct DeliveryPlace {
     edge_run: u64,
     span: Span,
@@ -30,9 +30,9 @@ struct DeliveryPlace {
     asks: bool,
     /// Whether frames may come from elsewhere than the replica.
     past: bool,
-    /// The camera's run that published it.
+    /// The run of the camera that published the frame.
     run: u64,
-    /// The frame before it.
+    /// The previous frame.
     last: Option<FrameId>,
 }
 
@@ -46,7 +46,7 @@ impl Checks {
         self.readings.insert(id, reading);
     }
 
-    /// Checks a frame that an application got, with the capture instant that the edge states. Returns when it was published.
+    /// Checks a frame that an application got, with the capture instant that the edge states. Returns when the frame was published.
     pub(crate) fn delivered(
         &mut self,
         subscription: SubscriptionId,
@@ -93,7 +93,7 @@ impl Checks {
         Some(at)
     }
 
-    /// Where a delivery stands in its reading: of a run that its epoch has had so far, and behind the frame before.
+    /// The place of a delivery in its reading: of the run that published earlier frames of its epoch, and after the previous frame.
     fn place(
         &mut self,
         subscription: SubscriptionId,
@@ -103,19 +103,19 @@ impl Checks {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let reading = self.readings.get_mut(&subscription)?;
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.tier_max > Tier::Memory);
-        // Frames may come from others than the replica.
+        // Frames may come from elsewhere than the replica.
         let past = reading.fills || reading.resumes || reading.originals || span.begin.is_some();
         let place = reading.places.entry(camera.clone()).or_default();
         let first = *matching.first()?;
         let run = *place.runs.entry(id.epoch).or_insert(first);
-        // A camera's log may hold a start that no edge heard of, and the edge another start with the same epoch.
+        // A camera's log may hold a start that no edge heard of, while the edge holds another start with the same epoch.
         let asks_camera = past && (reading.fills || reading.tier_max == Tier::Camera);
         let run = if asks_camera && !matching.contains(&run) { first } else { run };
-        // A camera that lost its counter, at an edge that does not know it, counts from 1 again. That is told.
+        // A camera that lost its counter counts from 1 again at an edge that does not know it. The application is told so.
         let anew = |told: &NotHeld| told.reason == NotHeldReason::CameraRestarted;
         let numbered_anew =
             reading.resumes && place.runs.len() <= 1 && delivery.not_held.as_ref().is_some_and(anew);
-        // The first frame that counted from 1 again may have been passed over.
+        // The first frame of the new count may have been passed over.
         let of_edge = self.appended.get(&(edge_run, camera.clone()));
         let of_present = of_edge.and_then(|ids| ids.get(place.past));
         let is_before = |last: &FrameId| *last < id && of_present.is_none_or(|first| last < first);
@@ -129,7 +129,7 @@ impl Checks {
         Some(DeliveryPlace { edge_run, span, asks, past, run, last })
     }
 
-    /// Checks that what is stated as skipped before a delivery is what lies there.
+    /// Checks the number and the reasons of the frames that are stated as skipped before a delivery.
     fn check_stated_gap(&mut self, delivery: &Delivery, place: &DeliveryPlace) {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let DeliveryPlace { edge_run, span, past, run, .. } = *place;
@@ -139,9 +139,9 @@ impl Checks {
             }
             Some(last) => self.check_gap_over_epochs(delivery, (edge_run, past), span, last),
             None => {
-                // It may have passed over whole epochs before it was ready for its first frame.
+                // The reading may have passed over whole epochs before its first frame.
                 let first = FrameId { epoch: Epoch(0), sequence: Sequence(0) };
-                // And over the newest of the past, which was found elsewhere, once the present has a newer one.
+                // It may also have passed over the newest frame of the past, which was found elsewhere, once the present has a newer frame.
                 let finds = place.asks && past && span.deliver == Deliver::Newest;
                 let found = u64::from(finds && self.has_published_before(camera, id.epoch));
                 let most = id.sequence.0 + found + self.accounted_for(edge_run, camera, first, id);
@@ -152,10 +152,10 @@ impl Checks {
         }
     }
 
-    /// Checks that a frame comes with what its camera said of its accuracy.
+    /// Checks that a frame comes with the accuracy that its camera stated.
     fn check_quality(&mut self, delivery: &Delivery, quality: Quality, asks: bool) {
         let meta = &delivery.record.frame.meta;
-        // Frames of the past are originals, or of the requested rung. No camera predicted their accuracy.
+        // Frames of the past are originals or have the requested rung. No camera predicted their accuracy.
         let rung = &meta.rung;
         let as_asked =
             *rung == Rung::original() || rung.as_str() == PAST_RUNG || *rung == still_of_video().rung();
@@ -170,7 +170,7 @@ impl Checks {
         });
     }
 
-    /// Checks the end of a reading of the present. Frames that it did not get, and that the edge still holds, are counted.
+    /// Checks the end of a reading of the present: missed frames that the edge still holds are counted.
     pub(crate) fn ended(
         &mut self,
         subscription: SubscriptionId,
@@ -198,7 +198,7 @@ impl Checks {
         }
     }
 
-    /// Notes that an application has lost what it held of a camera's chain. Frames that refer to it are then of no use.
+    /// Notes that an application has lost its chain of a camera. Frames that refer to the chain are then useless.
     pub(crate) fn chain_lost(&mut self, subscription: SubscriptionId, camera: &CameraName) {
         if let Some(place) =
             self.readings.get_mut(&subscription).and_then(|reading| reading.places.get_mut(camera))
@@ -233,7 +233,7 @@ impl Checks {
         });
     }
 
-    /// Checks that frames of chains come only to applications that decode them, and that all other frames say that they are stills.
+    /// Checks that frames of chains go only to applications that decode them, and that all other frames are marked as stills.
     fn check_link(&mut self, subscription: SubscriptionId, delivery: &Delivery) {
         let meta = &delivery.record.frame.meta;
         if meta.encoding.is_chained() {
@@ -242,14 +242,14 @@ impl Checks {
                 format!("subscription {subscription:?} got {} as {}", meta.id, meta.encoding.name())
             });
         }
-        // The rule `bytes` checks whether the rung is right.
+        // The rule `bytes` checks the rung.
         let stands_alone = meta.chain.index == 0
             && meta.chain.chain == meta.id.sequence
             && meta.chain.reference == Reference::Independent;
         self.expect(stands_alone, "quality", || format!("{} says {meta:?}, but it is a still", meta.id));
     }
 
-    /// Checks that an application that wants originals gets nothing else.
+    /// Checks that an application that wants originals gets only originals.
     fn check_original(&mut self, subscription: SubscriptionId, delivery: &Delivery) {
         let wants = self.readings.get(&subscription).is_some_and(|reading| reading.originals);
         let meta = &delivery.record.frame.meta;
@@ -262,7 +262,7 @@ impl Checks {
         });
     }
 
-    /// Checks that an application that decodes chains was first given all that a frame refers to.
+    /// Checks that an application that decodes chains was first given the frame to which a frame refers.
     fn check_given(&mut self, subscription: SubscriptionId, delivery: &Delivery, run: u64) {
         let (camera, meta) = (&delivery.camera, &delivery.record.frame.meta);
         let id = meta.id;
@@ -282,7 +282,7 @@ impl Checks {
         });
     }
 
-    /// Checks that everything between two frames of one epoch is accounted for, and frames that were never sent by their reason.
+    /// Checks that all frames between two frames of one epoch are accounted for, and that frames never sent have their own reasons.
     fn check_gap(
         &mut self,
         delivery: &Delivery,
@@ -303,23 +303,23 @@ impl Checks {
         // A newer frame came while the application was busy, or while a still was made for it.
         let busy = skipped.of(SkipReason::ApplicationBusy) + skipped.of(SkipReason::EdgeBusy);
         let late = skipped.of(SkipReason::LateOrLost);
-        // Of frames that are in the replica, and of others.
+        // These frames may be in the replica or not.
         let not_decoded = skipped.of(SkipReason::NotDecoded);
-        // Whoever takes the newest is not given those, and told that they came too late.
+        // A reading of the newest frames does not get overtaken frames. They count as late.
         let overtaken = self.overtaken_between(edge_run, camera, from, id);
         let ledger_full = known.ledger_full;
-        // Evicted records take their counts of skipped frames with them. A span of time leaves frames out on purpose.
+        // Evicted records take their counts of skipped frames with them. A time span leaves frames out on purpose.
         if skipped.of(SkipReason::Evicted) > 0 || past {
             return;
         }
         let passed = if span.deliver == Deliver::Newest { arrived } else { 0 };
-        // What a contract did not want has arrived as well, but is not told apart from what the camera did not send for its sake.
+        // Frames that a contract withheld have arrived too, but have the same reason as frames that the camera did not send because of a contract.
         let withheld = skipped.of(SkipReason::Infeasible);
         let told = busy + withheld + overtaken + not_decoded;
         self.expect(busy <= passed && passed <= told, "reasons", || {
             format!("{busy} frames of {camera} before {id} passed by a busy application, but it was {passed}")
         });
-        // The edge's own account of frames that it did not show is bounded as well: the oldest then count as late or lost.
+        // The edge's list of frames that it did not decode is bounded too. Beyond the bound, the oldest count as late or lost.
         let edge_full = not_decoded > 0 && gap > SKIP_RANGES_MAX as u64;
         self.expect(ledger_full || edge_full || elsewhere || late <= lost + overtaken, "reasons", || {
             format!(
@@ -329,16 +329,16 @@ impl Checks {
         });
     }
 
-    /// How many frames of the epochs before that of `to` a replica gives account of, from the epoch of `from` on:
-    /// each from its first frame to the last that the replica took.
+    /// How many frames of the epochs before the epoch of `to` a replica accounts for, from the epoch of `from` on: in each epoch, the frames from the
+    /// first to the last that the replica took.
     fn accounted_for(&self, edge_run: u64, camera: &CameraName, from: FrameId, to: FrameId) -> u64 {
         let passed = self.appended_between(edge_run, camera, from, to);
         let ends = passed.iter().zip(passed.iter().skip(1).chain([&to]));
         ends.filter(|(one, next)| one.epoch != next.epoch).map(|(one, _)| one.sequence.0 + 1).sum()
     }
 
-    /// Where an epoch ends, nobody at the edge knows how many of its frames were still to come; but what the
-    /// replica had of it is accounted for, and so is the new epoch from its first frame on.
+    /// Checks the gap between frames of two epochs. At the end of an epoch, the edge does not know how many frames were still to come. But it
+    /// accounts for the frames up to the last that the replica had, and for the new epoch from its first frame on.
     fn check_gap_over_epochs(
         &mut self,
         delivery: &Delivery,
@@ -347,12 +347,12 @@ impl Checks {
         last: FrameId,
     ) {
         let (camera, id, skipped) = (&delivery.camera, delivery.record.frame.meta.id, &delivery.skipped);
-        // `last` itself and what came before it were accounted for already.
+        // `last` and the frames before it are already accounted for.
         let accounted = id.sequence.0 + self.accounted_for(edge_run, camera, last, id);
-        // A frame of the past may have come from the camera; then the replica gives no account of what was before it.
+        // A frame of the past may have come from the camera. The replica then does not account for frames before it.
         let before = if past { 0 } else { last.sequence.0 + 1 };
         let most = accounted.saturating_sub(before);
-        // What was evicted around the change of epochs is accounted for as far as it is known.
+        // Frames evicted around the change of epochs are accounted for as far as they are known.
         let next = FrameId { sequence: Sequence(last.sequence.0 + 1), ..last };
         let passed = self.appended_between(edge_run, camera, next, id).len() as u64;
         let evicted = passed > skipped.of(SkipReason::ApplicationBusy);

@@ -1,7 +1,7 @@
-//! Checks streams that applications publish at an edge, of what they made of frames.
+//! Checks derived streams, which applications publish at an edge.
 //!
-//! What is published of a stream is remembered as what a camera publishes is: its run is that of its edge. So the rules about bytes, order, gaps and
-//! reasons hold for its readers as well. In a world, one edge has derived streams.
+//! Published records of a stream are remembered like published frames of a camera, with the edge's run as their run. So the rules about bytes, order,
+//! gaps and reasons also hold for their readers. In a world, one edge has derived streams.
 
 use bytes::Bytes;
 use mez_core::broker::edge::{PublisherId, PublisherRefused};
@@ -14,7 +14,7 @@ use mez_core::units::Timestamp;
 
 use super::Checks;
 
-/// A record of which its publisher heard that it is in the stream.
+/// A record whose publisher was told that it was accepted.
 pub(crate) struct AcceptedSeen<'a> {
     pub(crate) publisher: PublisherId,
     /// The run of the edge.
@@ -22,25 +22,25 @@ pub(crate) struct AcceptedSeen<'a> {
     pub(crate) frame: FrameId,
     pub(crate) captured: Timestamp,
     pub(crate) payload: &'a Bytes,
-    /// What its publisher made it of.
+    /// The origin that the publisher stated.
     pub(crate) of: &'a Origin,
-    /// Whether it is the newest record of the stream's log.
+    /// Whether the record is the newest of the stream's log.
     pub(crate) is_held: bool,
 }
 
 /// What lies before a record of a derived stream that an application got.
 pub(crate) struct StreamPassage {
     pub(crate) application: usize,
-    /// The record before it, of this subscription or of an earlier one that it resumes.
+    /// The previous record, of this subscription or of an earlier one that it resumes.
     pub(crate) last: FrameId,
     pub(crate) next: FrameId,
-    /// How many records were counted with it.
+    /// How many skipped records came with the next record.
     pub(crate) counted: u64,
     pub(crate) not_held: Option<NotHeld>,
 }
 
 impl Checks {
-    /// Somebody was let in, who publishes a stream from now on.
+    /// Checks a publisher that was admitted to a stream.
     pub(crate) fn publisher_opened(
         &mut self,
         edge: usize,
@@ -68,7 +68,7 @@ impl Checks {
         });
     }
 
-    /// Checks that somebody was not let in for a reason that is so. `is_camera`: whether a camera has the name.
+    /// Checks that a publisher was refused for a true reason. `is_camera`: whether a camera has the name.
     pub(crate) fn publisher_refused(
         &mut self,
         stream: &CameraName,
@@ -81,20 +81,20 @@ impl Checks {
         let is_so = match refused {
             PublisherRefused::IsCamera { .. } => is_camera,
             PublisherRefused::OfAnother { .. } => of_another,
-            // Worlds have few streams, and their edges know what comes next.
+            // Other reasons do not occur in worlds: they have few streams, and an edge knows each stream's next epoch.
             _ => false,
         };
         self.expect(is_so, "refusals", || format!("{who} may not publish {stream}: {refused}"));
     }
 
-    /// A publisher is gone, or has lost its edge.
+    /// A publisher has gone, or has lost its edge.
     pub(crate) fn publisher_gone(&mut self, stream: &CameraName, publisher: PublisherId) {
         if let Some(known) = self.streams.get_mut(stream) {
             known.publishers.remove(&publisher);
         }
     }
 
-    /// Checks a record of which its publisher heard that it is in the stream.
+    /// Checks a record whose publisher was told that it was accepted.
     pub(crate) fn accepted(&mut self, edge: usize, stream: &CameraName, seen: &AcceptedSeen<'_>) {
         let AcceptedSeen { publisher, run, frame, captured, payload, of, is_held } = *seen;
         let known = self.streams.entry(stream.clone()).or_default();
@@ -123,11 +123,11 @@ impl Checks {
         let now = self.now;
         let runs = self.published.get_mut(&(stream.clone(), frame.epoch)).into_iter().flatten();
         let record = runs.filter(|known| known.run == run).filter_map(|known| known.frames.last_mut()).next();
-        // It has no link to cross: it is where it is read.
+        // A record has no link to cross: it is published where it is read.
         record.into_iter().for_each(|record| record.sent = Some(now));
     }
 
-    /// Checks that a record was refused for what is wrong with it.
+    /// Reports a record that was refused, because all records in worlds are sound.
     pub(crate) fn record_refused(&mut self, stream: &CameraName, why: &str) {
         self.fail("accepted", format!("a sound record of {stream} was refused: {why}"));
     }
@@ -149,7 +149,7 @@ impl Checks {
         self.expect(untold.is_none(), "accepted", || untold.unwrap_or_default());
     }
 
-    /// Checks that a record of a derived stream says which frame it was made of, as its publisher made it.
+    /// Checks that a record of a derived stream states the origin that its publisher gave.
     pub(crate) fn check_origin(&mut self, stream: &CameraName, meta: &FrameMeta, payload: &Bytes) {
         if meta.encoding != Encoding::Data {
             return;
@@ -164,7 +164,7 @@ impl Checks {
         self.expect(is_so, "origin", || text);
     }
 
-    /// Checks that every record between two that an application got is counted, or that it was told of a hole.
+    /// Checks that every record between two that an application got is counted, or that the application was told of a hole.
     pub(crate) fn watch_stream(&mut self, stream: &CameraName, seen: &StreamPassage) {
         let StreamPassage { application, last, next, counted, not_held } = seen;
         let Some(known) = self.streams.get(stream) else { return };

@@ -1,6 +1,6 @@
-//! Checks what has to happen in time: frames flow, demand arrives, and brokers tell the true state of links.
+//! Checks what must happen in time: frames flow, demand arrives, and brokers report the true state of links.
 //!
-//! Every 50 ms the world shows these rules what it sees, as plain values. `backlog` is checked with every frame that an application gets.
+//! Every 50 ms the world shows these rules its state, as plain values. `backlog` is checked with every frame that an application gets.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use super::path::{Path, RESUME_MAX, WINDOW_GROWS_FOR, WINDOW_OPENS_FOR, queue_ti
 use crate::link::LinkSpec;
 use crate::time::{Moment, ms, secs};
 
-/// The longest silence of an idle link that has something to send.
+/// The longest silence of an idle link with a frame to send.
 const SEND_GAP_MAX: Duration = ms(250);
-/// The longest time until an edge knows whether a camera's source gives frames, beside the time on the way.
+/// The longest time until an edge knows whether a camera's source gives frames, in addition to transmission times.
 const SOURCE_TOLD_MAX: Duration = ms(500);
-/// The longest time until a camera knows of a change of demand, beside the time in queues.
+/// The longest time until a camera knows of a change of demand, in addition to the time in queues.
 const DEMAND_MAX: Duration = secs(1);
-/// The most steps within one moment. With more, the world would never leave the moment.
+/// The most steps within one moment. With more, the world might never leave the moment.
 const STEPS_MAX: u32 = 100_000;
-/// How often a timer may be due again at the same moment, if there was something to do each time.
+/// How often a timer may be due again at the same moment, if each time there was something to do.
 const SPINS_MAX: u32 = 2;
 
-/// What subscriptions at an edge want of a camera, and what the camera knows of it.
+/// What subscriptions at an edge want of a camera, and what the camera knows of this demand.
 pub(crate) struct DemandSeen {
-    /// How many live subscriptions want it, and of how many it knows.
+    /// How many live subscriptions want the camera, and how many of them it knows.
     pub(crate) wanted: usize,
     pub(crate) told: usize,
-    /// When subscriptions of its edge last came or went.
+    /// When subscriptions of the camera's edge last began or ended.
     pub(crate) changed: Moment,
-    /// The edge's wall clock, and when spans of subscriptions there end.
+    /// The edge's wall clock, and when the spans of its subscriptions end.
     pub(crate) wall: Timestamp,
     pub(crate) ends: Vec<Timestamp>,
 }
 
 impl DemandSeen {
-    /// Whether somebody's span ends about now: whether it is still wanted is then a matter of a moment.
+    /// Whether a span ends about now, so that the demand may change at any moment.
     fn an_end_is_near(&self) -> bool {
         self.ends.iter().any(|end| {
             let over = *end + secs(2);
@@ -50,7 +50,7 @@ impl DemandSeen {
     }
 }
 
-/// What an edge says of a camera.
+/// What an edge says about a camera's connection.
 pub(crate) struct PresenceSeen {
     /// Whether the edge's host is not frozen.
     pub(crate) edge_runs: bool,
@@ -62,42 +62,42 @@ pub(crate) struct PresenceSeen {
 
 /// Whether a camera's source gives frames.
 pub(crate) struct SourceSeen {
-    /// As the camera's broker knows it.
+    /// The state that the camera's broker knows.
     pub(crate) is: SourceState,
-    /// As the edge knows it.
+    /// The state that the edge knows.
     pub(crate) known: SourceState,
 }
 
-/// What a camera's process has to send.
+/// Whether a camera's process has a frame to send.
 pub(crate) struct SilenceSeen {
     pub(crate) run: u64,
-    /// The newest frame, where it waits to be sent.
+    /// The newest frame, if it waits to be sent.
     pub(crate) waits: Option<FrameId>,
-    /// Whether somebody wants it, no codec hangs, and nothing of a frame lies in the link.
+    /// Whether frames are wanted, no codec hangs, and no frame has bytes in the link.
     pub(crate) is_idle: bool,
-    /// Whether frames are made smaller. What was chosen to be sent takes its time in the codec.
+    /// Whether frames are encoded at smaller sizes, which takes time.
     pub(crate) is_adapted: bool,
 }
 
-/// What an application does, so far as frames of one camera depend on it.
+/// The state of an application, as far as its frames of one camera depend on it.
 pub(crate) struct ReaderSeen {
-    /// Its place among the applications, for people.
+    /// The application's index, for messages.
     pub(crate) application: usize,
     pub(crate) subscription: Option<SubscriptionId>,
-    /// Whether it takes live frames of the camera, without an end, and asks nothing of the past.
+    /// Whether the application takes live frames of the camera, without an end, and asks nothing of the past.
     pub(crate) is_live: bool,
-    /// Whether the camera has said that no rung keeps the leading contracts, and their applications want nothing below them.
+    /// Whether the camera has reported that no rung keeps the leading contracts, and these want no frames below their bounds.
     pub(crate) is_silenced: bool,
     /// When the last frame of the camera came.
     pub(crate) last: Option<Moment>,
-    /// Since when it takes frames, and when its reading was last busy with the past.
+    /// Since when the application takes frames, and when its reading was last busy with the past.
     pub(crate) ready_since: Moment,
     pub(crate) past_until: Moment,
-    /// When the camera's share of a channel last held it back.
+    /// When the camera's share of a channel last held frames back.
     pub(crate) held_back_until: Option<Moment>,
     /// Whether the camera's process runs and the edge has welcomed it.
     pub(crate) is_up: bool,
-    /// How long it works on one frame of each camera.
+    /// How long the application works on one frame of each camera.
     pub(crate) turns: Duration,
 }
 
@@ -107,24 +107,24 @@ pub(crate) struct GotSeen {
     pub(crate) frame: FrameId,
     pub(crate) published: Moment,
     pub(crate) age: Duration,
-    /// It wants every frame, or decodes chains, and so is as far behind as it is slow.
+    /// Whether the application wants every frame, or decodes chains, and so lags behind if it is slow.
     pub(crate) takes_all: bool,
-    /// Since when it takes frames, and when its reading was last busy with the past.
+    /// Since when the application takes frames, and when its reading was last busy with the past.
     pub(crate) ready_since: Moment,
     pub(crate) past_until: Moment,
     pub(crate) turns: Duration,
-    /// Frames of the camera are made smaller for somebody.
+    /// Whether frames of the camera are encoded at smaller sizes.
     pub(crate) is_adapted: bool,
     /// When the camera was last told that the path of a connection was never full.
     pub(crate) opening_until: Option<Moment>,
-    /// How long frames of its source's own video may wait for each other.
+    /// How long frames of the source's own video may wait for each other.
     pub(crate) behind: Duration,
-    /// Until when the camera's codec decodes what its frames of video need.
+    /// Until when the camera's decoder works on the frames that a video frame needs.
     pub(crate) catching_up_until: Option<Moment>,
 }
 
 impl Checks {
-    /// Checks that a camera knows what is wanted.
+    /// Checks that a camera knows the demand.
     pub(crate) fn watch_demand(&mut self, path: &Path, seen: &DemandSeen) {
         if !path.is_well || seen.an_end_is_near() {
             return;
@@ -139,10 +139,10 @@ impl Checks {
         });
     }
 
-    /// Checks that the edge calls a camera connected when it is, and not for long when it is not.
+    /// Checks that the edge reports a camera as connected when it is, and soon reports when it is not.
     pub(crate) fn watch_presence(&mut self, path: &Path, seen: &PresenceSeen) {
         let gone = path.is_cut && seen.edge_runs;
-        // The limit is later than that of `resumes`, which says more of a camera that does not come back.
+        // The limit is later than that of `resumes`, which says more about a camera that does not come back.
         if path.rivals || self.now < path.quiet_since() + RESUME_MAX + secs(1) + path.queue_time() * 2 {
             return;
         }
@@ -156,7 +156,7 @@ impl Checks {
         });
     }
 
-    /// Checks that the edge learns of a camera whose source gives no frames, and that it does again.
+    /// Checks that the edge learns when a camera's source stops giving frames, and when it gives frames again.
     pub(crate) fn watch_source(&mut self, path: &Path, seen: &SourceSeen) {
         let settled = self.now >= path.quiet_since() + RESUME_MAX + secs(1) + path.queue_time() * 2;
         if seen.is == seen.known || path.rivals || !settled || !path.is_well || !path.is_brisk() {
@@ -173,12 +173,12 @@ impl Checks {
         });
     }
 
-    /// Restarts the silence of a camera's process, which has sent something or has a reason not to.
+    /// Ends the silence of a camera's process, which has sent something or has a reason not to.
     pub(crate) fn breaks_silence(&mut self, run: u64) {
         self.silent_since.remove(&run);
     }
 
-    /// Checks that a link which could carry the newest frame does.
+    /// Checks that a link that could carry the newest frame does.
     pub(crate) fn watch_silence(&mut self, path: &Path, seen: &SilenceSeen) {
         let now = self.now;
         let settled = now >= path.recovered() + path.queue_time() * 2;
@@ -195,8 +195,8 @@ impl Checks {
         });
     }
 
-    /// Checks that the newest frame wins. The age of the frame that an application has just got is little more than the time to
-    /// carry it, and the frame that was on its way when it was published.
+    /// Checks that the newest frame wins: a frame that an application gets is little older than the time to
+    /// carry it and the frame in flight when it was published.
     pub(crate) fn watch_age(&mut self, path: &Path, got: &GotSeen) {
         self.note_stale(path, got);
         let spec = LinkSpec { bits_per_second: path.link.bits_per_second, ..path.made };
@@ -208,12 +208,12 @@ impl Checks {
             || got.catching_up_until.is_some_and(|until| got.published <= until)
             || got.published < settled.max(got.ready_since).max(got.past_until);
         let carried = service_time * 2 + queue_time + spec.delay_up;
-        // If frames are encoded smaller, a frame waits for the codec until the next one is published, and is decoded at the edge.
+        // A frame to encode waits for the codec until the next frame is published, and is decoded at the edge.
         let making = match got.is_adapted {
             true => path.interval + path.jitter + path.making_time_max * 2,
             false => ms(0),
         };
-        // On a path that was never full, a frame larger than any before waits for the window to open.
+        // On a path that was never full, a frame that is larger than all before waits for the window to open.
         let opens = got.opening_until.is_some_and(|until| got.published <= until);
         let opening = match got.is_adapted && opens {
             true => path.made.round_trip_time() * WINDOW_OPENS_FOR,
@@ -227,10 +227,10 @@ impl Checks {
         });
     }
 
-    /// Checks that an application that is ready gets frames two seconds after the last fault.
+    /// Checks that a ready application gets frames two seconds after the last fault.
     pub(crate) fn watch_resuming(&mut self, path: &Path, reader: &ReaderSeen, contract: &Contract) {
         let told = reader.subscription.and_then(|id| self.told_state(id, &path.name));
-        // An application that wants nothing below its bounds, and was told that they cannot be kept, may get nothing.
+        // An application that wants no frames below its bounds, and was told that the bounds cannot be kept, may get nothing.
         let withheld = reader.is_silenced
             || contract.on_infeasible != OnInfeasible::Degrade
                 && matches!(
@@ -250,7 +250,7 @@ impl Checks {
         let since = path.quiet_since().max(path.useless);
         let since = since.max(reader.ready_since).max(reader.past_until).max(last);
         let since = since.max(held_back_until.unwrap_or(since));
-        // One frame may be on its way when the next is published, and each camera has its turn at the application.
+        // One frame may be in flight when the next is published, and each camera has its turn at the application.
         let allowed = RESUME_MAX
             + path.interval * 2
             + path.link.round_trip_time() * WINDOW_GROWS_FOR
@@ -266,25 +266,25 @@ impl Checks {
         });
     }
 
-    /// Checks that a moment ends, given the number of steps within it. Returns whether it may go on.
+    /// Checks that a moment ends, given the number of steps within it. Returns whether the moment may continue.
     pub(crate) fn moment_goes_on(&mut self, steps: u32) -> bool {
         self.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
         self.violation.is_none()
     }
 
-    /// Checks that a timer which has been served is not due again at the same moment, given how often it was.
+    /// Checks that a handled timer is not due again at the same moment, given how often it was in a row.
     pub(crate) fn timer_spins(&mut self, spins: u32, of: impl FnOnce() -> String) {
         self.expect(spins <= SPINS_MAX, "progress", || {
             format!("the timer of {} is due at once again and again", of())
         });
     }
 
-    /// A camera's broker says what its link is.
+    /// Checks that a camera's broker reports only changes of its link's state.
     pub(crate) fn says_link(&mut self, camera: usize, before: bool, up: bool) {
         self.expect(before != up, "state", || format!("camera {camera} said twice: link up {up}"));
     }
 
-    /// What a camera's broker said of its link is what it thinks.
+    /// Checks that the last link state that a camera's broker reported is its present one.
     pub(crate) fn thinks_of_link(&mut self, camera: usize, said: bool, thinks: bool) {
         self.expect(said == thinks, "state", || {
             format!("camera {camera} said that its link is up: {said}; but it thinks: {thinks}")

@@ -33,7 +33,7 @@ impl Checks {
         }
     }
 
-    /// Notes a frame that a camera's log took.
+    /// Notes a frame that a camera published.
     pub(crate) fn published(
         &mut self,
         camera: &CameraName,
@@ -71,7 +71,7 @@ impl Checks {
         });
     }
 
-    /// Says of a frame that a camera's log took that it is a picture of its source's own video, and which frame it needs right before it.
+    /// Notes that a published frame is a picture of its source's own video, and the frame that it refers to.
     pub(crate) fn published_video(
         &mut self,
         camera: &CameraName,
@@ -86,7 +86,7 @@ impl Checks {
         }
     }
 
-    /// A camera gives a frame to a connection on which `unsent` other frames have bytes that have not left.
+    /// Checks a frame that a camera begins to send on a connection, on which `unsent` other frames have unsent bytes.
     pub(crate) fn sends(
         &mut self,
         camera: &CameraName,
@@ -145,7 +145,7 @@ impl Checks {
         }
     }
 
-    /// Checks that two starts with the same epoch are never both taken in.
+    /// Checks that a replica never has frames of two starts with the same epoch.
     fn is_of_one_start(&mut self, edge_run: u64, camera: &CameraName, id: FrameId, runs: &[u64]) {
         let Some(first) = runs.first() else { return };
         let start = *self.starts.entry((edge_run, camera.clone(), id.epoch)).or_insert(*first);
@@ -154,13 +154,13 @@ impl Checks {
         });
     }
 
-    /// Whether a camera's process learned that another start had this epoch of its own.
+    /// Whether a camera's process learned that another start had its epoch.
     pub(crate) fn has_given_up(&self, camera: &CameraName, run: u64, epoch: Epoch) -> bool {
         let mut runs = self.published.get(&(camera.clone(), epoch)).into_iter().flatten();
         runs.any(|known| known.run == run && known.given_up)
     }
 
-    /// Notes that a camera's process learned that another start had its epoch, and begins a later one.
+    /// Notes that a camera's process learned that another start had its epoch, and begins a later epoch.
     pub(crate) fn gives_up_epoch(&mut self, camera: &CameraName, run: u64, epoch: Epoch) {
         let runs = self.published.get_mut(&(camera.clone(), epoch)).into_iter().flatten();
         runs.filter(|known| known.run == run).for_each(|known| known.given_up = true);
@@ -210,7 +210,7 @@ impl Checks {
         }
     }
 
-    /// The runs that published exactly this frame; a breach if there is none.
+    /// The runs that published exactly this frame. It is a breach if there is none.
     pub(crate) fn matching_runs(
         &mut self,
         camera: &CameraName,
@@ -246,12 +246,12 @@ impl Checks {
         self.published.get(&(camera.clone(), id.epoch))?.iter().find(|known| known.run == run)
     }
 
-    /// Notes that a camera changes to another edge.
+    /// Notes that a camera moves to another edge.
     pub(crate) fn moves(&mut self, camera: &CameraName) {
         self.moves.entry(camera.clone()).or_default().push(self.now);
     }
 
-    /// Whether a camera has changed to another edge between two frames of a run. That edge was told what became of frames meanwhile.
+    /// Whether a camera has moved to another edge between two frames of a run. The other edge was told the fate of frames in between.
     pub(super) fn has_moved_between(
         &self,
         camera: &CameraName,
@@ -264,7 +264,7 @@ impl Checks {
         self.moves.get(camera).is_some_and(|moves| moves.iter().any(|moved| (from..=until).contains(moved)))
     }
 
-    /// Notes that a camera gives up a frame that it has sent, or learns that the connection is gone.
+    /// Notes that a camera gives up a sent frame, or learns that its connection has ended.
     pub(crate) fn gives_up(&mut self, camera: &CameraName, run: u64, id: FrameId) {
         let now = self.now;
         let runs = self.published.get_mut(&(camera.clone(), id.epoch));
@@ -274,9 +274,8 @@ impl Checks {
         }
     }
 
-    /// Of the frames of one epoch from `from` to before `to`: how many a replica took, and how many may be called late
-    /// or lost. A frame may if it was sent, did not arrive, and was not yet given up when the next one that did arrive
-    /// was sent: only then could that one's header not tell of it.
+    /// For the frames of one epoch from `from` to before `to`: how many a replica took, and how many may count as late or lost. A frame may if it was
+    /// sent, did not arrive, and was not given up before the next arriving frame was sent. Only then could the header of the latter not report it.
     pub(super) fn arrived_and_lost(
         &self,
         run: &Run,
@@ -294,7 +293,7 @@ impl Checks {
                 next.next();
                 continue;
             }
-            // One that came and was not shown was acknowledged as well, so that nobody tells again what came before it.
+            // A frame that arrived but was not decoded is acknowledged too, so later headers do not repeat what came before it.
             let after = FrameId { sequence: Sequence(sequence), ..from };
             let unshown = whole.and_then(|whole| whole.range(after..).next());
             let told = next.peek().copied().into_iter().chain(unshown).min();
@@ -307,7 +306,7 @@ impl Checks {
         (arrived.len() as u64, lost)
     }
 
-    /// How many of the frames from `from` to before `to` came after a silence, with a newer one right behind.
+    /// How many frames from `from` to before `to` came after a silence, immediately followed by a newer one.
     pub(super) fn overtaken_between(
         &self,
         edge_run: u64,
@@ -319,7 +318,7 @@ impl Checks {
         overtaken.map_or(0, |overtaken| overtaken.range(from..to).count() as u64)
     }
 
-    /// What a replica took from `from` to before `to`.
+    /// The frames that a replica took from `from` to before `to`.
     pub(super) fn appended_between(
         &self,
         edge_run: u64,
@@ -333,5 +332,5 @@ impl Checks {
     }
 }
 
-/// Reasons that a live subscription can never be told at this stage.
+/// Reasons that a live subscription can never be told.
 pub(super) const NEVER_LIVE: [SkipReason; 1] = [SkipReason::NotHeld];

@@ -1,6 +1,6 @@
-//! Checks that nobody is given what no grant gives (I10), and nobody refused what one gives.
+//! Checks that no application gets what no grant allows (I10), and that nothing granted is refused.
 //!
-//! The rules try every grant, one after the other. They do not use what brokers find them with.
+//! The rules try every grant, one after the other. They do not use the lookups of the brokers.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{FrameId, Rung};
@@ -13,19 +13,19 @@ use super::Checks;
 use super::known::{Granting, Holder};
 
 impl Checks {
-    /// An edge's operator grants this from now on.
+    /// Notes the new rights at an edge.
     pub(crate) fn rights_changed(&mut self, edge: usize, rights: &Rights) {
         let granting = Granting { stance: rights.stance(), grants: rights.grants().cloned().collect() };
         self.granting.insert(edge, granting);
     }
 
-    /// Whether an application may do all of this with a camera now.
+    /// Whether an application may now do all of `verbs` with a camera.
     pub(crate) fn may(&self, (edge, who): (usize, &Bearer), verbs: &[Verb], camera: &CameraName) -> bool {
         let granting = self.granting.get(&edge);
         granting.is_some_and(|granting| verbs.iter().all(|verb| granting.allows(who, *verb, camera)))
     }
 
-    /// A subscription begins.
+    /// Notes the beginning of a subscription.
     pub(crate) fn begins(
         &mut self,
         id: SubscriptionId,
@@ -44,26 +44,26 @@ impl Checks {
         self.holders.insert(id, Holder { edge, who, reads, originals, before, granted, certificate });
     }
 
-    /// Checks that whoever gets a frame may have it: as one of the past, if the edge had it before the subscription began.
+    /// Checks that an application may get a frame. It counts as one of the past if the edge had it before the subscription began.
     pub(super) fn check_granted(&mut self, id: SubscriptionId, camera: &CameraName, frame: FrameId) {
         self.check_not_revoked(id, || format!("{frame} of {camera} was handed over"));
         let Some(holder) = self.holders.get(&id) else { return };
         let (edge, who) = (holder.edge, &holder.who);
         let may = |verb| self.may((edge, who), &[verb], camera);
         let is_past = holder.before.get(camera).is_some_and(|newest| frame <= *newest);
-        // A reading until now goes on for a moment.
+        // A reading of the past up to now continues for a moment.
         let may_have = may(Verb::Read) && holder.reads || may(Verb::Watch) && !is_past;
         let text =
             format!("{who} got {frame} of {camera}, of the past: {is_past}, and no grant gives it that");
         self.expect(may_have, "granted", || text);
     }
 
-    /// Checks that a member of a group that gets a record which was given before may have it.
+    /// Checks that a group's member may get a record that was given before.
     pub(crate) fn given_again(&mut self, id: SubscriptionId, camera: &CameraName, frame: FrameId) {
         self.check_granted(id, camera, frame);
     }
 
-    /// Checks that whoever hears of a camera through a subscription may have something of it.
+    /// Checks that an application that hears of a camera through a subscription may read the camera.
     pub(crate) fn hears_of(&mut self, id: SubscriptionId, camera: &CameraName) {
         self.check_not_revoked(id, || format!("something was told of {camera}"));
         let Some(holder) = self.holders.get(&id) else { return };
@@ -73,7 +73,7 @@ impl Checks {
         self.expect(may_hear, "granted", || text);
     }
 
-    /// Checks a question about what memory does not hold. `of_camera`: the rung that the camera is asked for, if it is asked.
+    /// Checks a request for what memory does not hold. `of_camera`: the rung that the camera is asked for, if it is asked.
     pub(crate) fn asks_past(&mut self, id: SubscriptionId, camera: &CameraName, of_camera: Option<Rung>) {
         self.check_not_revoked(id, || format!("the past of {camera} was asked for"));
         let Some(holder) = self.holders.get(&id) else { return };
@@ -87,7 +87,7 @@ impl Checks {
         self.expect(may_ask && may_fetch, "granted", || text);
     }
 
-    /// Checks an answer to whether somebody may do something with a camera.
+    /// Checks whether an application was rightly allowed or refused to do something with a camera.
     pub(crate) fn may_do(&mut self, who: (usize, &Bearer), verb: Verb, camera: &CameraName, done: bool) {
         let may = self.may(who, &[verb], camera);
         let rule = if done { "granted" } else { "refusals" };
@@ -96,7 +96,7 @@ impl Checks {
         });
     }
 
-    /// Checks that whoever was refused all cameras of a pattern has no grants for one of them.
+    /// Checks that an application that was refused all cameras of a pattern has no grants for any of them.
     pub(crate) fn denied(&mut self, who: (usize, &Bearer), verbs: &[Verb], cameras: &CameraPattern) {
         let known = self.published.keys().map(|(camera, _)| camera);
         let wronged =

@@ -1,6 +1,6 @@
-//! Checks groups of readers: every record that was given is done, given again or stated lost, and nothing is said of it that is not so.
+//! Checks groups of workers: every given record is done, given again or stated as lost, and statements about it are true.
 //!
-//! The rules see what members are given and what they say. They keep their own account of that, and do not look into a group.
+//! The rules see what members are given and what they report. The rules keep their own account of this, and do not look into a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use super::Checks;
 use super::known::{Fate, Shared};
 use crate::time::{Moment, ms, secs};
 
-/// How soon a record is given again after nobody works on it, if somebody is free all that time.
+/// How soon an unfinished record is given again, if a member is free all that time.
 const AGAIN_MAX: Duration = secs(2);
-/// The same if a still of it has to be made first, from the beginning of its chain.
+/// The same time, if a still of the record has to be made first, from the beginning of its chain.
 const AGAIN_STILL_MAX: Duration = secs(10);
-/// By how much the edge's clock may be wrong over the time that a member has for a record.
+/// By how much the edge's clock may be wrong over a member's time for a record.
 const CLOCK_ERROR: Duration = ms(5);
-/// How old a change is at least that a power cut leaves on the disk.
+/// A power cut leaves changes on the disk that are at least this old.
 pub(crate) const WRITTEN_AFTER: Duration = ms(250);
 
-/// What a rule sees of a group from time to time.
+/// What the rules see of a group from time to time.
 pub(crate) struct GroupSeen<'a> {
     pub(crate) account: &'a Account,
     pub(crate) open: usize,
-    /// Whether some member is free.
+    /// Whether a member is free.
     pub(crate) is_free: bool,
 }
 
-/// What a member said of a record.
+/// A member's report about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Done,
@@ -45,7 +45,7 @@ impl Checks {
         self.groups.entry(group).or_default()
     }
 
-    /// A group is there from now on, in a process that has just started. `kept`: its changes were on disk. `cut`: the power was cut.
+    /// Begins a group in a process that has just started. `kept`: its changes were on disk. `cut`: the power was cut.
     pub(crate) fn group_begins(&mut self, group: usize, options: GroupOptions, (kept, cut): (bool, bool)) {
         let now = self.now;
         let shared = self.shared(group);
@@ -59,7 +59,7 @@ impl Checks {
             return;
         }
         (shared.place, shared.is_unsure) = (Some(PlaceTold::Restored), shared.is_unsure || cut);
-        // Whoever worked on something may come back for a while, and has its time anew.
+        // Every holder may return for a while, and gets its full time again.
         let holders: Vec<MemberId> =
             shared.records.values().filter_map(|fate| fate.holders.last()).copied().collect();
         shared.away = holders.into_iter().map(|member| (member, now)).collect();
@@ -69,7 +69,7 @@ impl Checks {
         shared.account = Account { given: shared.open() as u64, ..Account::default() };
     }
 
-    /// The power is cut: what was written last may be lost.
+    /// The power is cut: the last writes may be lost.
     pub(crate) fn group_unplugged(&mut self, group: usize) {
         let now = self.now;
         let shared = self.shared(group);
@@ -80,7 +80,7 @@ impl Checks {
                 let lane = lanes.entry(camera.clone()).or_insert(frame);
                 *lane = frame.max(*lane);
                 let ended = fate.ended.filter(|ended| is_kept(*ended));
-                // One whose end may be lost may come again or not: the rules no longer know.
+                // A record whose end may be lost may come again or not, so the rules forget it.
                 if ended == fate.ended && is_kept(fate.at) {
                     records.insert((camera, frame), Fate { ended, ..fate });
                 }
@@ -90,14 +90,14 @@ impl Checks {
         shared.account = Account::default();
     }
 
-    /// A member was told what has become of the place that it `knew`, if it knew one of another life.
+    /// Checks what a member was told about the place that it `knew`, if it knew the place of another life.
     pub(crate) fn group_joined(&mut self, group: usize, member: MemberId, (knew, told): (bool, PlaceTold)) {
         let now = self.now;
         let shared = self.shared(group);
         let away_max = shared.options().away_max;
         let away = shared.away.remove(&member).filter(|away| *away + away_max <= now + CLOCK_ERROR);
         if let Some(away) = away {
-            // It is back too late for what it had, or just in time: clocks differ.
+            // The member has returned too late for its records, or just in time, because clocks differ.
             let is_close = away + away_max + CLOCK_ERROR > now;
             for fate in shared.records.values_mut().filter(|fate| fate.holders.last() == Some(&member)) {
                 fate.until = fate.until.min(now);
@@ -111,7 +111,7 @@ impl Checks {
         });
     }
 
-    /// A member that is back has these records. What else it was given did not reach it.
+    /// A member that has returned has these records. Other records that it was given did not reach it.
     pub(crate) fn group_holds(
         &mut self,
         group: usize,
@@ -125,7 +125,7 @@ impl Checks {
         of_it.for_each(|(_, fate)| fate.until = fate.until.min(now));
     }
 
-    /// A member's connection is lost, as its edge knows.
+    /// The edge knows that a member's connection is lost.
     pub(crate) fn group_away(&mut self, group: usize, member: MemberId) {
         let now = self.now;
         self.shared(group).away.entry(member).or_insert(now);
@@ -141,7 +141,7 @@ impl Checks {
         }
     }
 
-    /// Checks a record that a member was given. `newest`: the newest that the edge's log holds. `is_made`: it is the still of one that needs others.
+    /// Checks a record that a member was given. `newest`: the newest record in the edge's log. `is_made`: the record is a still that had to be made.
     pub(crate) fn group_given(
         &mut self,
         group: usize,
@@ -203,7 +203,7 @@ impl Checks {
         (fate.at, fate.until) = (now, until);
     }
 
-    /// Checks the answer to what a member said of a record.
+    /// Checks the answer to a member's report about a record.
     pub(crate) fn group_said(
         &mut self,
         group: usize,
@@ -216,7 +216,7 @@ impl Checks {
         let shared = self.shared(group);
         let has_passed = shared.lanes.get(camera).is_some_and(|lane| frame <= *lane);
         let Some(fate) = shared.records.get_mut(&(camera.clone(), frame)) else {
-            // It was given in an earlier life of the group, or to nobody, and settles nothing.
+            // The record was given in an earlier life of the group, or to no member. The report settles nothing.
             let counts = said == Said::Done && answer == Some(Acknowledged::Again);
             shared.account.again += u64::from(counts);
             let is_again = has_passed && answer == Some(Acknowledged::Again);
@@ -228,7 +228,7 @@ impl Checks {
         let (was_given, is_unsure) = (fate.holders.contains(&member), fate.is_unsure);
         let is_last = fate.holders.last() == Some(&member);
         let is_open = fate.ended.is_none();
-        // Whoever failed, or whose time is over, has not the record any more.
+        // A member that reported a failure, or whose time is over, does not have the record any more.
         let has_it = is_last && fate.until > now;
         let wanted = match said {
             _ if !is_open => Some(Acknowledged::Again),
@@ -250,7 +250,7 @@ impl Checks {
         });
     }
 
-    /// Checks what a group says of its records.
+    /// Checks a change that a group states about its records.
     pub(crate) fn group_changed(&mut self, group: usize, change: &Change, is_held: bool) {
         let now = self.now;
         let shared = self.shared(group);
@@ -287,7 +287,7 @@ impl Checks {
         }
     }
 
-    /// Checks that nothing is forgotten, and that the account is right.
+    /// Checks that no record is forgotten, and that the account is right.
     pub(crate) fn watch_group(&mut self, group: usize, seen: &GroupSeen<'_>) {
         let now = self.now;
         let shared = self.shared(group);
@@ -310,7 +310,7 @@ impl Checks {
         let is_unsure = shared.is_unsure;
         let (mut told, mut known) = (seen.account.clone(), shared.account.clone());
         for account in [&mut told, &mut known] {
-            // What these count, members tell: the rules see it one by one.
+            // Members report these counts. The rules check each report.
             (account.failed, account.silent, account.left) = (0, 0, 0);
             account.dead_letters.clear();
         }

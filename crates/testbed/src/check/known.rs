@@ -1,4 +1,4 @@
-//! Holds what the rules remember of what they were shown: frames, readings, contracts.
+//! Holds what the rules remember: frames, readings, contracts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,71 +23,71 @@ use mez_core::units::Timestamp;
 use crate::payload::{PAST_RUNG, degraded, reduced};
 use crate::time::{Moment, ms};
 
-/// The ten seconds over which accuracies are averaged, less what clocks may differ by in them.
+/// The ten seconds over which accuracies are averaged, minus the difference that clocks may have over them.
 const MEASURED_MIN: Duration = ms(9_998);
-/// The ten seconds, and what clocks may differ by in them.
+/// The ten seconds over which accuracies are averaged, plus the difference that clocks may have over them.
 const MEASURED_MAX: Duration = ms(10_002);
 
-/// A frame that is taken sooner than this after it was handed over, and a little, counts from the latter.
+/// A frame taken within 500 ms after it was handed over counts from then on. The rest is a margin.
 const TAKEN_SOON: Duration = ms(501);
 
-/// The sliding second of contracts, less what clocks may differ by in it. A frame at its border may count or not.
+/// The sliding second of contracts, minus the difference that clocks may have over it. A frame at its border may count or not.
 pub(super) const WINDOW_MIN: Duration = ms(999);
-/// The sliding second, and what clocks may differ by in it.
+/// The sliding second of contracts, plus the difference that clocks may have over it.
 pub(super) const WINDOW_MAX: Duration = ms(1_001);
 
 // ---- frames -----------------------------------------------------------------------------------------------
 
-/// What one process published in one epoch; its sequence is the index.
+/// What one process published in one epoch. The index is the sequence.
 pub(super) struct Run {
     pub(super) run: u64,
     pub(super) frames: Vec<PublishedFrame>,
     /// Whether the process learned that another start had the epoch, and began a later one.
     pub(super) given_up: bool,
-    /// Whether the camera had more skipped frames to tell of than a header holds, so that some reasons are lost.
+    /// Whether a header had no room for all ranges of skipped frames, so that some reasons are lost.
     pub(super) ledger_full: bool,
 }
 
 pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
-    /// Its width and height.
+    /// Width and height of the frame.
     pub(super) pixels: (u32, u32),
-    /// The frames that a codec made of it, by rung.
+    /// What a codec made of the frame, and its rung.
     pub(super) made: Option<(Rung, Bytes)>,
-    /// How that is coded, and to which frame it refers.
+    /// The encoding of the frame as sent.
     pub(super) encoding: Encoding,
-    /// Whether it was published as a picture of its source's own video.
+    /// Whether the frame was published as a picture of its source's own video.
     pub(super) is_video: bool,
     pub(super) refers: Option<Sequence>,
-    /// The first frame of the chain in which it was sent.
+    /// The first frame of the chain in which the frame was sent.
     pub(super) chain: Option<Sequence>,
-    /// The connection that it was given to.
+    /// The connection on which the frame was sent.
     pub(super) carrier: Option<LinkId>,
     pub(super) captured: Timestamp,
     pub(super) at: Moment,
-    /// When it was given to a link.
+    /// When the sending began.
     pub(super) sent: Option<Moment>,
-    /// What its header said of how good it is.
+    /// The quality that the header stated.
     pub(super) quality: Quality,
-    /// When the camera knew that it would not arrive, or gave it up.
+    /// When the camera gave the frame up, or learned that it would not arrive.
     pub(super) given_up: Option<Moment>,
 }
 
-/// The chain that a connection carries.
+/// The chain of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Its first frame.
+    /// The first frame of the chain.
     pub(super) chain: Sequence,
-    /// Since when the edge wants another.
+    /// Since when the edge wants another chain.
     pub(super) asked: Option<Moment>,
 }
 
 impl PublishedFrame {
-    /// Whether a payload is this frame, or one that was made of it, with the right rung and published size.
+    /// Whether a payload is this frame, or was encoded from it, with the right rung and published size.
     pub(super) fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
         let form = meta.rung.setting().map(|setting| setting.form);
         let named = match &self.made {
-            // What knobs make is known without asking who made it.
+            // The result of knobs is computed from the published record.
             _ if let Ok(Form::Data(knobs)) = &form => {
                 degraded(&self.payload, knobs).is_some_and(|degraded| degraded == *payload)
             }
@@ -97,7 +97,7 @@ impl PublishedFrame {
             }
             _ => false,
         };
-        // It may be a frame of the past, at a rung at which another codec made it for the present.
+        // The payload may be a frame of the past at a rung that a codec also made for the present.
         let is_of_past_video = self.is_video && meta.rung == still_of_video().rung();
         let is_of_past = meta.rung.as_str() == PAST_RUNG || is_of_past_video;
         let named = named || is_of_past && same(&reduced(&self.payload), payload);
@@ -105,12 +105,12 @@ impl PublishedFrame {
     }
 }
 
-/// How a camera's process uses its link for the past.
+/// How a camera's process uses its link for frames of the past.
 #[derive(Default)]
 pub(super) struct Use {
-    /// When the frame that was given last was given.
+    /// When the last frame began to be sent.
     pub(super) begun: Option<Moment>,
-    /// Before this the link belongs to others.
+    /// Until when the link belongs to other frames.
     pub(super) rests_until: Option<Moment>,
 }
 
@@ -121,13 +121,13 @@ pub(crate) struct Reading {
     pub(super) edge_run: u64,
     pub(super) span: Span,
     pub(super) tier_max: Tier,
-    /// Whether it also asks for what lies between frames of the present.
+    /// Whether the reading also asks for missing frames between frames of the present.
     pub(super) fills: bool,
-    /// Whether it resumes after frames that it has.
+    /// Whether the reading resumes after earlier frames.
     pub(super) resumes: bool,
-    /// Whether its application decodes chains itself.
+    /// Whether the application decodes chains itself.
     pub(super) chains: bool,
-    /// Whether it wants originals, and nothing else.
+    /// Whether the application wants only originals.
     pub(super) originals: bool,
     pub(super) places: BTreeMap<CameraName, Place>,
 }
@@ -135,11 +135,11 @@ pub(crate) struct Reading {
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) last: Option<FrameId>,
-    /// How many frames its edge's replica had had when it began, if it resumes.
+    /// For a reading that resumes: how many frames its edge's replica had had when the reading began.
     pub(super) past: usize,
-    /// The run whose frames it gets, by epoch.
+    /// The run that published the frames of each epoch.
     pub(super) runs: BTreeMap<Epoch, u64>,
-    /// Frames of chains that it was given.
+    /// Frames of chains that the reading was given.
     pub(super) given: BTreeSet<FrameId>,
 }
 
@@ -162,20 +162,20 @@ impl Reading {
 /// A record of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Fate {
-    /// Who was given it, in order.
+    /// The members that were given the record, in order.
     pub(super) holders: Vec<MemberId>,
-    /// When it was given last, and until when it is that member's alone.
+    /// When the record was given last, and until when only that member has it.
     pub(super) at: Moment,
     pub(super) until: Moment,
-    /// When it was given first.
+    /// When the record was given first.
     pub(super) given: Moment,
-    /// When it ended.
+    /// When the record ended.
     pub(super) ended: Option<Moment>,
-    /// Whether it comes as a still that had to be made.
+    /// Whether the record comes as a still that had to be made.
     pub(super) is_made: bool,
-    /// How often it was given.
+    /// How often the record was given.
     pub(super) tries: usize,
-    /// Whether the rules do not know all who were given it, because the power was cut since, or whose it is now.
+    /// Whether the rules do not know all holders, after a power cut, or the present holder.
     pub(super) is_unsure: bool,
 }
 
@@ -184,16 +184,16 @@ pub(super) struct Fate {
 pub(super) struct Shared {
     pub(super) options: Option<GroupOptions>,
     pub(super) records: BTreeMap<(CameraName, FrameId), Fate>,
-    /// The newest record that was given, of each camera.
+    /// The newest record given of each camera.
     pub(super) lanes: BTreeMap<CameraName, FrameId>,
     /// Since when members are away.
     pub(super) away: BTreeMap<MemberId, Moment>,
-    /// What members are to be told of the place that they knew before.
+    /// What joining members should be told about the place that they know.
     pub(super) place: Option<PlaceTold>,
-    /// Whether the power was cut since the process before.
+    /// Whether the power was cut before the present process.
     pub(super) is_unsure: bool,
     pub(super) account: Account,
-    /// Since when some member is free whenever the rules look.
+    /// Since when a member was free whenever the rules looked.
     pub(super) free_since: Option<Moment>,
 }
 
@@ -202,7 +202,7 @@ impl Shared {
         self.options.unwrap_or(GroupOptions::EVERY)
     }
 
-    /// Until when a record is its last member's alone.
+    /// Until when only its last member has a record.
     pub(super) fn alone_until(&self, fate: &Fate) -> Moment {
         let Some(holder) = fate.holders.last() else { return fate.until };
         let away = self.away.get(holder).map(|away| *away + self.options().away_max);
@@ -219,11 +219,11 @@ impl Shared {
 /// A derived stream as its publishers see it.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// Who publishes it now.
+    /// The present publishers.
     pub(super) publishers: BTreeMap<PublisherId, Bearer>,
-    /// The newest epoch, and the run of the edge in which it began.
+    /// The newest epoch, and the edge's run in which it began.
     pub(super) begun: Option<(Epoch, u64)>,
-    /// What each record was made of.
+    /// The origin of each record.
     pub(super) made_of: BTreeMap<FrameId, Origin>,
     /// The newest record.
     pub(super) newest: Option<(FrameId, Timestamp)>,
@@ -234,18 +234,18 @@ pub(super) struct Stream {
 /// What one application was promised and got.
 pub(crate) struct Kept {
     pub(super) contract: Contract,
-    /// Since when it is watched. What was handed over before is forgotten.
+    /// Since when the contract is watched. Earlier deliveries do not count.
     pub(super) since: Moment,
     pub(super) profile: Option<SizedProfile>,
     /// The frames of each camera in the last second: when they came, and whether they were clearly late.
     pub(super) frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
-    /// The frames of each camera that it has taken lately, by its client library.
+    /// The frames of each camera that the application has lately taken from its client library.
     pub(super) taken: BTreeMap<CameraName, VecDeque<Taken>>,
-    /// Since when no frame has come on time.
+    /// Since when no frame has come in time.
     pub(super) unkept_since: Moment,
-    /// The state that it was told last, of each camera.
+    /// The last state that the application was told for each camera.
     pub(super) states: BTreeMap<CameraName, ContractState>,
-    /// The accuracies that it measured, by camera.
+    /// The accuracies that the application measured, by camera.
     pub(super) measured: BTreeMap<CameraName, VecDeque<(Moment, f64)>>,
 }
 
@@ -263,13 +263,13 @@ impl Kept {
         }
     }
 
-    /// How many frames the application has taken lately, and how many of these were clearly late in its hands.
+    /// How many frames the application has lately taken, and how many of these were clearly late when taken.
     pub(super) fn takes_late(&mut self, camera: &CameraName, now: Moment) -> (usize, usize) {
         let Some(taken) = self.taken.get_mut(camera) else { return (0, 0) };
         while taken.front().is_some_and(|frame| now.since(frame.taken) >= WINDOW_MAX) {
             taken.pop_front();
         }
-        // A frame counts from when it was handed over, or, if it was taken much later, from then on.
+        // A frame counts from its handover, or from its taking, if it was taken much later.
         let counts = |frame: &&Taken| {
             let soon = frame.taken.since(frame.handed) < TAKEN_SOON;
             now.since(if soon { frame.handed } else { frame.taken }) < WINDOW_MIN
@@ -277,8 +277,8 @@ impl Kept {
         (taken.len(), taken.iter().filter(|frame| frame.late).filter(counts).count())
     }
 
-    /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
-    /// seconds begin and however sums are rounded.
+    /// Whether the accuracies measured in the last ten seconds are clearly below the floor, regardless of
+    /// rounding and of the exact begin of the ten seconds.
     pub(super) fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
         let (Some(floor), Some(measured)) = (self.contract.accuracy_floor, self.measured.get_mut(camera))
         else {
@@ -297,7 +297,7 @@ impl Kept {
 pub(super) struct Taken {
     pub(super) handed: Moment,
     pub(super) taken: Moment,
-    /// It was clearly late.
+    /// Whether the frame was clearly late.
     pub(super) late: bool,
 }
 
@@ -315,57 +315,57 @@ pub(super) struct Granting {
 }
 
 impl Granting {
-    /// Whether an application may do something.
+    /// Whether an application may do something with a camera.
     pub(super) fn allows(&self, who: &Bearer, verb: Verb, camera: &CameraName) -> bool {
         let grants = |grant: &Grant| {
             grant.grantee.includes(who) && grant.verb == verb && grant.cameras.matches(camera)
         };
-        // Worlds hold what an open site lets every application do.
+        // Applications in worlds only need what an open site allows.
         self.stance == Stance::Open || self.grants.iter().any(grants)
     }
 
-    /// All that is granted to somebody.
+    /// All grants of an application.
     pub(super) fn of(&self, who: &Bearer) -> (Stance, Vec<Grant>) {
         let of_it = self.grants.iter().filter(|grant| grant.grantee.includes(who));
         (self.stance, of_it.cloned().collect())
     }
 }
 
-/// Whose a subscription is.
+/// The holder of a subscription.
 pub(super) struct Holder {
     pub(super) edge: usize,
     pub(super) who: Bearer,
-    /// Whether it asked for the past.
+    /// Whether the subscription asked for the past.
     pub(super) reads: bool,
-    /// Whether it wants the originals of the newest frames.
+    /// Whether the application wants the originals of the newest frames.
     pub(super) originals: bool,
-    /// The newest frame of each camera that the edge had when it began.
+    /// The newest frame of each camera that the edge had when the subscription began.
     pub(super) before: BTreeMap<CameraName, FrameId>,
-    /// What was granted then.
+    /// The grants at the beginning of the subscription.
     pub(super) granted: (Stance, Vec<Grant>),
-    /// What it showed.
+    /// The certificate that the application presented.
     pub(super) certificate: Certificate,
 }
 
 // ---- revocations --------------------------------------------------------------------------------------------
 
-/// The lists that an edge has heard of.
+/// The deny lists that an edge has received.
 #[derive(Default)]
 pub(super) struct Heard {
-    /// Each newer than the one before, and the moment by which it has to be in force.
+    /// The lists, each newer than the one before, with the moment by which it must be in force.
     pub(super) lists: Vec<(Moment, Revocations)>,
-    /// Whether its host stands still, or its process does not run.
+    /// Whether the edge's host is frozen, or its process does not run.
     pub(super) stands_still: bool,
 }
 
 impl Heard {
-    /// The lists of which one must be in force at this moment. What has come at this very moment need not be.
+    /// The lists of which one must be in force at this moment. A list that has come at this very moment need not be.
     fn possible(&self, now: Moment) -> &[(Moment, Revocations)] {
         let settled = self.lists.iter().rposition(|(due, _)| *due < now).unwrap_or(0);
         &self.lists[settled..]
     }
 
-    /// Whether the certificate is denied, whichever list is in force.
+    /// Whether the certificate is denied, whichever possible list is in force.
     pub(super) fn must_deny(&self, now: Moment, certificate: &Certificate) -> bool {
         let possible = self.possible(now);
         possible.first().is_some_and(|(due, _)| *due < now)
@@ -378,7 +378,7 @@ impl Heard {
     }
 }
 
-/// Whether a list names a certificate, or its member with all certificates until a later moment.
+/// Whether a list names a certificate, or the member with all certificates up to a later moment.
 pub(super) fn denies(list: &Revocations, certificate: &Certificate) -> bool {
     list.entries().any(|(subject, entry)| match subject {
         Subject::Serial(serial) => serial == certificate.serial,
@@ -391,13 +391,13 @@ pub(super) fn denies(list: &Revocations, certificate: &Certificate) -> bool {
 /// How a camera's link carries.
 #[derive(Default)]
 pub(super) struct Carries {
-    /// Since when it has carried nothing, and brought nothing.
+    /// Since when the link has carried nothing, and no bytes have arrived.
     pub(super) silent_since: Option<Moment>,
-    /// When its last silence ended.
+    /// When the last silence ended.
     pub(super) back: Option<Moment>,
-    /// Frames that have reached an edge since then.
+    /// Frames that have reached an edge since the last silence ended.
     pub(super) whole: BTreeSet<FrameId>,
-    /// Those of them from before that, which applications got.
+    /// Frames from before the end of the silence that applications got after it.
     pub(super) stale: Vec<(usize, FrameId)>,
 }
 

@@ -1,5 +1,4 @@
-//! Checks that a log on disk keeps its promises. It compares every recovery, and the bytes on the disk, with
-//! what was promised.
+//! Checks that a log on disk keeps its promises: compares every recovery, and the bytes on the disk, with what was promised.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,16 +20,15 @@ pub(crate) struct Ledger {
     keys: KeyRing,
     /// All frames that ever entered the log.
     published: BTreeSet<FrameId>,
-    /// The newest frame that was reported as durable; so were all before it.
+    /// The newest frame that was reported as durable. All frames before it are durable too.
     acknowledged: Option<FrameId>,
-    /// Frames whose publishers were told that they outlive what comes.
+    /// Frames whose publishers were told that the frames outlive a crash.
     confirmed: BTreeSet<FrameId>,
-    /// The frames, with their sizes, that the disk had at the end of the last life, in segments that had not
-    /// expired.
+    /// The frames, with their sizes, that the disk had at the end of the last run, in segments that had not expired.
     held: Vec<(FrameId, u64)>,
-    /// Frames that must never be seen again: they expired, or a start recovered older frames without them.
+    /// Frames that must not come back: they expired, or a start recovered older frames without them.
     gone: BTreeSet<FrameId>,
-    /// The salts that were seen, and their segments.
+    /// The segment of each salt.
     salts: BTreeMap<[u8; 32], SegmentNumber>,
     /// Whether bytes have rotted, so that damage is expected.
     has_rotted: bool,
@@ -57,30 +55,29 @@ impl Ledger {
     /// A frame enters the log.
     pub(crate) fn published(&mut self, id: FrameId) {
         self.published.insert(id);
-        // A camera that has lost its counter, and whose frames nobody has any more, uses an identity a second
-        // time.
+        // A camera that has lost its counter reuses an identity if no frame of it is left.
         self.gone.remove(&id);
     }
 
-    /// The writer reports everything up to a frame as durable.
+    /// The writer reports all frames up to this one as durable.
     pub(crate) fn acknowledged(&mut self, durable: Option<FrameId>) {
         self.acknowledged = self.acknowledged.max(durable);
     }
 
-    /// A publisher is told that this very record outlives a crash.
+    /// A publisher is told that this record outlives a crash.
     pub(crate) fn confirmed(&mut self, id: FrameId) {
         self.confirmed.insert(id);
     }
 
-    /// The power was cut, and the log's configuration promises nothing for that.
+    /// The power was cut, and the log's configuration promises nothing for a power cut.
     pub(crate) fn nothing_is_promised(&mut self) {
         self.confirmed.clear();
     }
 
-    /// I3: the disk has every frame whose publisher was told so, unless it has expired.
+    /// Guarantee I3: the disk has every confirmed frame, unless the frame has expired.
     pub(crate) fn check_confirmed(&self) -> Result<(), String> {
         let held: BTreeSet<FrameId> = self.held.iter().map(|(id, _)| *id).collect();
-        // A log whose segments have all expired, to make room for one that could not be written, has nothing to compare.
+        // If all segments have expired, to make room for one that could not be written, there is nothing to compare.
         let Some(oldest) = held.first().copied() else { return Ok(()) };
         match self.confirmed.range(oldest..).find(|id| !held.contains(id) && !self.gone.contains(id)) {
             Some(id) => Err(format!("frame {id} was confirmed to its publisher, and is not on the disk")),
@@ -88,7 +85,7 @@ impl Ledger {
         }
     }
 
-    /// A life ends and leaves this disk. Frames older than all on it are gone.
+    /// A run ends and leaves this disk. Frames older than all on the disk are gone.
     pub(crate) fn ended(&mut self, disk: &mut SimulatedDisk) {
         self.held = self.read(disk);
         if let Some((oldest, _)) = self.held.first() {
@@ -104,7 +101,7 @@ impl Ledger {
         self.has_rotted = true;
     }
 
-    /// Compares what was recovered, into memory for `bytes_max`, with what was promised.
+    /// Compares the records recovered into memory of `bytes_max` with what was promised.
     pub(crate) fn recovered(&mut self, recovery: &Recovery, bytes_max: u64) -> Result<(), String> {
         if !self.has_rotted {
             check_report(recovery, self.acknowledged.is_some())?;
@@ -114,7 +111,7 @@ impl Ledger {
         self.check_gone(&recovery.records)
     }
 
-    /// I3: the records are in order, and state what is missing between them.
+    /// Guarantee I3: the records are in order, and state what is missing between them.
     fn check_gaps(&self, records: &[Record]) -> Result<(), String> {
         for pair in records.windows(2) {
             let (a, b) = (pair[0].frame.meta.id, pair[1].frame.meta.id);
@@ -139,7 +136,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// I3: everything that was reported as durable and has not expired comes back.
+    /// Guarantee I3: everything that was reported as durable and has not expired comes back.
     fn check_promised(&self, records: &[Record], bytes_max: u64) -> Result<(), String> {
         let back: BTreeSet<FrameId> = records.iter().map(|record| record.frame.meta.id).collect();
         let oldest = records.first().map(|record| record.frame.meta.id);
@@ -158,7 +155,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// I4: no frame comes back that had expired or that an earlier start had given up.
+    /// Guarantee I4: no frame comes back that had expired or that an earlier start had given up.
     fn check_gone(&mut self, records: &[Record]) -> Result<(), String> {
         if let Some(back) = records.iter().find(|record| self.gone.contains(&record.frame.meta.id)) {
             return Err(format!("frame {} had gone, and is back", back.frame.meta.id));
@@ -200,8 +197,7 @@ impl Ledger {
         held
     }
 
-    /// I11: none of the bytes in `plain` is on the disk. Also the rule of nonces: no key and nonce encrypt
-    /// two different records.
+    /// Guarantee I11: none of the bytes in `plain` is on the disk. Also checks that no key and nonce encrypt two different records.
     pub(crate) fn look_at(&mut self, disk: &mut SimulatedDisk, plain: &[&[u8]]) -> Result<(), String> {
         for segment in disk.segments() {
             let bytes = disk.bytes(segment).cloned().unwrap_or_default();
@@ -229,7 +225,7 @@ impl Ledger {
 }
 
 impl Checks {
-    /// A log that was read from a disk at a start: it has to be what was promised, and what was published.
+    /// Checks a log that was recovered at a start against the promises and the published frames.
     pub(crate) fn recovered(
         &mut self,
         camera: &CameraName,
@@ -248,7 +244,7 @@ impl Checks {
         Some(recovery)
     }
 
-    /// A log's writer is gone: what was found amiss in the bytes that it left.
+    /// Reports what was found wrong in the bytes that a log's writer left.
     pub(crate) fn disk_left(&mut self, looked: Result<(), String>) {
         if let Err(broken) = looked {
             self.fail("sealed", broken);

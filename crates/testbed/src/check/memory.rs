@@ -1,36 +1,35 @@
-//! Checks bounds: of logs, of what is held for readers, of connections, and of those who wait at a door. It also checks that honest
-//! clients get in.
+//! Checks bounds: of logs, memory held for readers, connections, and clients at a door. Also checks that honest clients are admitted.
 
 use std::time::Duration;
 
 use super::Checks;
 use crate::time::{Moment, secs};
 
-/// The most dials that one process may have under way.
+/// The most dials in progress of one process.
 const DIALS_MAX: usize = 8;
-/// The most connections of one process that may be open at the camera.
+/// The most open connections of one process at the camera.
 const CONNECTIONS_MAX: usize = 8;
-/// The most connections of one link that may be open at the edge, those of killed processes included.
+/// The most open connections of one link at the edge, including those of killed processes.
 const EDGE_CONNECTIONS_MAX: usize = 48;
-/// The longest time until a visitor gets in, whatever attackers do.
+/// The longest time until a visitor is admitted, whatever attackers do.
 const ADMITTED_WITHIN: Duration = secs(2);
 
 /// What a camera's process and its link hold.
 pub(crate) struct CameraHolds {
-    /// Bytes in its log and the log's budget, and open connections, if it runs.
+    /// For a running process: bytes in its log, the log's budget, and open connections.
     pub(crate) process: Option<(u64, u64, usize)>,
-    /// Processes on its link, and their dials.
+    /// How many processes are on the link, and their dials.
     pub(crate) processes: usize,
     pub(crate) dials: usize,
-    /// Connections of its link that are open at the edge.
+    /// Open connections of the link at the edge.
     pub(crate) edge_connections: usize,
 }
 
-/// Who is at an edge's door.
+/// What an edge's door holds.
 pub(crate) struct DoorHolds {
-    /// Connections that have not proved who they are, and their bound.
+    /// Connections that are not authenticated, and their bound.
     pub(crate) strangers: (usize, usize),
-    /// Those that have, and have not said what they want; and their bound.
+    /// Authenticated connections that have not sent a request, and their bound.
     pub(crate) prefaces: (usize, usize),
     /// Entries in the driver's table.
     pub(crate) held: usize,
@@ -53,7 +52,7 @@ impl Checks {
         });
     }
 
-    /// `excess` is of a log that has let go of more than readers may hold: how much they hold, and how much they may.
+    /// `excess` concerns a log of which readers hold more evicted bytes than they may: how many they hold, and how many they may.
     pub(crate) fn watch_edge_memory(
         &mut self,
         edge: usize,
@@ -83,7 +82,7 @@ impl Checks {
         });
     }
 
-    /// A visitor tries to get in since then, and was turned away so often.
+    /// Checks a visitor that has tried to get in since `since`, and was turned away so often.
     pub(crate) fn watch_visitor(&mut self, visitor: usize, since: Moment, turned_away: u64) {
         self.expect(self.now.since(since) <= ADMITTED_WITHIN, "admitted", || {
             format!(

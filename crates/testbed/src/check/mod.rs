@@ -1,58 +1,57 @@
 //! Checks what must hold in every world at every event. Each rule has a name. The first breach ends the run.
 //!
-//! The rules see what they are shown, as plain values (`Path`, `ReaderSeen`, `Passage` and others), and know nothing of the world. What they
-//! remember of it is in `known.rs`.
+//! The rules get plain values (`Path`, `ReaderSeen`, `Passage` and others), and know nothing else of the world. What they remember is in `known.rs`.
 //!
-//! | rule | what it says | where |
+//! | rule | meaning | where |
 //! | --- | --- | --- |
-//! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |
+//! | `bytes` | an application gets what was published under this identity, time and size; all its frames of an epoch are of one start, unless it asks the camera too (decision 0018; I1, I4); a camera sends no frame of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |
 //! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs`, `frames.rs`, `camera.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
-//! | `rests` | what a reading of the present did not get before the end that it asked for is counted at the end, as far as the edge holds it (I5) | `deliveries.rs` |
-//! | `reasons` | a frame that was never sent has its own reason, not "late or lost", unless its camera has told that to another edge (I5, I7) | `deliveries.rs` |
-//! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
-//! | `originals` | an application that wants originals gets nothing else (I6) | `deliveries.rs` |
-//! | `floor` | a frame below the floor of a contract whose profile knows it is marked (I6) | `contracts.rs` |
-//! | `contract` | nobody is told that a contract is kept while too many frames are late by what it asks now, none comes in time, or its application measured less than its floor (I6, I7) | `contracts.rs` |
-//! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |
-//! | `one crossing` | no frame is given to a link twice, whatever the number of subscribers | `frames.rs` |
-//! | `one in flight` | at most one frame of a connection has bytes unsent | `frames.rs` |
-//! | `recovery` | what a broker's disk gives back at a start is one piece with all that was durable; nothing that had gone or nobody published (I3, I4) | `ledger.rs` |
-//! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `ledger.rs` |
-//! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `camera.rs` |
-//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `passage.rs` |
-//! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs`, `derived.rs` |
-//! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `passage.rs` |
-//! | `granted` | nobody gets a frame, live or past, or hears of a camera, or does anything with it or publishes a derived stream, without a grant for that at this moment (I10) | `grants.rs`, `derived.rs` |
-//! | `refusals` | nobody is refused what is granted, no stream ends although its grants are the same, and nobody is turned away as revoked who is on no list; whoever may not publish a derived stream is told a reason that is so (I10) | `grants.rs`, `revoked.rs`, `derived.rs` |
-//! | `revoked` | nobody whose certificate was revoked gets a frame, publishes one or is connected at an edge that has heard of it, a second after it was written there or at once where a camera has brought the list; no camera stays at an edge of which it knows that it was revoked (I10) | `revoked.rs` |
-//! | `lists` | a camera and its edge hold the same deny list half a second after one of them has had a newer one | `revoked.rs` |
-//! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
-//! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
-//! | `references` | no frame is sent that refers to one that the camera has given up, that went over another connection or in another chain | `chains.rs` |
-//! | `entry` | a camera that is asked for a frame that stands alone gives one within a second and a half, if it sends any | `chains.rs` |
-//! | `decodable` | a replica takes a frame of a chain if it has what that refers to; an application that does not decode chains gets nothing but frames that decode by themselves, made of what could be decoded; one that does was given all that a frame refers to, since it last lost one | `chains.rs`, `deliveries.rs` |
-//! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
-//! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs`, `camera.rs` |
-//! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
-//! | `memory` | logs stay within their budgets, what readers that stand still hold of them, connections, dials and those who wait at a door within their bounds (I9) | `memory.rs` |
-//! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `memory.rs` |
-//! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `flow.rs` |
+//! | `rests` | frames that a reading of the present missed before its requested end are counted at the end, as far as the edge holds them (I5) | `deliveries.rs` |
+//! | `reasons` | a frame that was never sent has its own reason, not "late or lost", unless its camera has told the reason to another edge (I5, I7) | `deliveries.rs` |
+//! | `quality` | a frame states its rung, and has the expected accuracy that its camera stated (I6) | `deliveries.rs` |
+//! | `originals` | an application that wants originals gets only originals (I6) | `deliveries.rs` |
+//! | `floor` | a frame below the floor of a contract whose profile knows the frame's rung is marked (I6) | `contracts.rs` |
+//! | `contract` | no application is told that its contract is kept while too many frames are late by the present contract, no frame comes in time, or the application measured less than its floor (I6, I7) | `contracts.rs` |
+//! | `clock` | the age that the edge states is right within the stated error | `deliveries.rs` |
+//! | `one crossing` | no frame is sent over a link twice, whatever the number of subscribers | `frames.rs` |
+//! | `one in flight` | at most one frame of a connection has unsent bytes | `frames.rs` |
+//! | `recovery` | what a broker's disk gives back at a start is contiguous and has all that was durable; nothing that had expired or was never published (I3, I4) | `ledger.rs` |
+//! | `sealed` | no pixels are on a disk unencrypted, and no key and nonce encrypt two records (I11) | `ledger.rs` |
+//! | `caps` | a camera encodes no frame at a rung with more mean bytes than its cap, except at the floor's rung | `camera.rs` |
+//! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, except frames of an epoch that the camera gave up because another start had it (I5) | `passage.rs` |
+//! | `untold` | frames published between two frames of an application, or between its requested beginning and its first frame, are told by number or by time span, at every moment of a restart (I5) | `passage.rs`, `derived.rs` |
+//! | `filled` | an application that fills gets every frame that the camera holds, or is told that the camera was not reached. Exceptions: a thief, asked in the camera's place, says that it holds no frames, and they are counted or told as a restart; frames of an epoch in which no edge accepted the camera may have the ids of another start's frames (I5) | `passage.rs` |
+//! | `granted` | without a grant for it at this moment, no application gets a frame, live or past, hears of a camera, does anything with it, or publishes a derived stream (I10) | `grants.rs`, `derived.rs` |
+//! | `refusals` | nothing that is granted is refused, no stream ends while its grants are unchanged, and no member that is on no list is refused as revoked; an application that may not publish a derived stream is told a true reason (I10) | `grants.rs`, `revoked.rs`, `derived.rs` |
+//! | `revoked` | no member with a revoked certificate gets a frame, publishes a frame or is connected at an edge that has the list: a second after the list was written there, or at once if a camera has brought it; no camera stays at an edge that it knows to be revoked (I10) | `revoked.rs` |
+//! | `lists` | a camera and its edge hold the same deny list half a second after one of them got a newer one | `revoked.rs` |
+//! | `past last` | a frame of the past is begun when no live frame has unsent bytes, one at a time, followed by a rest | `past.rs` |
+//! | `cancels` | a frame that makes progress is cancelled only while it has unsent bytes and a newer frame waits | `camera.rs` |
+//! | `references` | no sent frame refers to a frame that the camera has given up, or that went over another connection or in another chain | `chains.rs` |
+//! | `entry` | a camera that is asked for a keyframe sends one within 1.5 s, if it sends any frame | `chains.rs` |
+//! | `decodable` | a replica takes a frame of a chain if it has the frame's reference; an application that does not decode chains gets only stills, made of frames that could be decoded; an application that decodes chains was given all references since it last lost its chain | `chains.rs`, `deliveries.rs` |
+//! | `replica` | frames that a record states as missing before it lie between it and the previous record; all frames of an epoch in a replica are of one start | `frames.rs` |
+//! | `demand` | a camera knows the demand, and no unwanted frame crosses | `flow.rs`, `camera.rs` |
+//! | `replies` | a camera gets each reply once and unchanged | `deliveries.rs` |
+//! | `memory` | logs stay within their budgets; memory held for stalled readers, connections, dials and clients at a door stay within their bounds (I9) | `memory.rs` |
+//! | `admitted` | an honest client is admitted to an edge within two seconds, whatever attackers do | `memory.rs` |
+//! | `resumes` | two seconds after the last fault, frames are delivered again (I12) | `flow.rs` |
 //! | `backlog` | the newest frame that an application gets is not older than the link makes it | `flow.rs` |
-//! | `newest` | of the burst when a link carries again, whoever takes the newest frame is given no older one first | `bursts.rs` |
-//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms, and the time that a codec takes | `flow.rs` |
-//! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
-//! | `state` | what brokers say of a link is how it is | `flow.rs` |
-//! | `alone` | no two members have a record at once before the time of the first is over, or its connection was lost for too long | `groups.rs` |
-//! | `turns` | with order, one record of a camera is at work at a time | `groups.rs` |
-//! | `settled` | every record that a member was given ends once: done by who says so, a dead letter after as many tries as were asked for, or lost for a reason that is so; until then it is given again within two seconds after its member had its time, if somebody is free | `groups.rs` |
-//! | `freshest` | a member of a group of the newest is given the newest record that the edge holds | `groups.rs` |
-//! | `place` | the place of a group never goes back, over restarts too, unless its members are told so; what was not synced when the power was cut may come again | `groups.rs` |
-//! | `answers` | who acknowledges a record is told whether that settled it; what it was not given nobody settles | `groups.rs` |
+//! | `newest` | of the burst when a link carries again, an application that takes the newest frame gets no older frame first | `bursts.rs` |
+//! | `silence` | an idle link with a frame to send is silent for at most 250 ms plus encoding time | `flow.rs` |
+//! | `progress` | a handled timer is not due again at the same moment | `flow.rs` |
+//! | `state` | brokers report the true state of links | `flow.rs` |
+//! | `alone` | no two members have a record at once, before the first one's time is over or its connection was lost for too long | `groups.rs` |
+//! | `turns` | in an ordered group, one record of a camera is in work at a time | `groups.rs` |
+//! | `settled` | every record given to a member ends once: done by the member that reports it, a dead letter after the allowed number of tries, or lost for a true reason; until then it is given again within two seconds after its member's time is over, if a member is free | `groups.rs` |
+//! | `freshest` | a member of a group of the newest gets the newest record that the edge holds | `groups.rs` |
+//! | `place` | the place of a group never goes back, even over restarts, unless its members are told so; what was not synced before a power cut may come again | `groups.rs` |
+//! | `answers` | a member that acknowledges a record is told whether this settled it; a member settles no record that it was not given | `groups.rs` |
 //! | `account` | the account of a group is what its members saw | `groups.rs` |
-//! | `accepted` | a record of a derived stream is in the stream, and its readers are woken for it, when its publisher hears that it was accepted | `derived.rs` |
-//! | `origin` | a record of a derived stream says which frame it was made of and when that was captured, and somebody published that frame so | `derived.rs` |
-//! | `owner` | nobody publishes a derived stream while somebody else does | `derived.rs` |
+//! | `accepted` | when its publisher hears that a record of a derived stream was accepted, the record is in the stream, and readers are woken for it | `derived.rs` |
+//! | `origin` | a record of a derived stream states its origin and the origin's capture time, and that frame was published so | `derived.rs` |
+//! | `owner` | no application publishes a derived stream while another one does | `derived.rs` |
 //! | `epochs` | a derived stream has one epoch in a run of its edge, and a later one in the next run | `derived.rs` |
 //! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
@@ -95,14 +94,14 @@ pub(crate) use self::path::{Path, RIVAL_MAX};
 pub(crate) use self::revoked::{LIST_READ_MAX, ListsSeen};
 use crate::time::Moment;
 
-/// A rule that did not hold.
+/// A breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule's name, as in the table of [`crate::check`].
     pub rule: &'static str,
-    /// When.
+    /// When it was found.
     pub at: Moment,
-    /// What was seen, and what should have been.
+    /// The observation, and what was expected.
     pub text: String,
 }
 
@@ -112,57 +111,57 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the rules know of the world. They see all that its hosts do, and no host sees them.
+/// What the rules know of the world. The rules see all hosts; no host sees the rules.
 #[derive(Default)]
 pub(crate) struct Checks {
     now: Moment,
     violation: Option<Violation>,
-    /// All that was published. An epoch has two runs if a camera lost its counter.
+    /// All published frames. An epoch has two runs if a camera lost its counter.
     published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
-    /// What each run of an edge holds or has held.
+    /// The frames that each run of an edge holds or has held, by camera.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
-    /// Those of them that came after a silence, with a newer one right behind.
+    /// Frames of `appended` that came after a silence, immediately followed by a newer one.
     overtaken: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
-    /// For each run of an edge and each epoch that it holds or has held: which run published its frames.
+    /// For each run of an edge and each epoch that it holds or has held: the run that published the frames.
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
-    /// The chains that cameras' connections carry.
+    /// The present chains of cameras' connections.
     entries: BTreeMap<(u64, LinkId), Entry>,
-    /// Frames of chains that each run of an edge has received whole.
+    /// Frames of chains that each run of an edge has received completely.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
-    /// Frames of chains that each decoder of each run of an edge holds, so that it can decode their successors.
+    /// Frames of chains that each decoder of each run of an edge holds as references.
     decoded: BTreeMap<(u64, CameraName, usize), BTreeSet<FrameId>>,
     /// Frames of chains of which each run of an edge could make stills.
     shown: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     contracts: BTreeMap<SubscriptionId, Kept>,
-    /// What each edge's operator grants.
+    /// The grants at each edge.
     granting: BTreeMap<usize, Granting>,
-    /// Whose each subscription is.
+    /// The holder of each subscription.
     holders: BTreeMap<SubscriptionId, Holder>,
-    /// The deny lists that each edge has heard of.
+    /// The deny lists that each edge has received.
     heard: BTreeMap<usize, Heard>,
-    /// Since when a camera's deny list is another than its edge's.
+    /// Since when a camera's deny list differs from its edge's.
     lists_differ_since: BTreeMap<usize, Moment>,
-    /// How many replies to a frame are on their way, by application.
+    /// How many replies to a frame are in flight, by application.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// What each run of a camera did for readings of the past.
     past: BTreeMap<(CameraName, u64), Use>,
-    /// Since when each run of a camera has had something to send and sent nothing.
+    /// Since when each run of a camera has had a frame to send and sent nothing.
     silent_since: BTreeMap<u64, Moment>,
     /// How the links of cameras carry.
     links: Links,
-    /// When cameras have changed to another edge.
+    /// When cameras moved to another edge.
     moves: BTreeMap<CameraName, Vec<Moment>>,
-    /// Since when an edge takes a camera's source for what it is not.
+    /// Since when an edge's view of a camera's source is wrong.
     source_differs_since: BTreeMap<usize, Moment>,
-    /// Groups of readers.
+    /// Groups of workers.
     groups: BTreeMap<usize, Shared>,
     /// Derived streams.
     streams: BTreeMap<CameraName, Stream>,
 }
 
 impl Checks {
-    /// Sets the moment at which things happen from here on.
+    /// Sets the present moment.
     pub(crate) fn set_now(&mut self, now: Moment) {
         self.now = now;
     }

@@ -1,5 +1,5 @@
-//! Checks what readings pass over. Everything between two frames of an application was delivered, counted or told. A reading that asks the
-//! camera gets what the camera holds.
+//! Checks what readings pass over. Every frame between two frames of an application was delivered,
+//! counted or told. A reading that asks the camera gets what the camera holds.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +14,24 @@ use super::Checks;
 use super::path::{Path, RESUME_MAX};
 use crate::time::{Moment, ms};
 
-/// A frame that was published this long before an application subscribed has arrived by then.
+/// A frame published this long before an application subscribed has arrived by then.
 const ON_ITS_WAY_MAX: std::time::Duration = ms(100);
 
-/// The part of one camera's frames between two that an application got.
+/// The frames of one camera between two that an application got.
 #[derive(Clone, Copy)]
 pub(crate) struct Passage {
-    /// The frame before it, of this subscription or of an earlier one that it resumes.
+    /// The frame before the passage, of this subscription or of an earlier one that it resumes.
     pub(crate) last: Option<FrameId>,
-    /// The frame after it. `None` at the end of the reading.
+    /// The frame after the passage. `None` at the end of the reading.
     pub(crate) next: Option<FrameId>,
-    /// When that frame was captured. Of two starts with the same epoch, the edge has taken in one.
+    /// When the next frame was captured. Of two starts with the same epoch, the edge has accepted one.
     pub(crate) captured: Option<Timestamp>,
-    /// How many frames before it were counted with it.
+    /// How many skipped frames came with the next frame.
     pub(crate) counted: u64,
 }
 
 impl Passage {
-    /// Whether a frame is among those that were counted with the next one: they lie right before it.
+    /// Whether a frame is among those counted with the next frame: they lie immediately before it.
     fn counts(&self, id: FrameId) -> bool {
         let is_before = |next: FrameId| {
             next.epoch == id.epoch && id < next && id.sequence.0 + self.counted >= next.sequence.0
@@ -42,25 +42,25 @@ impl Passage {
 
 /// How an application reads.
 pub(crate) struct PassageReader {
-    /// Its place among the applications, for people.
+    /// The application's index, for messages.
     pub(crate) application: usize,
     pub(crate) span: Span,
     pub(crate) tier_max: Tier,
-    /// Whether it also asks for what lies between frames of the present.
+    /// Whether the application also asks for missing frames between frames of the present.
     pub(crate) fills: bool,
     pub(crate) subscribed: Moment,
-    /// Whether a question for the past was not answered in time or in full. There may then be holes.
+    /// Whether a request for the past was not answered in time or in full. There may then be holes.
     pub(crate) excused: bool,
-    /// Whether a thief has answered a question about the camera since its last frame.
+    /// Whether a thief has answered a request about the camera since its last frame.
     pub(crate) misled: bool,
-    /// The largest frame that its edge takes.
+    /// The largest frame that the application's edge accepts.
     pub(crate) frame_bytes_max: usize,
 }
 
-/// The publisher of the frames.
+/// The camera that published the frames.
 pub(crate) struct PassageCamera {
     pub(crate) path: Path,
-    /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
+    /// Whether two frames may have the same id, or another process claims the camera's name. The camera's frames are then not to be trusted.
     pub(crate) is_doubtful: bool,
     pub(crate) process: Option<PassageProcess>,
 }
@@ -69,9 +69,9 @@ pub(crate) struct PassageCamera {
 pub(crate) struct PassageProcess {
     pub(crate) run: u64,
     pub(crate) log: LogReader,
-    /// Whether its edge has welcomed it.
+    /// Whether the edge has welcomed the process.
     pub(crate) is_up: bool,
-    /// Epochs in which no edge took it in. Another start may have the same epochs, so it delivers none of their frames.
+    /// Epochs in which no edge accepted the process. Another start may have the same epochs, so none of their frames is delivered.
     pub(crate) doubted: BTreeSet<Epoch>,
 }
 
@@ -83,7 +83,8 @@ struct Owed {
 }
 
 impl PassageProcess {
-    /// The frames of its log that lie in a passage, oldest first. Those before the beginning, which it finds because others need them, do not.
+    /// The frames of the log that lie in a passage, oldest first. Frames before `begin`, which a search
+    /// finds because others refer to them, are left out.
     fn held(&self, passage: &Passage, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = Record> {
         let mut query = question(passage, begin, end);
         let found = std::iter::from_fn(move || {
@@ -112,7 +113,7 @@ impl Checks {
             return;
         }
         let end = reader.span.end.unwrap_or(Timestamp::MAX);
-        // The camera keeps back frames that it knows to have the names of another start's frames.
+        // The camera does not send frames that it knows to have the ids of another start's frames.
         let kept_back = |id: FrameId| self.has_given_up(&path.name, process.run, id.epoch);
         let mut held = process.held(passage, begin, end);
         let Some(passed) = held.find(|passed| !kept_back(passed.frame.meta.id)) else { return };
@@ -129,7 +130,7 @@ impl Checks {
         });
     }
 
-    /// Checks that everything in a passage was delivered, counted or told. A reader that fills was given all that the camera holds of it.
+    /// Checks that every frame in a passage was delivered, counted or told. A reading that fills must get all that the camera holds.
     pub(crate) fn watch_told(
         &mut self,
         reader: &PassageReader,
@@ -143,7 +144,7 @@ impl Checks {
         }
         self.expect_end_told(reader, &camera.path, passage, not_held);
         let (span, fills) = (reader.span, reader.fills);
-        // The other frames are counted.
+        // In other cases, the frames are counted.
         let counted = !fills && last.is_some() && next.is_some();
         let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
         let began = span.begin.is_some() || last.is_some();
@@ -191,14 +192,14 @@ impl Checks {
         if let Some(process) = &camera.process {
             for passed in process.held(passage, begin, end) {
                 let meta = &passed.frame.meta;
-                // Frames that may have the name of another are not delivered.
+                // Frames that may have the id of another frame are not delivered.
                 let is_given = !reader.fills || !process.doubted.contains(&meta.id.epoch);
                 if is_given && passed.frame.payload.len() <= reader.frame_bytes_max {
                     owed.push(Owed { id: meta.id, captured: meta.captured, why: "the camera holds it" });
                 }
             }
         }
-        // Before the first frame: all that an edge has ever seen. Later frames are counted.
+        // Before the first frame: all frames that an edge has ever had. Later frames are counted.
         if passage.last.is_none() && passage.next.is_some() {
             let seen = self.seen(name, &question(passage, begin, end));
             let why = "an edge has seen it";
@@ -216,20 +217,20 @@ impl Checks {
         not_held: Option<NotHeld>,
     ) {
         let (Owed { id, captured, why }, Passage { last, next, .. }) = (owed, *passage);
-        // A frame that was published while the end came may be on its way.
+        // A frame published at the time of the end may be in flight.
         let published = self.published_at(&path.name, *id);
         let on_its_way = |published: Moment| published + ON_ITS_WAY_MAX >= reader.subscribed;
         if next.is_none() && published.is_none_or(on_its_way) {
             return;
         }
-        // If the clock of a start was set back, nothing of it lies before the frame in time.
+        // If the clock of a start was set back, no frame of it comes before this frame in time.
         let covers =
             |told: &NotHeld| told.begin <= *captured && (*captured < told.end || told.end <= told.begin);
         let heard = |told: &NotHeld| {
             use NotHeldReason::{Busy, CameraAbsent, NotAnswered};
             !reader.fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
         };
-        // A frame of which no still could be made is counted, also before the first one that comes.
+        // A frame of which no still could be made is counted, even before the first delivered frame.
         let is_counted = !reader.fills && passage.counts(*id);
         let is_told = is_counted || not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
         let next_at = passage.captured.filter(|_| next.is_some_and(|next| next.epoch != id.epoch));
@@ -243,7 +244,7 @@ impl Checks {
         });
     }
 
-    /// The frames that some run of an edge has had in its replica and that a question admits.
+    /// The frames that a run of an edge has had in its replica and that a query admits.
     fn seen(&self, camera: &CameraName, query: &PastQuery) -> Vec<(FrameId, Timestamp)> {
         let ids = self.appended.iter().filter(|((_, of), _)| of == camera).flat_map(|(_, ids)| ids);
         let seen = ids.filter(|id| query.spans(**id)).filter_map(|id| {

@@ -15,8 +15,7 @@ use crate::time::Moment;
 const ROUNDING: Duration = Duration::from_micros(100);
 
 impl Checks {
-    /// Checks a frame of the past that a camera gives to a connection. The counts are of live frames and of frames of the past with
-    /// bytes that have not left.
+    /// Checks a frame of the past that a camera begins to send. `live` and `past` count live frames and frames of the past with unsent bytes.
     pub(crate) fn sends_past(
         &mut self,
         camera: &CameraName,
@@ -45,7 +44,7 @@ impl Checks {
         });
     }
 
-    /// Notes that the last byte of a frame of the past has left. `wanted`: live frames are wanted as well.
+    /// Notes that the last byte of a frame of the past has left. `wanted`: live frames are wanted too.
     pub(crate) fn past_left(&mut self, camera: &CameraName, run: u64, wanted: bool) {
         let now = self.now;
         let known = self.past.entry((camera.clone(), run)).or_default();
@@ -66,7 +65,7 @@ impl Checks {
         self.published.range(key(Epoch(0))..key(epoch)).next().is_some()
     }
 
-    /// When a camera published a frame; the last time, if a lost counter gave its name twice.
+    /// When a camera published a frame. If a lost counter gave its id twice, the last time.
     pub(crate) fn published_at(&self, camera: &CameraName, id: FrameId) -> Option<Moment> {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
         runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).map(|frame| frame.at).max()

@@ -1,6 +1,6 @@
-//! Checks that nobody whose certificate was revoked gets or publishes a frame at an edge that has heard of it (I10), that nobody else is
-//! turned away, and that lists travel.
-//!
+//! Checks that no member with a revoked certificate gets or publishes a frame at an edge that has the
+//! list (I10), that no other member is refused, and that lists travel.
+//! The rules look at every entry of a list, and compare versions themselves. They do not use the decisions of brokers and hosts.
 //! The rules look at every entry of a list, and compare versions themselves. They do not use what brokers and hosts decide with.
 
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::known::denies;
 use super::path::Path;
 use crate::time::{Moment, ms, secs};
 
-/// The longest time until an edge has taken in what was put into its folder of keys (decision 39).
+/// The longest time until an edge has read a list in its key folder (decision 39).
 pub(crate) const LIST_READ_MAX: Duration = secs(1);
-/// The longest time until both ends of a connection hold the newer of their lists, beside the time on the way.
+/// The longest time until both ends of a connection hold the newer of their lists, in addition to transmission times.
 const HANDED_ON_MAX: Duration = ms(500);
 
 /// A camera and its edge, and the deny lists that they hold.
@@ -28,7 +28,7 @@ pub(crate) struct ListsSeen<'a> {
 }
 
 impl Checks {
-    /// A genuine list has come to an edge, which has to take it in within this time if it is newer than what has come before.
+    /// A genuine list has come to an edge. If it is newer than all before, the edge must apply it within this time.
     pub(crate) fn list_comes(&mut self, edge: usize, list: &Revocations, within: Duration) {
         let due = self.now + within;
         let heard = self.heard.entry(edge).or_default();
@@ -37,7 +37,7 @@ impl Checks {
         }
     }
 
-    /// An edge's host stands still from now on, or its process has ended.
+    /// An edge's host is frozen, or its process has ended.
     pub(crate) fn edge_stands_still(&mut self, edge: usize) {
         let now = self.now;
         let heard = self.heard.entry(edge).or_default();
@@ -45,7 +45,7 @@ impl Checks {
         heard.lists.iter_mut().filter(|(due, _)| *due > now).for_each(|(due, _)| *due = Moment::NEVER);
     }
 
-    /// It goes on, or has started.
+    /// An edge's host continues, or its process has started.
     pub(crate) fn edge_goes_on(&mut self, edge: usize) {
         let due = self.now + LIST_READ_MAX;
         let heard = self.heard.entry(edge).or_default();
@@ -53,7 +53,7 @@ impl Checks {
         heard.lists.iter_mut().filter(|(due, _)| *due == Moment::NEVER).for_each(|(waits, _)| *waits = due);
     }
 
-    /// Checks that an edge may let somebody have or give something.
+    /// Checks that an edge may accept something of a member, or give it something.
     pub(crate) fn let_in(&mut self, edge: usize, certificate: &Certificate, what: impl FnOnce() -> String) {
         let now = self.now;
         let denied = self.heard.get(&edge).is_some_and(|heard| heard.must_deny(now, certificate));
@@ -62,7 +62,7 @@ impl Checks {
         });
     }
 
-    /// Checks that an edge may turn somebody away because of a deny list.
+    /// Checks that an edge may refuse a member because of a deny list.
     pub(crate) fn shut_out(&mut self, edge: usize, certificate: &Certificate) {
         let now = self.now;
         let denied = self.heard.get(&edge).is_some_and(|heard| heard.may_deny(now, certificate));
@@ -71,15 +71,14 @@ impl Checks {
         });
     }
 
-    /// Checks that the application of a subscription may have something.
+    /// Checks that the application of a subscription may get something.
     pub(super) fn check_not_revoked(&mut self, id: SubscriptionId, what: impl FnOnce() -> String) {
         let Some(holder) = self.holders.get(&id) else { return };
         let (edge, certificate) = (holder.edge, holder.certificate.clone());
         self.let_in(edge, &certificate, what);
     }
 
-    /// Checks that a camera and its edge hold the same list once both had time to say what they hold, and that a camera leaves an edge that
-    /// was revoked.
+    /// Checks that a camera and its edge hold the same list once both had time to exchange versions, and that a camera leaves a revoked edge.
     pub(crate) fn watch_lists(&mut self, path: &Path, seen: &ListsSeen<'_>) {
         self.expect(!seen.is_up || !denies(seen.at_camera, seen.edge), "revoked", || {
             format!("camera {} is at {}, and holds a list that names it", path.camera, seen.edge.member)

@@ -1,17 +1,17 @@
-//! Plants bugs in a log on disk from outside. With the keys in hand, this code sits between the real writer
-//! or reader and the disk, and changes bytes as a buggy one would.
+//! Plants bugs in a log on disk from outside. This code has the keys. It sits between the real writer
+//! or reader and the disk, and changes bytes as a buggy writer or reader would.
 
 use std::collections::BTreeMap;
 
 use mez_core::store::{KeyRing, RecordHead, SEGMENT_HEADER_BYTES_MAX, Sealer, SegmentHeader, SegmentNumber};
 use mez_core::units::Instant;
 
-/// A bug that the checks must notice.
+/// A bug that the checks must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskBug {
     /// The writer reports a sync that it did not do.
     SkippedSync,
-    /// A publisher is told that its record is durable when it was only handed over.
+    /// A publisher is told that its record is durable when it was only handed to the disk.
     EarlyAnswer,
     /// The writer encrypts with the nonce of another record.
     WrongNonce,
@@ -33,7 +33,7 @@ pub enum DiskBug {
     UncheckedChecksum,
     /// The reader does not verify the index that a record was encrypted for.
     UncheckedPlace,
-    /// The reader skips a damaged record, and renumbers the ones behind it.
+    /// The reader skips a damaged record, and renumbers the records after it.
     ServedAfterDamage,
 }
 
@@ -97,7 +97,7 @@ impl Planted {
         out
     }
 
-    /// The segment as the buggy reader would see it; `None`: unchanged.
+    /// The segment as the buggy reader would see it. `None`: unchanged.
     pub(super) fn read(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let front = &bytes[..bytes.len().min(SEGMENT_HEADER_BYTES_MAX)];
         let (header, sealer, length) = SegmentHeader::decode(front, &self.keys).ok()?;

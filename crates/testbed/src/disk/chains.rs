@@ -1,5 +1,5 @@
-//! Looks at logs of chains as their readers do, with a decoder that knows what it holds and has no pixels: which frames they are shown, which come as
-//! they are held and count as not decoded, and what a replica takes of them at a start.
+//! Reads logs of chains as stills, with a decoder without pixels. Checks which frames are shown, which frames are returned as held and count as not
+//! decoded, and which frames a replica takes at a start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -16,20 +16,20 @@ use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::SimulatedDisk;
 
-/// What each published frame needs right before it.
+/// The frame that each published frame refers to.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     needs: BTreeMap<FrameId, Option<FrameId>>,
 }
 
-/// A log on disk, read by somebody who takes stills.
+/// A log on disk, for a reader that takes stills.
 struct Shelf<'a> {
     disk: &'a mut SimulatedDisk,
     reader: StoreReader,
     again: StoreReader,
-    /// The frames that its decoder holds.
+    /// The frames that the decoder holds.
     held: BTreeSet<FrameId>,
-    /// A frame that the decoder was given, and could not decode.
+    /// A frame that the decoder was given and could not decode.
     undecodable: Option<FrameId>,
 }
 
@@ -67,7 +67,7 @@ impl Chains {
         self.needs.insert(meta.id, needs);
     }
 
-    /// Whether a frame can be decoded with what is there.
+    /// Whether a frame can be decoded with the frames in `there`.
     fn decodes(&self, frame: FrameId, there: &BTreeSet<FrameId>) -> bool {
         let mut next = Some(frame);
         while let Some(id) = next {
@@ -79,8 +79,8 @@ impl Chains {
         true
     }
 
-    /// Checks what a log on disk shows to those who take stills: all that can be decoded with what is readable, in order from the oldest frame on, and
-    /// behind some `places`. What else is readable comes as it is held, so that it is counted. Returns how many frames did.
+    /// Checks what a log on disk shows to a reader of stills: all frames that can be decoded with the readable ones, in order from the oldest frame,
+    /// and after some `places`. Other readable frames are returned as held, so that they are counted. Returns their number.
     pub(super) fn check_stills(
         &self,
         disk: &mut SimulatedDisk,
@@ -112,7 +112,7 @@ impl Chains {
         Ok(lost)
     }
 
-    /// Checks one answer. Returns its frame.
+    /// Checks one answer. Returns the frame of the answer.
     fn look(
         &self,
         shelf: &mut Shelf<'_>,
@@ -135,8 +135,8 @@ impl Chains {
         Ok(Some(meta.id))
     }
 
-    /// Checks what a replica takes of recovered frames at a start: what can be decoded with them, and nothing else; the others are counted with the
-    /// frame behind them.
+    /// Checks what a replica takes of recovered frames at a start: exactly those that can be decoded. The
+    /// others are counted as skipped before the next frame.
     pub(super) fn check_restored(&self, camera: &CameraName, records: &[Record]) -> Result<(), String> {
         let Some(last) = records.last() else { return Ok(()) };
         let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };

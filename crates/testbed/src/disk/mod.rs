@@ -1,5 +1,5 @@
-//! Simulates a disk for logs with all its faults. On a power cut it forgets, reorders and tears writes that
-//! were not synced, and brings removed files back. It also fills up, fails, and takes its time.
+//! Simulates a disk for logs with all its faults. On a power cut, the disk loses, reorders and tears writes that were not synced, and brings removed
+//! files back. It also fills up, fails, and takes time.
 
 mod bug;
 mod chains;
@@ -31,7 +31,7 @@ struct File {
     named: bool,
 }
 
-/// The faults of the disk at present.
+/// The present faults of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The disk is full: appending and creating segments fails.
@@ -40,7 +40,7 @@ pub struct Faults {
     pub failing_writes: bool,
     /// Syncs fail, and their bytes never become durable.
     pub failing_syncs: bool,
-    /// How many polls a sync takes to end.
+    /// After how many polls a sync ends.
     pub sync_polls: u32,
     /// Syncs never end.
     pub stuck: bool,
@@ -76,7 +76,7 @@ pub struct SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    /// An empty disk. All of its faults follow from `seed`.
+    /// An empty disk. All its faults follow from `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self {
             random: Random::seeded(seed),
@@ -103,12 +103,12 @@ impl SimulatedDisk {
         self.faults = faults;
     }
 
-    /// The program that started a sync is gone. The sync may still end, but nobody is told.
+    /// The program that started a sync has ended. The sync may still end, but its result is lost.
     pub(crate) fn forget_sync(&mut self) {
         self.syncing = None;
     }
 
-    /// The writer was killed. Of its last append, only the beginning may be on disk.
+    /// The writer was killed. Only the beginning of its last append may be on disk.
     pub fn kill(&mut self) {
         self.syncing = None;
         let Some((segment, before, remembered)) = self.last_append.take() else { return };
@@ -121,12 +121,12 @@ impl SimulatedDisk {
         self.progress.truncate(self.progress.len().saturating_sub(remembered));
     }
 
-    /// Somebody has been told of the last append, so nobody is killed within it any more.
+    /// The result of the last append was reported, so a later kill does not fall within it.
     pub(crate) fn append_has_returned(&mut self) {
         self.last_append = None;
     }
 
-    /// Cuts the power and restores it. Synced bytes are kept; of the rest, any part may be.
+    /// Cuts the power and restores it. Synced bytes are kept, and any part of the rest.
     pub fn cut_power(&mut self) {
         (self.syncing, self.last_append) = (None, None);
         self.faults = Faults::default();
@@ -169,7 +169,7 @@ impl SimulatedDisk {
         self.files.keys().copied().collect()
     }
 
-    /// Puts bytes in the place of a segment, durably.
+    /// Replaces a segment durably.
     pub fn put(&mut self, segment: SegmentNumber, bytes: Vec<u8>) {
         self.files.insert(segment, File { durable: bytes.len(), bytes, named: true });
     }
@@ -179,12 +179,12 @@ impl SimulatedDisk {
         self.files.remove(&segment).map(|file| file.bytes)
     }
 
-    /// The bounds, to be changed or removed.
+    /// The bounds, for tests to change or remove.
     pub fn bounds(&mut self) -> &mut Option<Bounds> {
         &mut self.bounds
     }
 
-    /// The writer's progress, to be changed or removed.
+    /// The writer's progress, for tests to change or remove.
     pub fn progress(&mut self) -> &mut VecDeque<Progress> {
         &mut self.progress
     }
@@ -199,12 +199,12 @@ fn error(kind: StorageErrorKind, text: &str) -> StorageError {
     StorageError { kind, text: text.into() }
 }
 
-/// Damages bytes that are not durable, sector by sector, in one of the ways in which that happens.
+/// Damages bytes that are not durable, sector by sector, in one of the ways of real power cuts.
 fn tear(file: &mut File, random: &mut Random) {
     let (begin, end) = (file.durable, file.bytes.len());
     let keep = random.within(begin as u64..=end as u64) as usize;
     match random.within(0..=3) {
-        // All of it had been written already.
+        // All bytes were already on disk.
         0 => {}
         // The file is shorter, in the middle of a sector or not.
         1 => file.bytes.truncate(keep),
@@ -294,7 +294,7 @@ impl Storage for SimulatedDisk {
         {
             file.durable = file.durable.max(bytes);
             if !std::mem::replace(&mut file.named, true) {
-                // The folder was synced with it.
+                // The folder was synced with the segment.
                 self.removed.clear();
             }
         }

@@ -1,5 +1,5 @@
-//! Produces logs as brokers leave them, to be read and damaged. A log comes from a few lives of a broker, and
-//! the last one ends as requested.
+//! Produces logs as brokers leave them, for tests that read and damage logs. A log comes from a few
+//! lives of a broker. The last life ends as requested.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::random::Random;
 
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 
-/// How a broker ends.
+/// How a broker's life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It stopped in an orderly way, and has written everything.
+    /// The broker stopped in an orderly way, and has written everything.
     Stopped,
-    /// It was killed, perhaps in the middle of a write.
+    /// The broker was killed, perhaps in the middle of a write.
     Killed,
     /// The power was cut.
     PowerCut,
@@ -40,22 +40,22 @@ pub struct Reading {
     pub damaged: u64,
     /// Frames that a later frame states as damaged.
     pub stated: u64,
-    /// Whether an answer said that something is missing.
+    /// Whether an answer said that records are missing.
     pub broken: bool,
 }
 
 /// A log that a broker left.
 pub struct SampleLog {
-    /// The disk that it is on.
+    /// The disk of the log.
     pub disk: SimulatedDisk,
-    /// The camera that it belongs to.
+    /// The camera of the log.
     pub camera: CameraName,
-    /// The keys that it was written with.
+    /// The keys of the log.
     pub keys: KeyRing,
 }
 
 impl SampleLog {
-    /// A log of up to three lives, which follow from `seed`.
+    /// A log of up to three lives, determined by `seed`.
     pub fn seeded(seed: u64, ending: Ending, bug: Option<DiskBug>) -> Self {
         let mut random = Random::seeded(seed ^ 0x0005_a317_1e00);
         let keys = KeyRing::new(vec![MasterKey::new([42; KEY_BYTES])]).expect("one key is enough");

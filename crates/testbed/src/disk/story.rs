@@ -1,5 +1,5 @@
-//! Runs a camera's log through several lives. Frames come, the disk has faults, the broker is killed, the
-//! power is cut. After every start, the recovered frames are compared with all that were ever published.
+//! Runs a camera's log through several lives. Frames are published, the disk has faults, the broker is killed, the power is cut. After every start,
+//! the recovered frames are compared with all published frames.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ enum End {
     Stopped,
 }
 
-/// The events of a story.
+/// Counts of the events of a story.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
     /// Power cuts.
@@ -42,19 +42,19 @@ pub struct Played {
     pub frames: u64,
     /// Recovered records, over all starts.
     pub recovered: u64,
-    /// Pieces of damage that were found, and not served to readers.
+    /// Damaged pieces that were found, and not served to readers.
     pub damaged: u64,
-    /// Frames that their publishers were told to be on disk.
+    /// Frames whose publishers were told that they are on disk.
     pub confirmed: u64,
     /// Frames that were evicted from memory before they were on disk.
     pub lost: u64,
     /// How often bytes rotted.
     pub rotted: u64,
-    /// Readable frames that needed a lost one, over all starts.
+    /// Readable frames that refer to a lost one, over all starts.
     pub not_decoded: u64,
 }
 
-/// A story that follows from its seed.
+/// A story, determined by its seed.
 pub struct DiskStory {
     seed: u64,
     random: Random,
@@ -62,14 +62,14 @@ pub struct DiskStory {
     keys: KeyRing,
     disk: SimulatedDisk,
     bug: Option<DiskBug>,
-    /// Decides which bytes rot between two lives; `None`: none do.
+    /// Decides which bytes rot between two lives. `None`: none.
     rot: Option<Random>,
-    /// Draws the pictures of a source's own video; `None`: frames are stills.
+    /// Draws the pictures of a source's own video. `None`: frames are stills.
     film: Option<Random>,
     chains: Chains,
-    /// Draws the frames whose publishers wait until they are on disk; `None`: nobody waits.
+    /// Draws the frames whose publishers wait until they are on disk. `None`: no publisher waits.
     waits: Option<Random>,
-    /// Those that are waited for.
+    /// Frames whose publishers wait.
     awaited: Vec<FrameId>,
     durability: Durability,
     disk_bytes_max: u64,
@@ -100,7 +100,7 @@ impl DiskStory {
             rot: None,
             film: None,
             chains: Chains::default(),
-            // A random stream of its own, so that the rest of the story follows from the same seed.
+            // These draws have their own random numbers, so that the rest of a story does not depend on them.
             waits: seed.is_multiple_of(2).then(|| Random::seeded(seed ^ 0x0000_d15c)),
             awaited: Vec::new(),
             durability: *random.pick(&[Durability::Group, Durability::Sync, Durability::Async]),
@@ -126,12 +126,12 @@ impl DiskStory {
     /// Lets bytes of the disk rot between two lives.
     #[must_use]
     pub fn rotting(mut self) -> Self {
-        // A random stream of its own, so that the rest of the story stays the same as without rot.
+        // Rot has its own random numbers, so that the rest of the story is the same as without rot.
         self.rot = Some(Random::seeded(self.seed ^ 0x0000_7201));
         self
     }
 
-    /// Lets frames be pictures of a source's own video, with data records between them.
+    /// Makes frames pictures of a source's own video, with data records between them.
     #[must_use]
     pub fn filming(mut self) -> Self {
         self.film = Some(Random::seeded(self.seed ^ 0x0000_f113));
@@ -239,7 +239,7 @@ impl DiskStory {
     }
 
     fn step(&mut self, writer: &mut StoreWriter<SimulatedDisk>, at: Instant) -> Instant {
-        // Before the step: a writer that is killed within its last append has told nobody of that.
+        // Before the step: a writer killed during its last append has told no publisher about that append.
         self.answer(writer);
         let same = self.bug == Some(DiskBug::SameSalt);
         let random = &mut self.random;
@@ -254,7 +254,7 @@ impl DiskStory {
         writer.step(at, wall, &mut salt)
     }
 
-    /// Tells those who wait what became of their frames.
+    /// Tells waiting publishers the fate of their frames.
     fn answer(&mut self, writer: &mut StoreWriter<SimulatedDisk>) {
         let is_early = self.bug == Some(DiskBug::EarlyAnswer);
         for frame in std::mem::take(&mut self.awaited) {
@@ -341,7 +341,7 @@ impl DiskStory {
         Ok(recovery)
     }
 
-    /// A damaged record costs its chain from there on, and nothing else.
+    /// A damaged record costs the rest of its chain, and nothing else.
     fn check_chains(&mut self, recovery: &Recovery) -> Result<(), String> {
         let Some(film) = &mut self.film else { return Ok(()) };
         let published: Vec<FrameId> = self.published.keys().copied().collect();
@@ -352,8 +352,7 @@ impl DiskStory {
         self.chains.check_restored(&self.camera, &recovery.records)
     }
 
-    /// A check of the whole log must agree with a start that has read all of it, and neither may report
-    /// damage without a reason.
+    /// A check of the whole log must agree with a start that has read all of it. Neither may report damage without a reason.
     fn check_verified(&mut self, recovery: &Recovery) -> Result<(), String> {
         let config = VerifyConfig { camera: &self.camera, keys: &self.keys, payloads: true };
         let verified = verify(&mut self.disk, config, |_, _| Ok::<_, StorageError>(()));
@@ -369,7 +368,7 @@ impl DiskStory {
         Ok(())
     }
 
-    /// I1: payloads are unchanged.
+    /// Guarantee I1: payloads are unchanged.
     fn check_content(&self, records: &[Record]) -> Result<(), String> {
         for record in records {
             let id = record.frame.meta.id;

@@ -1,21 +1,20 @@
-//! Holds measured sizes and encoding times of the codecs of `mez-media`: 150 frames (60 at 1080 rows) of the
-//! demo's video, cropped, enlarged or made noisy as each entry says, and published as JPEG of quality 95.
-//! Each measurement encodes raw pixels on one thread of a server. Keyframes: the mean over every tenth frame.
-//! Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`. `street` has them as that profile says, and `street_low_contrast`
-//! as they are if the same video has 15 % of its contrast (120 and 40 frames scored).
+//! Holds measured sizes and encoding times of the codecs of `mez-media`: 150 frames (60 at 1080 rows) of the demo's video, cropped, enlarged or made
+//! noisy as each entry says, and published as JPEG of quality 95. Each measurement encodes raw pixels on one thread of a server. Keyframes: the mean
+//! over every tenth frame. Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`, also for `street`. Those of `street_low_contrast`
+//! were measured on the same video at 15 % of its contrast (120 and 40 frames scored).
 
 use super::stills::{LARGE_STILLS, SMALL_STILLS, TOP_PAGES};
 use super::{Footage, Measured};
 
 impl Footage {
-    /// All footage that was measured.
+    /// All measured footage.
     pub const ALL: [Self; 5] = [PEDESTRIANS, NOISY_1080P, PANNING_720P, STREET, STREET_LOW_CONTRAST];
-    /// Ladders of stills as footage, which nobody has filmed.
+    /// Ladders of stills as footage. No such footage was filmed.
     pub const STILLS: [Self; 3] = [LARGE_STILLS, SMALL_STILLS, TOP_PAGES];
-    /// People walk by, seen by a fixed camera.
+    /// People who walk by, seen by a fixed camera.
     pub const PEDESTRIANS: Self = PEDESTRIANS;
 
-    /// The footage that files can name.
+    /// The footage that scenario files can name.
     pub fn known() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().chain(Self::STILLS)
     }

@@ -1,10 +1,9 @@
-//! Simulates what cameras see and what codecs make of it, as sizes and times without any pixels. The numbers
-//! were measured with the codecs of `mez-media`, but for those of [`Footage::STILLS`].
+//! Simulates what cameras see and what codecs make of it, as sizes and times without any pixels. The numbers were measured with the codecs of
+//! `mez-media`, except those of [`Footage::STILLS`].
 //!
-//! The bytes of a frame follow from three things: its rung, by the measurements at this or the nearest
-//! measured rung; the motion in the scene, which rises and falls over seconds and is the same for every rung;
-//! and noise, which is new in every frame. The logarithm of a size is normally distributed on either side of
-//! its median, with the deviation that fits the measured quantiles.
+//! The bytes of a frame depend on three things: its rung, by the measurements of this or the nearest measured rung; the motion in the scene, which
+//! changes over seconds and is the same for every rung; and noise, which is new in every frame. The logarithm of a size is normally distributed on
+//! either side of its median, with the deviation that fits the measured quantiles.
 
 mod measured;
 mod stills;
@@ -30,16 +29,16 @@ const TEXTURE_S: f64 = 10.0;
 const STIR_SHARE: f64 = 0.7;
 /// The share of the scene's texture in the variance of a published frame's size.
 const TEXTURE_SHARE: f64 = 0.3;
-/// The bytes of a picture grow with its pixels to this power: smaller pictures need more bits per pixel.
+/// The bytes of a picture grow with its number of pixels to this power: smaller pictures need more bits per pixel.
 const AREA_EXPONENT: f64 = 0.8;
-/// How much the natural logarithm of the bytes of H.264 falls with each step of the quantiser: for frames
-/// that refer to others, and for keyframes.
+/// How much the natural logarithm of an H.264 frame's bytes falls with each step of the quantiser: for
+/// frames that refer to others, and for keyframes.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 /// The relative deviation of the sizes of keyframes.
 const ALONE_DEVIATION: f64 = 0.06;
 /// The bytes of a frame that refers to another grow with the time between them to this power.
 const GAP_EXPONENT: f64 = 0.5;
-/// The greatest factor of that growth, relative to the measured frame rate.
+/// The largest factor of that growth, relative to the measured frame rate.
 const GAP_FACTOR_MAX: f64 = 4.0;
 /// The lowest quality that a budget may force.
 const QUALITY_FLOOR: u8 = 10;
@@ -52,32 +51,32 @@ pub type Quantiles = [f64; 3];
 /// The measurements of one rung.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Its name.
+    /// The rung's name.
     pub rung: &'static str,
-    /// Bytes of its frames; for a chained rung, of those that refer to others.
+    /// Bytes of the rung's frames. For a chained rung, only of frames that refer to others.
     pub bytes: Quantiles,
-    /// Mean bytes of keyframes; 0 for stills.
+    /// Mean bytes of keyframes. 0 for stills.
     pub alone_bytes: f64,
     /// The time to encode a frame, in milliseconds: mean and 95 % quantile.
     pub ms: (f64, f64),
-    /// The mean time to encode a keyframe, in milliseconds; 0 for stills.
+    /// The mean time to encode a keyframe, in milliseconds. 0 for stills.
     pub alone_ms: f64,
-    /// The accuracy of a people detector on it, if it was measured.
+    /// The accuracy of a people detector at this rung, if it was measured.
     pub accuracy: Option<f64>,
 }
 
 /// What a camera sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Footage {
-    /// What scenario files call it.
+    /// The name in scenario files.
     pub name: &'static str,
     /// What the video shows.
     pub about: &'static str,
-    /// Width and height of its frames, in pixels.
+    /// Width and height of the frames, in pixels.
     pub pixels: (u32, u32),
-    /// The frame rate at which it was measured.
+    /// The frame rate of the measurement.
     pub frames_per_second: f64,
-    /// Bytes of its frames as they are published, as JPEG of quality 95.
+    /// Bytes of published frames, as JPEG of quality 95.
     pub published: Quantiles,
     /// The measured rungs.
     pub rungs: &'static [Measured],
@@ -100,12 +99,12 @@ pub(crate) struct Order {
     /// Bytes of the published frame.
     pub(crate) published: u64,
     pub(crate) bytes_max: u64,
-    /// Time since the frame that it refers to; `None`: it is a keyframe.
+    /// The time since the frame that this one refers to. `None`: this is a keyframe.
     pub(crate) gap: Option<Duration>,
 }
 
 impl Footage {
-    /// The profile of an application for it, from the rungs whose accuracy was measured.
+    /// The profile of an application for this footage, from the rungs with a measured accuracy.
     pub fn profile(&self) -> Option<SizedProfile> {
         let rungs: Vec<RungProfile> = self.rungs.iter().filter_map(Measured::profile).collect();
         let profile = Profile::new(rungs).ok()?;
@@ -113,7 +112,7 @@ impl Footage {
         Some(SizedProfile { size: self.pixels, interval: Some(interval), profile })
     }
 
-    /// The accuracy of a rung of it, as it was measured here. Of a frame as it was published: 1. `None`: nobody knows.
+    /// The measured accuracy of a rung. 1 for the original. `None`: unknown.
     pub fn accuracy_of(&self, rung: &Rung) -> Option<f64> {
         if *rung == Rung::original() {
             return Some(1.0);
@@ -134,7 +133,7 @@ impl Footage {
         (least + (most - least) * share_below(place)) as u32
     }
 
-    /// Encodes a frame. The error is the fewest bytes that it could be reduced to.
+    /// Encodes a frame. The error is the fewest bytes to which the frame could be reduced.
     pub(crate) fn make(&self, order: &Order, scene: &mut Scene) -> Result<Cooked, u64> {
         let (measured, known) = self.nearest(&order.setting, order.pixels, &scene.settings);
         let alone = order.gap.is_none();
@@ -161,7 +160,7 @@ impl Footage {
         Ok(Cooked { setting, bytes: (bytes as u64).clamp(1, order.published) })
     }
 
-    /// How long encoding that frame takes.
+    /// How long it takes to encode a frame.
     pub(crate) fn making_time(&self, order: &Order, scene: &mut Scene) -> Duration {
         let (measured, _) = self.nearest(&order.setting, order.pixels, &scene.settings);
         let (mean, p95) = measured.ms;
@@ -171,7 +170,7 @@ impl Footage {
         Duration::from_secs_f64(ms / 1e3)
     }
 
-    /// The longest time that a codec takes for one of its frames.
+    /// The longest time that a codec takes for a frame of this footage.
     pub(crate) fn making_time_max(&self) -> Duration {
         let longest = self.rungs.iter().map(|rung| {
             let spread = (rung.ms.1 / rung.ms.0).max(1.0).powf(DEVIATIONS_MAX / NORMAL_P95);
@@ -180,7 +179,7 @@ impl Footage {
         Duration::from_secs_f64(longest.fold(0.0, f64::max) / 1e3)
     }
 
-    /// The measurements of the rung that is most like `setting`.
+    /// The measurements of the rung that is most similar to `setting`.
     fn nearest(
         &self,
         setting: &Setting,
@@ -216,7 +215,7 @@ impl Measured {
     }
 }
 
-/// The state of a scene: its motion and its texture, both standard normal.
+/// The state of a scene: its motion and its texture, both with a standard normal distribution.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     chance: Chance,
@@ -266,8 +265,7 @@ fn same_family(one: &Setting, other: &Setting) -> bool {
     std::mem::discriminant(&one.form) == std::mem::discriminant(&other.form)
 }
 
-/// The logarithm of the ratio of the bytes at `wanted` to those at `known`, each for frames of its own
-/// published size.
+/// The logarithm of the ratio of the bytes at `wanted` to the bytes at `known`, each for frames of their own published size.
 fn log_factor(known: &Setting, wanted: &Setting, pixels: ((u32, u32), (u32, u32)), slope: f64) -> f64 {
     let share = |setting: &Setting, source: (u32, u32)| {
         let (width, height) = setting.size(source);
@@ -294,7 +292,7 @@ fn quality_log(jpeg: &Jpeg) -> f64 {
     -0.6 * scale.ln()
 }
 
-/// Reduces a frame to its budget with a coarser quantiser or a lower quality, if one exists.
+/// Reduces a frame to its byte budget with a coarser quantiser or a lower quality, if there is one.
 fn kept_within(order: &Order, bytes: f64, slope: f64) -> Result<(Setting, f64), u64> {
     let most = order.bytes_max as f64;
     if bytes <= most {

@@ -1,5 +1,5 @@
-//! Holds footage of stills alone, as ladders of experiments have them: nothing of it was filmed. A frame is as large as its rung says, and no
-//! frame refers to another. Links with such frames show what those of video hide.
+//! Holds footage that consists only of stills, for the ladders of experiments. None was filmed. A frame is as large as its rung says, and no frame
+//! refers to another. Such frames show properties of links that video hides.
 
 use super::{Footage, Measured};
 
@@ -7,8 +7,8 @@ const fn still(rung: &'static str, bytes: [f64; 3], accuracy: f64) -> Measured {
     Measured { rung, bytes, alone_bytes: 0.0, ms: (1.0, 1.1), alone_ms: 0.0, accuracy: Some(accuracy) }
 }
 
-/// Frames that take a link of 5 Mbit/s 32 ms to a second, and one of 50 a tenth of that. Sizes and accuracies are those of
-/// the reference ladder of `policies/reference.rs`.
+/// Frames that take 32 ms to a second on a link of 5 Mbit/s, and a tenth of this on 50 Mbit/s. Sizes
+/// and accuracies are those of the reference ladder of `policies/reference.rs`.
 pub(super) const LARGE_STILLS: Footage = Footage {
     name: "large_stills",
     about: "The reference ladder of experiments: ten stills of 20 to 600 kB.",
@@ -29,7 +29,7 @@ pub(super) const LARGE_STILLS: Footage = Footage {
     ],
 };
 
-/// Frames of one packet, which measure no link, and one rung of two and of three packets.
+/// Frames of one packet, which cannot measure a link, and one rung each of two and of three packets.
 pub(super) const SMALL_STILLS: Footage = Footage {
     name: "small_stills",
     about: "Thumbnails of 0.4 to 3 kB: most of them are one packet, so that no rate can be measured by them.",
@@ -45,8 +45,9 @@ pub(super) const SMALL_STILLS: Footage = Footage {
     ],
 };
 
-/// The counts of one server of a web log, at rungs of its knob `top` (`python/mez/apps/web_log.py`): sizes and accuracies are those of
-/// that application on logs of the seeds 1 to 4, of four servers together. The rungs bear names of stills, for which there is a ladder of the same length.
+/// The counts of one server of a web log, at rungs of its knob `top` (`python/mez/apps/web_log.py`). Sizes and accuracies are those of this
+/// application on logs of the seeds 1 to 4, of four servers together. The rungs have the names of stills, for which there is a ladder of the same
+/// length.
 pub(super) const TOP_PAGES: Footage = Footage {
     name: "top_pages",
     about: "Counts of a web log every quarter of a second, of 0.6 to 15 kB, whose accuracy is that of the list of the top.",

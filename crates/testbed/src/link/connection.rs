@@ -13,7 +13,7 @@ use super::incoming::Incoming;
 use super::{LinkOutput, Side};
 use crate::time::Moment;
 
-/// A full packet on the wire.
+/// Bytes of a full packet on the wire.
 const MTU: u64 = PACKET_BYTES + PACKET_OVERHEAD_BYTES;
 
 pub(super) struct Connection {
@@ -21,9 +21,9 @@ pub(super) struct Connection {
     /// The process that dialled.
     pub(super) owner: u64,
     ends: [End; 2],
-    /// Nothing passes before this moment, because the link is cut or the sender waits before it tries again.
+    /// Nothing passes before this moment: the link is cut, or the sender waits for its next probe.
     pub(super) resumes: Option<Moment>,
-    /// When the link was cut.
+    /// When the link was cut while the connection worked.
     pub(super) silent_since: Moment,
 }
 
@@ -46,7 +46,7 @@ impl Connection {
         &mut self.ends[side as usize]
     }
 
-    /// Whether nobody will ever use it again.
+    /// Whether both ends are closed and have nothing left to send.
     pub(super) fn is_over(&self) -> bool {
         self.ends.iter().all(|end| !end.open && end.is_idle() && end.missing.is_empty())
     }
@@ -54,38 +54,38 @@ impl Connection {
 
 /// One end of a connection.
 pub(super) struct End {
-    /// Whether the host here knows the connection.
+    /// Whether this end's host knows the connection.
     pub(super) open: bool,
-    /// Whether the host here ever did.
+    /// Whether this end's host has ever known the connection.
     pub(super) was_open: bool,
     pub(super) heard: Moment,
-    /// What was sent and lost. It is sent again first.
+    /// Lost pieces. They are sent again before everything else.
     resend: VecDeque<Chunk>,
     resend_bytes: u64,
-    /// What was lost on the way, with the moment when the loss is noticed.
+    /// Pieces that were lost on the way, each with the moment when the loss is noticed.
     missing: VecDeque<(Moment, Chunk)>,
-    /// The bound of what may be on its way, as for real connections. `None`: no bound.
+    /// The bound of the bytes in flight, as on real connections. `None`: no bound.
     bound: Option<Bound>,
-    /// What has left and was neither acknowledged nor taken for lost.
+    /// Bytes that have left and are neither acknowledged nor declared lost.
     in_flight: u64,
     acknowledged: VecDeque<Acknowledged>,
-    /// How many messages have been said.
+    /// How many numbered messages this end has queued.
     said: u64,
     pub(super) incoming: Incoming,
-    /// Messages, and other things that go before frames.
+    /// Messages and signals, which go before frames. A number gives a message its place in the order.
     control: VecDeque<(Option<u64>, Kind)>,
-    /// Frames with bytes unsent; the one that was begun last goes first.
+    /// Frames with unsent bytes. The last one goes first.
     frames: Vec<OutFrame>,
 }
 
-/// Something that arrived, and will be acknowledged to its sender.
+/// A piece that has arrived and whose acknowledgement is on its way to the sender.
 struct Acknowledged {
     heard: Moment,
     left: Moment,
     bytes: u64,
 }
 
-/// The world's time as a connection has it, which needs no clock of a host.
+/// The world's time as an [`Instant`] of the connection's bound, which needs no host clock.
 const fn instant(at: Moment) -> Instant {
     Instant::from_nanos(at.as_nanos())
 }
@@ -103,16 +103,16 @@ impl OutFrame {
     }
 }
 
-/// What left an end.
+/// What left an end: a message, a signal, or a piece of a frame.
 pub(super) struct Taken {
     pub(super) number: Option<u64>,
     pub(super) kind: Kind,
-    /// The frame of which this was a piece, and how much of it is left to be taken.
+    /// For a piece of a frame: the frame, and how many bytes of its payload are still unsent.
     pub(super) of: Option<(FrameId, u64)>,
 }
 
 impl Taken {
-    /// What the camera learns of it.
+    /// What the camera is told about the frame's unsent bytes.
     pub(super) fn told(&self, connection: LinkId) -> Option<LinkOutput> {
         let (frame, unsent) = self.of?;
         Some(match unsent {
@@ -145,7 +145,7 @@ impl End {
         self.resend.is_empty() && self.control.is_empty() && self.frames.is_empty()
     }
 
-    /// Whether something was lost and has not been sent again.
+    /// Whether lost pieces wait to be sent again.
     pub(super) fn is_repairing(&self) -> bool {
         !self.missing.is_empty() || !self.resend.is_empty()
     }
@@ -167,23 +167,23 @@ impl End {
         self.bound.as_ref().map_or(u64::MAX, |bound| bound.bytes_max(MTU).unwrap_or(PACKETS_AT_FIRST * MTU))
     }
 
-    /// The window, as long as the path was never full.
+    /// The congestion window, as long as the path was never full. `None` afterwards.
     pub(super) fn opening(&self) -> Option<u64> {
         self.bound.as_ref().and_then(|bound| bound.opening(MTU))
     }
 
-    /// Whether it has something to send, and the window allows it. The end of a connection is told whatever the window.
+    /// Whether this end has something to send that its window allows. A close is sent regardless of the window.
     pub(super) fn is_ready(&self) -> bool {
         let closes = matches!(self.control.front(), Some((_, Kind::Close)));
         !self.is_idle() && (closes || self.in_flight == 0 || self.in_flight + MTU <= self.window())
     }
 
-    /// Whether it would send more into a link that carries nothing.
+    /// Whether this end would still send into a cut link.
     pub(super) fn has_window(&self, queue_bytes_max: u64) -> bool {
         self.resend_bytes < self.window().min(queue_bytes_max)
     }
 
-    /// Notes that a piece has left.
+    /// Counts a piece that has left.
     pub(super) fn left(&mut self, chunk: &Chunk) {
         self.in_flight += chunk.bytes();
         if let Some(bound) = &mut self.bound {
@@ -191,12 +191,12 @@ impl End {
         }
     }
 
-    /// Notes that a piece of this end has arrived. Its acknowledgement comes at a later moment.
+    /// Notes that a piece of this end has arrived. This end gets the acknowledgement at `heard`.
     pub(super) fn arrived(&mut self, heard: Moment, left: Moment, bytes: u64) {
         self.acknowledged.push_back(Acknowledged { heard, left, bytes });
     }
 
-    /// Takes the acknowledgements that are due. True if there was any.
+    /// Processes the acknowledgements that are due. True if there was any.
     pub(super) fn hear(&mut self, now: Moment) -> bool {
         let mut heard = false;
         while let Some(Acknowledged { left, bytes, .. }) =
@@ -216,7 +216,7 @@ impl End {
         self.acknowledged.front().map(|acknowledged| acknowledged.heard)
     }
 
-    /// Takes this many bytes of what has left for lost.
+    /// Declares this many bytes in flight lost.
     fn take_for_lost(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         if let Some(bound) = &mut self.bound {
@@ -230,7 +230,7 @@ impl End {
         self.said += 1;
     }
 
-    /// Queues a message that needs no order.
+    /// Queues a signal that may overtake messages.
     pub(super) fn call(&mut self, kind: Kind) {
         self.control.push_back((None, kind));
     }
@@ -241,7 +241,7 @@ impl End {
         self.frames.insert(place, frame);
     }
 
-    /// Drops what has not left of a frame.
+    /// Drops the unsent and the lost bytes of a frame.
     pub(super) fn drop_frame(&mut self, frame: FrameId) {
         self.frames.retain(|out| out.frame != frame);
         let missing = self.missing.iter().filter(|(_, chunk)| chunk.is_of(frame));
@@ -252,7 +252,7 @@ impl End {
         self.resend_bytes = self.resend.iter().map(Chunk::bytes).sum();
     }
 
-    /// Drops everything that has not arrived.
+    /// Drops everything that has not left, and the lost pieces.
     pub(super) fn drop_all(&mut self) {
         self.frames.clear();
         self.resend.clear();
@@ -261,17 +261,17 @@ impl End {
         self.control.clear();
     }
 
-    /// Notes that a piece is lost on the way. The loss is noticed at a later moment.
+    /// Notes that a piece is lost on the way, as this end will learn at `noticed`.
     pub(super) fn lose(&mut self, noticed: Moment, chunk: Chunk) {
         self.missing.push_back((noticed, chunk));
     }
 
-    /// When a loss is noticed next.
+    /// When this end learns of its next loss.
     pub(super) fn loss_due(&self) -> Option<Moment> {
         self.missing.front().map(|(noticed, _)| *noticed)
     }
 
-    /// Notices the losses that are due. True if there was any.
+    /// Moves lost pieces whose loss is noticed by now to those that are sent again. True if there was any.
     pub(super) fn notice_losses(&mut self, now: Moment) -> bool {
         let mut noticed = false;
         while let Some((_, chunk)) = self.missing.pop_front_if(|(due, _)| *due <= now) {
@@ -282,7 +282,7 @@ impl End {
         noticed
     }
 
-    /// What was on its way is lost and will be sent again, before anything that was lost later.
+    /// Declares everything in flight lost. The lost pieces and `chunks` are sent again first.
     pub(super) fn lost(&mut self, chunks: Vec<Chunk>) {
         self.take_for_lost(self.in_flight);
         self.acknowledged.clear();
@@ -294,7 +294,7 @@ impl End {
         }
     }
 
-    /// Sent into a link that carries nothing: lost as well, after what was lost before.
+    /// Queues a lost piece to be sent again after all other lost pieces.
     pub(super) fn lost_at_once(&mut self, chunk: Chunk) {
         self.resend_bytes += chunk.bytes();
         self.resend.push_back(chunk);
@@ -306,7 +306,8 @@ impl End {
         Some(chunk)
     }
 
-    /// The next thing that has not been sent yet; of a frame at most `piece_bytes`, and what the window has room for.
+    /// Takes the next message, signal or piece that was never sent. A piece of a frame has at most
+    /// `piece_bytes`, and at most as many as the window allows.
     pub(super) fn take(&mut self, piece_bytes: u32) -> Option<Taken> {
         let packets = (self.window().saturating_sub(self.in_flight) / MTU).max(1);
         let piece_bytes = piece_bytes.min((packets * PACKET_BYTES).min(u64::from(u32::MAX)) as u32);

@@ -1,4 +1,4 @@
-//! Models one direction of a link: a bounded queue, a transmitter with a rate, and the way to the other side.
+//! Models one direction of a link: a bounded queue, a transmitter with a rate, and a delay to the other side.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use mez_core::frame::FrameId;
 use super::transmitter::Transmitter;
 use crate::time::Moment;
 
-/// The bytes of one packet beside its payload: headers of UDP, IP and QUIC, and the cipher's tag.
+/// Bytes of one packet besides its payload: headers of UDP, IP and QUIC, and the cipher's tag.
 pub(super) const PACKET_OVERHEAD_BYTES: u64 = 60;
-/// The payload of a full packet.
+/// Payload bytes of a full packet.
 pub(super) const PACKET_BYTES: u64 = 1200;
 
 /// A piece: some packets that travel together.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) connection: LinkId,
-    /// Its place among the messages of its sender, if it has one.
+    /// The piece's place in the order of its sender's messages, if it has one.
     pub(super) number: Option<u64>,
     pub(super) kind: Kind,
-    /// When its sender sent it.
+    /// When the sender sent the piece.
     pub(super) left: Moment,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Open,
     /// One message of the control stream.
     Message(Bytes),
-    /// A piece of a frame's stream, up to `end` bytes of its payload.
+    /// A piece of a frame's stream, which ends at byte `end` of the payload.
     Frame { frame: FrameId, header: Option<Bytes>, bytes: u32, end: u32, payload: Bytes },
     /// The sender has cancelled a frame.
     Reset(FrameId),
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 }
 
 impl Chunk {
-    /// Bytes that it takes on the wire.
+    /// Bytes on the wire, with packet overhead.
     pub(super) fn bytes(&self) -> u64 {
         let payload = match &self.kind {
             Kind::Open => PACKET_BYTES,
@@ -56,32 +56,31 @@ impl Chunk {
         payload + PACKET_OVERHEAD_BYTES * payload.div_ceil(PACKET_BYTES)
     }
 
-    /// Whether it belongs to the stream of `frame`.
+    /// Whether the piece is of the stream of `frame`.
     pub(super) fn is_of(&self, frame: FrameId) -> bool {
         matches!(&self.kind, Kind::Frame { frame: of, .. } if *of == frame)
     }
 }
 
-/// What a shared medium needs to know of a queue.
+/// What a shared medium needs to know about a queue.
 #[derive(Default)]
 struct Shared {
-    /// Bytes of each piece of which the medium has not been told.
+    /// Bytes of each queued piece that the medium has not been told of.
     untold: VecDeque<u64>,
-    /// Bytes of each piece that is gone from this queue, but not from the medium's. It is transmitted in vain.
+    /// Bytes of each piece that this queue dropped but the medium still transmits.
     void: VecDeque<u64>,
 }
 
 pub(super) struct Direction {
-    /// Transmits the first of the queue.
+    /// Transmits the first piece of the queue.
     transmitter: Transmitter,
     pub(super) delay: Duration,
     queue_bytes_max: u64,
     queue: VecDeque<Chunk>,
     queued_bytes: u64,
-    /// A medium that others are on as well says when the first of the queue has been transmitted.
+    /// Present on a shared medium, which says when the first piece of the queue has been transmitted.
     shared: Option<Shared>,
-    /// What has left the transmitter, with the moment of its arrival. Queue before propagation: bytes in flight
-    /// do not occupy the router.
+    /// Transmitted pieces with their moments of arrival. They no longer occupy the queue.
     travelling: VecDeque<(Moment, Chunk)>,
 }
 
@@ -98,23 +97,23 @@ impl Direction {
         }
     }
 
-    /// Makes a medium say when a piece has been transmitted. To be called before anything is sent.
+    /// Lets a shared medium transmit the pieces. Call this before anything is sent.
     pub(super) fn share(&mut self) {
         self.shared = Some(Shared::default());
     }
 
-    /// Whether one more piece may enter the queue. The last one may reach beyond the bound.
+    /// Whether one more piece may enter the queue. The last piece may exceed the bound.
     pub(super) fn has_room(&self) -> bool {
         let void = self.shared.as_ref().map_or(0, |shared| shared.void.iter().sum());
         self.queued_bytes + void < self.queue_bytes_max
     }
 
-    /// Bytes of a piece that has entered the queue since this was last asked, for the shared medium.
+    /// Bytes of the next piece that has entered the queue and that the shared medium has not been told of.
     pub(super) fn take_untold(&mut self) -> Option<u64> {
         self.shared.as_mut()?.untold.pop_front()
     }
 
-    /// The shared medium has transmitted the first piece; `None` if that was in vain.
+    /// The shared medium has transmitted the first piece. `None`: this queue had dropped the piece.
     pub(super) fn transmitted(&mut self) -> Option<Chunk> {
         let shared = self.shared.as_mut()?;
         if shared.void.pop_front().is_some() {
@@ -130,7 +129,7 @@ impl Direction {
         self.queue.is_empty()
     }
 
-    /// How long what is queued now will take.
+    /// How long the transmission of all queued pieces will take.
     pub(super) fn queue_time(&self) -> Duration {
         self.transmitter.time_for(self.queued_bytes * 8)
     }
@@ -148,13 +147,13 @@ impl Direction {
         self.transmitter.set_rate(now, bits_per_second);
     }
 
-    /// When something happens next.
+    /// When the next transmission or arrival is due.
     pub(super) fn due(&self) -> Moment {
         let arrived = self.travelling.front().map(|(arrives, _)| *arrives);
         self.transmitter.due().into_iter().chain(arrived).min().unwrap_or(Moment::NEVER)
     }
 
-    /// What has been transmitted by now, if anything; there is room for more then.
+    /// Takes the piece whose transmission has ended by now. The queue then has room for another.
     pub(super) fn transmit(&mut self, now: Moment) -> Option<Chunk> {
         if !self.transmitter.take_done(now) {
             return None;
@@ -165,23 +164,23 @@ impl Direction {
         Some(chunk)
     }
 
-    /// Sends off what has been transmitted.
+    /// Sends a transmitted piece on its way to the other side.
     pub(super) fn travel(&mut self, now: Moment, chunk: Chunk) {
         self.travelling.push_back((now + self.delay, chunk));
     }
 
-    /// What has arrived by now.
+    /// Takes the next piece that has arrived by now.
     pub(super) fn arrive(&mut self, now: Moment) -> Option<Chunk> {
         let (_, chunk) = self.travelling.pop_front_if(|(arrives, _)| *arrives <= now)?;
         Some(chunk)
     }
 
-    /// Removes everything under way, in the order in which it was sent. It is lost, unless its sender sends it again.
+    /// Removes all queued and travelling pieces, in the order in which they were sent.
     pub(super) fn lose_all(&mut self) -> Vec<Chunk> {
         self.transmitter.stop();
         self.queued_bytes = 0;
         if let Some(shared) = &mut self.shared {
-            // The medium was told of them, or will be: it does not know better.
+            // The medium still transmits these pieces.
             shared.void.extend(self.queue.iter().map(Chunk::bytes));
         }
         self.travelling.drain(..).map(|(_, chunk)| chunk).chain(self.queue.drain(..)).collect()

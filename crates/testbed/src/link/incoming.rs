@@ -1,4 +1,4 @@
-//! Puts what arrives back into order: messages among themselves, and the bytes of each frame. Frames are not ordered among themselves.
+//! Restores order: among messages, and among the bytes of each frame. Frames have no order among themselves.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,22 @@ pub(super) struct Incoming {
 
 #[derive(Default)]
 struct FrameIn {
-    /// How many bytes are here from the beginning on, without a hole.
+    /// How many bytes have arrived without a hole, from the frame's beginning.
     bytes: u32,
-    /// Pieces beyond the first hole: where each begins and ends.
+    /// Pieces beyond the first hole: begin to end.
     early: BTreeMap<u32, u32>,
 }
 
-/// What a piece of a frame has led to.
+/// What the arrival of a piece of a frame changes.
 pub(super) struct Grown {
     /// The header, if it was in this piece.
     pub(super) header: Option<Bytes>,
-    /// How many bytes are here without a hole, if there are more now.
+    /// How many bytes are here without a hole, if this number has grown.
     pub(super) bytes: Option<u32>,
 }
 
 impl Incoming {
-    /// Returns what can be passed on now that the message of this number is here. Messages without a number need no order.
+    /// Returns the messages that can be passed on now that this one has arrived. A message without a number needs no order.
     pub(super) fn message(&mut self, number: Option<u64>, kind: Kind) -> Vec<Kind> {
         let Some(number) = number else { return vec![kind] };
         self.early.insert(number, kind);
@@ -45,7 +45,7 @@ impl Incoming {
         ready
     }
 
-    /// A piece of a frame is here.
+    /// Adds a piece of a frame: the bytes from `start` to `end` of `total`.
     pub(super) fn piece(
         &mut self,
         frame: FrameId,
@@ -67,7 +67,7 @@ impl Incoming {
         Grown { header, bytes: (bytes > before).then_some(bytes) }
     }
 
-    /// Nothing more of a frame will be passed on.
+    /// Forgets a frame. Nothing more of the frame is passed on.
     pub(super) fn drop_frame(&mut self, frame: FrameId) {
         self.frames.remove(&frame);
     }

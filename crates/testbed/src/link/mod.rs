@@ -1,14 +1,14 @@
 //! Models a link between a camera host and an edge, and the connections on it, without sockets.
 //!
-//! All connections share one rate each way, with a bounded queue in front of it and a delay behind it. What a connection has on its
-//! way is bounded as on real links ([`mez_core::window`]). On each connection, what was lost goes first, then messages, then frames, newer
-//! ones before older ones, of which a broker leaves none unsent. As long as the link holds, nothing is lost or reordered, as QUIC appears to its user.
+//! All connections share one rate in each direction, with a bounded queue before the rate and a delay behind it. The bytes in flight of a connection
+//! are bounded as on real links ([`mez_core::window`]). Each connection sends lost pieces first, then messages, then frames, the newest frame first.
+//! As long as the link holds, nothing is lost or reordered for the users of a connection, as with QUIC.
 //!
-//! While the link is *cut*, nothing passes, and neither end is told. What was under way is sent again when the sender's next probe
-//! gets through. QUIC doubles the time between two probes (RFC 9002, section 6.2), so an old connection may stay silent for as long
-//! again as the link was cut. That is why brokers dial anew.
+//! While the link is *cut*, nothing passes, and neither end is told. Bytes in flight are sent again when the sender's next probe gets through. QUIC
+//! doubles the time between two probes (RFC 9002, section 6.2), so an old connection may stay silent for as long again as the link was cut. Brokers
+//! therefore dial a new connection.
 //!
-//! How this differs from other models of a path: [`crate::channel`].
+//! [`crate::channel`] explains how this model differs from other models of a path.
 //!
 //! A link is driven like a broker: call `handle_*` or a request, then [`Link::poll_output`] until it returns nothing, then wait until
 //! [`Link::poll_timeout`].
@@ -34,22 +34,22 @@ pub(crate) use self::types::{past_stream, request_of};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 
-/// An end gives up a connection after this long without a packet.
+/// An end closes a connection after this long without a packet from the other end.
 pub const IDLE_TIME_MAX: Duration = secs(10);
-/// How long a piece of a frame takes on the link, about.
+/// Pieces of a frame are of about this transmission time.
 const PIECE_TIME_MS: u64 = 2;
-/// The smallest piece.
+/// The smallest piece of a frame, in bytes.
 const PIECE_BYTES_MIN: u64 = 1200;
-/// When the first message of a handshake is repeated. Each later repetition waits twice as long.
+/// When the first message of a handshake is repeated. Each later repetition waits twice as long as the one before.
 const HANDSHAKE_REPEAT: Duration = ms(150);
-/// How long an end may wait before it acknowledges. It is part of the time between two probes.
+/// How long an end may delay an acknowledgement. It is part of the time between two probes.
 const ACKNOWLEDGE_DELAY: Duration = ms(25);
 
 struct Dial {
     id: LinkId,
     owner: u64,
     gives_up: Moment,
-    /// When the first message is sent (again), and the pause after that.
+    /// When the first message is sent (again).
     next_try: Moment,
     pause: Duration,
     /// When the handshake completes, if the link is not cut before.
@@ -66,13 +66,13 @@ pub struct Link {
     dials: Vec<Dial>,
     cut: bool,
     edge_listens: bool,
-    /// The connection that was served last. The next one is served first.
+    /// For each direction, the connection that was served last. Service continues with the next connection.
     turn: [LinkId; 2],
     outputs: VecDeque<LinkOutput>,
 }
 
 impl Link {
-    /// A link to an edge that listens. Its connections are numbered from `first_id`.
+    /// A link to an edge that listens. `first_id` is the number before that of the first connection.
     pub fn new(spec: LinkSpec, random: Random, first_id: u64) -> Self {
         Self {
             spec,
@@ -91,8 +91,8 @@ impl Link {
         }
     }
 
-    /// The same on a medium that others are on as well: it is told what enters the queues with [`Link::take_queued`], and says what has
-    /// been transmitted with [`Link::handle_transmitted`].
+    /// A link on a medium that other links share. The medium learns what enters the queues from
+    /// [`Link::take_queued`], and reports transmissions with [`Link::handle_transmitted`].
     pub fn shared(spec: LinkSpec, random: Random, first_id: u64) -> Self {
         let mut link = Self::new(spec, random, first_id);
         link.directions.iter_mut().for_each(Direction::share);
@@ -101,55 +101,55 @@ impl Link {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Whether nothing passes.
+    /// Whether the link is cut.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// What it can do now.
+    /// The present parameters of the link.
     pub fn spec(&self) -> LinkSpec {
         self.spec
     }
 
-    /// How many frames of a connection have bytes that have not left.
+    /// How many live frames of a connection have unsent bytes.
     pub fn unsent_frames(&self, connection: LinkId) -> usize {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
     }
 
-    /// Bytes of a frame's payload that have not left.
+    /// Unsent bytes of a frame's payload.
     pub fn unsent_bytes(&self, connection: LinkId, frame: FrameId) -> u64 {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_bytes(frame))
     }
 
-    /// What may be on its way of a connection, as long as its path was never full.
+    /// The congestion window of a connection as long as its path was never full. `None` afterwards.
     pub fn opening(&self, connection: LinkId) -> Option<u64> {
         self.connections.get(&connection).and_then(|known| known.end(Side::Camera).opening())
     }
 
-    /// How many frames of the past of a connection have bytes that have not left; they are not among the others.
+    /// How many frames of the past have unsent bytes on a connection. [`Link::unsent_frames`] does not count them.
     pub fn unsent_past(&self, connection: LinkId) -> usize {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_past())
     }
 
-    /// Whether a side has nothing in its queue, and nothing of it is lost and still to be sent again.
+    /// Whether a side has nothing in its queue and no lost piece to send again.
     pub fn is_idle(&self, from: Side) -> bool {
         self.directions[from as usize].is_idle()
             && !self.connections.values().any(|connection| connection.end(from).is_repairing())
     }
 
-    /// How many connections are open at a side.
+    /// How many connections a side has open.
     pub fn open_connections(&self, side: Side) -> usize {
         self.connections.values().filter(|connection| connection.end(side).open).count()
     }
 
-    /// How many connections are being made.
+    /// How many dials are in progress.
     pub fn dials(&self) -> usize {
         self.dials.len()
     }
 
-    // ---- what the two sides ask ---------------------------------------------------------------------------
+    // ---- requests of the two sides ------------------------------------------------------------------------
 
-    /// Begins to connect; ends with [`LinkOutput::Dialled`] or [`LinkOutput::DialFailed`].
+    /// Begins to connect. The dial ends with [`LinkOutput::Dialled`] or [`LinkOutput::DialFailed`].
     pub fn dial(&mut self, now: Moment, owner: u64) {
         self.next_id += 1;
         self.dials.push(Dial {
@@ -180,7 +180,7 @@ impl Link {
         self.pump(now, Side::Camera);
     }
 
-    /// Cancels a frame. What has left arrives all the same.
+    /// Cancels a frame. Bytes that have left still arrive.
     pub fn reset(&mut self, now: Moment, id: LinkId, frame: FrameId) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.end_mut(Side::Camera).drop_frame(frame);
@@ -188,7 +188,7 @@ impl Link {
         self.call(now, Side::Camera, id, Kind::Reset(frame));
     }
 
-    /// Tells the camera that a frame is not wanted.
+    /// Tells the camera that the edge does not want a frame.
     pub fn stop(&mut self, now: Moment, connection: LinkId, frame: FrameId) {
         if let Some(known) = self.connections.get_mut(&connection) {
             known.end_mut(Side::Edge).incoming.drop_frame(frame);
@@ -196,7 +196,7 @@ impl Link {
         self.call(now, Side::Edge, connection, Kind::Stop(frame));
     }
 
-    /// Closes a connection. The camera forgets it at once; what the edge said before still leaves.
+    /// Closes a connection. The camera drops what is unsent; the edge's earlier messages are still sent.
     pub fn close(&mut self, now: Moment, from: Side, id: LinkId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let end = connection.end_mut(from);
@@ -252,7 +252,7 @@ impl Link {
         }
     }
 
-    /// Restores the link. Each connection works from its next probe on.
+    /// Restores the link. Each connection works again from its next probe on.
     pub fn restore(&mut self, now: Moment) {
         if !self.cut {
             return;
@@ -270,7 +270,7 @@ impl Link {
         }
     }
 
-    /// Ends every connection. Both sides know at once.
+    /// Ends every connection. Both sides are told at once.
     pub fn break_all(&mut self, now: Moment) {
         for direction in &mut self.directions {
             direction.lose_all();
@@ -287,12 +287,12 @@ impl Link {
         }
     }
 
-    /// Ends all dials of a process.
+    /// Ends all dials of a process of the camera host.
     pub fn give_up_dials(&mut self, owner: u64) {
         self.dials.retain(|dial| dial.owner != owner);
     }
 
-    /// Ends a process of the camera host, which closes nothing.
+    /// Ends a process of the camera host, without closing its connections.
     pub fn lose_owner(&mut self, owner: u64) {
         self.give_up_dials(owner);
         for connection in self.connections.values_mut().filter(|connection| connection.owner == owner) {
@@ -302,7 +302,7 @@ impl Link {
         }
     }
 
-    /// Ends the edge's process, which closes nothing.
+    /// Ends the edge's process, without closing its connections.
     pub fn lose_edge(&mut self) {
         self.edge_listens = false;
         for connection in self.connections.values_mut() {
@@ -312,14 +312,14 @@ impl Link {
         }
     }
 
-    /// Starts an edge again. It answers packets of connections that it does not know with a reset.
+    /// Starts an edge again. It resets connections that it does not know.
     pub fn edge_listens(&mut self) {
         self.edge_listens = true;
     }
 
     // ---- time ---------------------------------------------------------------------------------------------
 
-    /// The next thing that happened.
+    /// The next event, if there is one.
     pub fn poll_output(&mut self) -> Option<LinkOutput> {
         self.outputs.pop_front()
     }
@@ -343,7 +343,7 @@ impl Link {
         directions.chain(dials).chain(connections).min().unwrap_or(Moment::NEVER)
     }
 
-    /// The moment of [`Link::poll_timeout`] has come.
+    /// Does all that is due at [`Link::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Moment) {
         for from in Side::BOTH {
             while let Some(chunk) = self.directions[from as usize].transmit(now) {
@@ -384,12 +384,12 @@ impl Link {
         self.connections.retain(|_, connection| !connection.is_over());
     }
 
-    /// Bytes of a piece that has entered the queue of a side since this was last asked.
+    /// Bytes of the next piece that has entered a side's queue and that the shared medium has not been told of.
     pub fn take_queued(&mut self, from: Side) -> Option<u64> {
         self.directions[from as usize].take_untold()
     }
 
-    /// The shared medium has transmitted the first piece of a side's queue, or has given it up after trying again and again.
+    /// The shared medium has transmitted the first piece of a side's queue, or has given it up after its retries.
     pub fn handle_transmitted(&mut self, now: Moment, from: Side, arrives: bool) {
         if let Some(chunk) = self.directions[from as usize].transmitted() {
             match arrives {
@@ -420,7 +420,7 @@ impl Link {
         }
     }
 
-    /// What has been transmitted sets off, or is lost.
+    /// A piece has been transmitted: it travels on, or is lost.
     fn set_off(&mut self, now: Moment, from: Side, chunk: Chunk) {
         let lost = self.spec.lost_once_in > 0 && self.random.one_in(self.spec.lost_once_in);
         if !lost {
@@ -429,16 +429,16 @@ impl Link {
         self.lose(now, from, chunk);
     }
 
-    /// Something is lost on the way, as will be noticed.
+    /// Loses a piece. Its sender notices the loss later.
     fn lose(&mut self, now: Moment, from: Side, chunk: Chunk) {
-        // RFC 9002, section 6.1.2: a packet is taken for lost 9/8 of a round trip after one that arrived.
+        // RFC 9002, section 6.1.2: a packet is declared lost 9/8 of a round trip after its sending, if a later packet was acknowledged.
         let noticed = now + self.spec.round_trip_time() * 9 / 8 + ACKNOWLEDGE_DELAY;
         if let Some(connection) = self.connections.get_mut(&chunk.connection) {
             connection.end_mut(from).lose(noticed, chunk);
         }
     }
 
-    /// Moves what can be sent into the queue, one piece of each connection in turn.
+    /// Moves pieces into the queue while it has room, one piece of each connection in turn.
     fn pump(&mut self, now: Moment, from: Side) {
         let piece_bytes =
             (self.spec.bits_per_second / 8 * PIECE_TIME_MS / 1000).clamp(PIECE_BYTES_MIN, 1 << 20) as u32;
@@ -467,7 +467,7 @@ impl Link {
             end.left(&chunk);
             self.directions[from as usize].push(now, chunk);
         }
-        // A sender does not know that the link is cut: it goes on until its window is full.
+        // A sender does not know that the link is cut. It sends until its window is full.
         for connection in self.connections.values_mut().filter(|connection| connection.resumes.is_some()) {
             let id = connection.id;
             let end = connection.end_mut(from);
@@ -483,10 +483,10 @@ impl Link {
     fn deliver(&mut self, now: Moment, chunk: Chunk, to: Side) {
         let Some(connection) = self.connections.get_mut(&chunk.connection) else { return };
         let end = connection.end_mut(to);
-        // Every message after the first waits for it, so what comes to an end that is not open comes too late.
+        // `Kind::Open` has the first number, so numbered pieces wait for it. An end that was open before stays closed.
         let greets = to == Side::Edge && self.edge_listens && chunk.number.is_some() && !end.was_open;
         if !end.open && !greets {
-            // A host that runs answers what belongs to no connection; a camera's process had a port of its own.
+            // The edge's host resets a connection that it does not know. A camera's process had its own port, so nothing answers.
             if to == Side::Edge && self.edge_listens && !matches!(chunk.kind, Kind::Close) {
                 end.call(Kind::Close);
                 self.pump(now, to);
@@ -494,7 +494,7 @@ impl Link {
             return;
         }
         end.heard = now;
-        // Acknowledgements are small: they wait behind nothing.
+        // Acknowledgements are small, so they do not wait in the queue.
         let (heard, bytes) = (now + self.directions[to as usize].delay, chunk.bytes());
         connection.end_mut(to.other()).arrived(heard, chunk.left, bytes);
         let end = connection.end_mut(to);
@@ -503,7 +503,7 @@ impl Link {
         }
     }
 
-    /// Something arrived in its turn.
+    /// Processes what arrived, in its order.
     fn take(&mut self, id: LinkId, kind: Kind, to: Side) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let owner = connection.owner;
@@ -542,7 +542,7 @@ impl Link {
         }
     }
 
-    /// Handshakes: the first message is repeated until it gets through, with longer and longer pauses.
+    /// Advances the handshakes: the first message is repeated until it gets through, with doubled pauses.
     fn handle_dials(&mut self, now: Moment) {
         let round_trip_time = self.spec.round_trip_time().as_nanos() as u64;
         let mut ended = Vec::new();
@@ -559,7 +559,7 @@ impl Link {
                 dial.next_try = now + dial.pause;
                 dial.pause *= 2;
                 if !self.cut && self.edge_listens && dial.completes.is_none() {
-                    // One round trip, or two where the edge asks for a proof of the address first.
+                    // One round trip, or two if the edge first asks the camera to prove its address.
                     let handshake = self.random.within(round_trip_time..=2 * round_trip_time);
                     let queue = self.directions[Side::Camera as usize].queue_time();
                     dial.completes = Some(now + Duration::from_nanos(handshake) + queue);
@@ -582,7 +582,7 @@ impl Link {
     }
 }
 
-/// Tells what is left of a frame, in place of what was left of it a moment before.
+/// Queues an output about a frame's unsent bytes. It replaces an earlier [`LinkOutput::FrameLeft`] of the frame.
 fn tell(outputs: &mut VecDeque<LinkOutput>, told: Option<LinkOutput>) {
     let Some(told) = told else { return };
     if let LinkOutput::FrameLeft { connection, frame, .. } | LinkOutput::FrameSent { connection, frame } =

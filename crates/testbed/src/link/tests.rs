@@ -2,7 +2,7 @@ use mez_core::frame::{Epoch, Sequence};
 
 use super::*;
 
-/// 8 Mbit/s: a byte in a microsecond.
+/// 8 Mbit/s: a byte takes a microsecond.
 const SPEC: LinkSpec = LinkSpec {
     bits_per_second: 8_000_000,
     delay_up: ms(10),
@@ -23,7 +23,7 @@ impl Rig {
         Self { now: Moment::START, link: Link::new(spec, Random::seeded(1), 0), seen: Vec::new() }
     }
 
-    /// With one connection that both ends know.
+    /// A rig with one connection that both ends know.
     fn connected(spec: LinkSpec) -> (Self, LinkId) {
         let mut rig = Self::new(spec);
         rig.link.dial(rig.now, 7);
@@ -40,7 +40,7 @@ impl Rig {
 
     fn gather(&mut self) {
         while let Some(output) = self.link.poll_output() {
-            // Who knocks is for the edge's door to decide.
+            // Only the edge's door uses this output.
             if !matches!(output, LinkOutput::Knocked { .. }) {
                 self.seen.push((self.now, output));
             }
@@ -106,7 +106,7 @@ fn bytes_take_their_time_and_then_the_way() {
     rig.send_frame(id, 1, 30_000);
     rig.pass(ms(200));
     let seen = rig.take();
-    // Headers add 60 bytes to every 1,200; the last piece leaves when it enters the queue.
+    // Headers add 60 bytes to every 1,200. The last piece counts as sent when it enters the queue.
     let arrived = moment_of(&seen, |output| matches!(output, LinkOutput::FrameFinished { .. }));
     assert!((ms(41)..ms(42)).contains(&arrived.since(start)), "{arrived}");
     let left = moment_of(&seen, |output| matches!(output, LinkOutput::FrameSent { .. }));
@@ -148,7 +148,7 @@ fn what_is_cancelled_does_not_leave() {
     assert!(arrived.since(cancelled) < ms(20), "it waited behind what was cancelled");
 }
 
-/// A cut of a second: nothing passes, nobody is told, and everything arrives once, in order, with the sender's next probe.
+/// After a cut of a second, everything arrives once and in order, with the sender's next probe. No end is told of the cut.
 #[test]
 fn a_cut_loses_nothing_and_tells_nobody() {
     let (mut rig, id) = Rig::connected(SPEC);
@@ -208,7 +208,7 @@ fn silence_ends_a_connection_at_both_ends() {
     assert_eq!(rig.link.open_connections(Side::Camera) + rig.link.open_connections(Side::Edge), 0);
 }
 
-/// A new process at the edge answers for the connections of the one before.
+/// A new process of the edge resets connections of the old process.
 #[test]
 fn a_new_edge_resets_what_it_does_not_know() {
     let (mut rig, id) = Rig::connected(SPEC);
@@ -234,7 +234,7 @@ fn the_edge_is_heard_out_when_it_closes() {
     assert!(matches!(seen[..], [_, (_, LinkOutput::Closed { to: Side::Camera, .. })]));
 }
 
-/// Losses delay: messages stay in order among themselves, frames arrive whole, and one may overtake another.
+/// Losses only delay: messages stay in order, and frames arrive whole, but a frame may overtake another.
 #[test]
 fn losses_reorder_frames_but_not_messages() {
     let (mut rig, id) = Rig::connected(LinkSpec { lost_once_in: 4, ..SPEC });
@@ -263,11 +263,11 @@ fn a_change_of_rate_counts_from_then_on() {
     rig.link.set_rate(rig.now, 800_000);
     rig.pass(secs(1));
     let arrived = moment_of(&rig.take(), |output| matches!(output, LinkOutput::FrameFinished { .. }));
-    // 11,000 of 21,180 bytes at 8 Mbit/s, the rest at a tenth of it, and the way.
+    // 11,000 of 21,180 bytes at 8 Mbit/s, the rest at a tenth of this rate, and the delay.
     assert!((ms(120)..ms(128)).contains(&arrived.since(start)), "{arrived}");
 }
 
-/// What is on its way is bounded as on real connections: a new frame waits behind little, on a path that has a long queue as well.
+/// The bytes in flight are bounded as on real connections, so a new frame waits behind few bytes, even if the path has a long queue.
 #[test]
 fn what_is_on_its_way_is_bounded() {
     let waited = |bounded| {
@@ -283,7 +283,7 @@ fn what_is_on_its_way_is_bounded() {
             let is_whole = |output: &LinkOutput| matches!(output, LinkOutput::FrameFinished { frame, .. } if frame.sequence.0 == sequence);
             moment_of(&seen, is_whole).since(asked)
         };
-        // 600,000 bytes take 630 ms, with their headers, wherever they wait.
+        // 600,000 bytes with their headers take 630 ms, wherever they wait.
         assert!((ms(240)..ms(330)).contains(&whole(1)), "{:?}", whole(1));
         whole(2)
     };

@@ -1,10 +1,10 @@
-//! Models a transmitter whose rate may change during a transmission. It serves one direction of a link, or of a queue that several links share.
+//! Models a transmitter whose rate may change during a transmission. It serves one direction of a link, or a queue that several links share.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Transmits one piece at a time. Who drives it keeps the queue.
+/// Transmits one piece at a time. The caller keeps the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmitter {
     bits_per_second: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Transmitter {
 
 #[derive(Clone, Copy, Debug)]
 struct Service {
-    /// Since when the figure below is true.
+    /// The moment at which `bits_left` was computed.
     from: Moment,
     bits_left: u64,
 }
@@ -32,18 +32,18 @@ impl Transmitter {
         self.service.is_some()
     }
 
-    /// Begins a piece.
+    /// Begins to transmit a piece.
     pub(crate) fn begin(&mut self, now: Moment, bits: u64) {
         debug_assert!(!self.is_busy(), "pieces are transmitted one after the other");
         self.service = Some(Service { from: now, bits_left: bits });
     }
 
-    /// When the piece is through.
+    /// When the transmission of the piece ends.
     pub(crate) fn due(&self) -> Option<Moment> {
         self.service.map(|service| service.from + self.time_for(service.bits_left))
     }
 
-    /// Whether a piece is through by now; then there is room for the next.
+    /// Ends the transmission if it is due by now. True if it was; the transmitter is then free.
     pub(crate) fn take_done(&mut self, now: Moment) -> bool {
         let done = self.due().is_some_and(|due| due <= now);
         if done {
@@ -52,12 +52,12 @@ impl Transmitter {
         done
     }
 
-    /// What is being transmitted is lost.
+    /// Drops the piece that is being transmitted.
     pub(crate) const fn stop(&mut self) {
         self.service = None;
     }
 
-    /// From now on at this rate, also the rest of the piece.
+    /// Changes the rate, also for the rest of the piece.
     pub(crate) fn set_rate(&mut self, now: Moment, bits_per_second: u64) {
         if let Some(service) = &mut self.service {
             let done = now.since(service.from).as_nanos() * u128::from(self.bits_per_second) / 1_000_000_000;
@@ -67,7 +67,7 @@ impl Transmitter {
         self.bits_per_second = bits_per_second;
     }
 
-    /// How long so many bits take.
+    /// How long `bits` bits take.
     pub(crate) fn time_for(&self, bits: u64) -> Duration {
         let nanos = (u128::from(bits) * 1_000_000_000).div_ceil(u128::from(self.bits_per_second.max(1)));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Defines what a link is given, and what it returns.
+//! Defines the inputs and outputs of a link.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use mez_core::frame::{Epoch, FrameId, Sequence};
 
 use crate::time::ms;
 
-/// The stream that carries a frame of the past. Its name is that of the question. It goes behind live frames.
+/// The stream of a frame of the past, named after the request. It goes behind live frames.
 pub(crate) const fn past_stream(request: u64) -> FrameId {
     FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(request) }
 }
 
-/// The request that a stream of the link belongs to, if it carries a frame of the past.
+/// The request of a stream, if the stream carries a frame of the past.
 pub(crate) fn request_of(stream: FrameId) -> Option<u64> {
     (stream.epoch == Epoch(u64::MAX)).then_some(stream.sequence.0)
 }
@@ -38,7 +38,7 @@ impl Side {
     }
 }
 
-/// What a link can do.
+/// The parameters of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
     /// The rate each way, in bits per second. Default 20 Mbit/s.
@@ -49,9 +49,9 @@ pub struct LinkSpec {
     pub delay_down: Duration,
     /// How many bytes may wait in the queue. Default 32 KiB, which is 13 ms at 20 Mbit/s.
     pub queue_bytes_max: u64,
-    /// One piece in this many is lost, and sent again a round trip later. 0: none. Default 0.
+    /// One piece in this many is lost, and sent again about a round trip later. 0: none. Default 0.
     pub lost_once_in: u64,
-    /// Whether senders bound what is on its way, as real ones do. Otherwise they fill the queue. Default true.
+    /// Whether senders bound their bytes in flight, as real senders do. If not, they fill the queue. Default true.
     pub bounded: bool,
 }
 
@@ -69,35 +69,35 @@ impl Default for LinkSpec {
 }
 
 impl LinkSpec {
-    /// The round trip, without queues.
+    /// The round trip time without queues.
     pub fn round_trip_time(&self) -> Duration {
         self.delay_up + self.delay_down
     }
 }
 
-/// What happened on a link.
+/// An event on a link.
 #[derive(Clone, Debug)]
 pub enum LinkOutput {
-    /// The camera's side has a connection.
+    /// A connection exists at the camera.
     Dialled {
         /// The connection.
         connection: LinkId,
         /// The process that dialled.
         owner: u64,
     },
-    /// The attempt to connect was given up.
+    /// A dial was given up.
     DialFailed {
         /// The process that dialled.
         owner: u64,
     },
-    /// The first packet of a connection is at the edge.
+    /// The first packet of a connection has arrived at the edge.
     Knocked {
-        /// The connection that will be.
+        /// The connection to be.
         connection: LinkId,
         /// The process that dialled.
         owner: u64,
     },
-    /// The edge has a connection.
+    /// A connection exists at the edge.
     Accepted {
         /// The connection.
         connection: LinkId,
@@ -106,27 +106,27 @@ pub enum LinkOutput {
     },
     /// A message arrived.
     Message {
-        /// Where.
+        /// The side at which the message arrived.
         to: Side,
         /// The connection.
         connection: LinkId,
-        /// The message, with its length.
+        /// The message, with its length prefix.
         bytes: Bytes,
     },
     /// The beginning of a frame arrived at the edge.
     FrameOpened {
         /// The connection.
         connection: LinkId,
-        /// The header, with its length.
+        /// The header, with its length prefix.
         header: Bytes,
     },
-    /// More of a frame arrived.
+    /// More bytes of a frame arrived.
     FrameProgress {
         /// The connection.
         connection: LinkId,
         /// The frame.
         frame: FrameId,
-        /// Payload bytes in all.
+        /// Payload bytes that have arrived so far.
         bytes: u32,
     },
     /// The last byte of a frame arrived.
@@ -152,13 +152,13 @@ pub enum LinkOutput {
         /// The frame.
         frame: FrameId,
     },
-    /// Bytes of a frame have left the camera, and some of its payload has not.
+    /// Bytes of a frame have left the camera; others are unsent.
     FrameLeft {
         /// The connection.
         connection: LinkId,
         /// The frame.
         frame: FrameId,
-        /// Bytes that have not left.
+        /// Payload bytes that are unsent.
         unsent: u64,
     },
     /// The camera learns that the edge does not want a frame.
@@ -168,9 +168,9 @@ pub enum LinkOutput {
         /// The frame.
         frame: FrameId,
     },
-    /// A connection is gone.
+    /// A connection has ended.
     Closed {
-        /// Where this is known.
+        /// The side that learns of the end.
         to: Side,
         /// The connection.
         connection: LinkId,
@@ -178,7 +178,7 @@ pub enum LinkOutput {
 }
 
 impl LinkOutput {
-    /// Whom it concerns.
+    /// The side to which the event happens.
     pub const fn side(&self) -> Side {
         match self {
             Self::Dialled { .. }

@@ -1,8 +1,8 @@
-//! Switches off one mechanism of Mez's own policy after the other, on the same links and frames, to measure what each is worth.
+//! Switches off the mechanisms of Mez's own policy one by one, on the same links and frames, to measure the value of each.
 //!
-//! A mechanism is off if its constant has a value at which it does nothing. A mechanism without such a constant is a
-//! [`quantile::Mechanism`](Mechanism). Two kinds are left out: what the policy cannot do without (the delay, the rate, π), and what is not
-//! decided on a single link (several applications of a camera, frame skip as a property of the ladder).
+//! A mechanism is off if its constant has a value at which it does nothing. Mechanisms without such a constant are switched off with
+//! [`quantile::Mechanism`](Mechanism). Two kinds are left out: mechanisms that the policy needs to work (the delay, the rate, π), and decisions that
+//! do not concern a single link (several applications of a camera, frame skip as a property of the ladder).
 
 use std::time::Duration;
 
@@ -25,28 +25,28 @@ const INTERVAL: Duration = Duration::from_nanos(66_666_667);
 const LATENCY_BOUND: Duration = Duration::from_millis(100);
 /// How many bytes of a frame may be in the network.
 const WINDOW_BYTES: f64 = 65_536.0;
-/// The share of one link's capacity for each of several cameras. Five cameras have three links' worth.
+/// The share of one link's capacity for each of several cameras. Five cameras have three links' capacity.
 const CAPACITY_PER_CAMERA: f64 = 0.6;
-/// The size of video frames against those of the reference set: 0.4 to 12 kB. Links are slower by the same factor.
+/// The size of video frames relative to the reference set: 0.4 to 12 kB. Links are slower by the same factor.
 const VIDEO_SCALE: f64 = 0.02;
-/// How many bytes of such a frame may be in the network.
+/// How many bytes of a video frame may be in the network.
 const VIDEO_WINDOW_BYTES: f64 = 6e3;
-/// How much frames of video vary, as a share of the mean.
+/// The relative deviation of the sizes of video frames.
 const VIDEO_NOISE: f64 = 0.25;
-/// How many times larger a keyframe is than a frame that refers to the one before.
+/// How many times larger a keyframe is than a frame that refers to the previous one.
 const KEYFRAME_RATIO: f64 = 8.0;
-/// The interval at which the encoder makes a keyframe of its own accord.
+/// The encoder makes a keyframe at this interval, in frames.
 const KEYFRAME_EVERY: usize = 150;
 /// The widths of the rungs of video.
 const WIDTHS: [u16; 10] = [256, 256, 256, 384, 384, 512, 512, 768, 768, 768];
 
-/// A mechanism, and how to do without it.
+/// A mechanism, and how to switch it off.
 #[derive(Clone, Copy)]
 pub struct Ablation {
-    /// The name that results use.
+    /// The name in results.
     pub name: &'static str,
     off: fn(&mut Config),
-    /// Whether the edge tells the cameras of one link their shares.
+    /// Whether the edge sends the cameras of one link their shares.
     shares: bool,
 }
 
@@ -54,7 +54,7 @@ const fn ablation(name: &'static str, off: fn(&mut Config)) -> Ablation {
     Ablation { name, off, shares: true }
 }
 
-/// All of them; the first one switches nothing off.
+/// All ablations. The first one switches nothing off.
 pub const ABLATIONS: [Ablation; 27] = [
     ablation("nothing", |_| {}),
     ablation("backlog", |config| config.off = Some(Mechanism::Backlog)),
@@ -86,7 +86,7 @@ pub const ABLATIONS: [Ablation; 27] = [
 ];
 
 impl Ablation {
-    /// The one of this name.
+    /// The ablation of this name.
     pub fn named(name: &str) -> Option<Self> {
         ABLATIONS.into_iter().find(|known| known.name == name)
     }
@@ -112,7 +112,7 @@ impl Ablation {
     }
 }
 
-/// What is sent over a link.
+/// The traffic on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// One camera of the reference set: stills of 20 to 600 kB.
@@ -121,12 +121,12 @@ pub enum Traffic {
     SmallStills,
     /// One camera with frames of 0.4 to 12 kB that refer to each other.
     Video,
-    /// Five cameras of the reference set, which the edge tells their shares.
+    /// Five cameras of the reference set, with shares from the edge.
     FiveCameras,
 }
 
 impl Traffic {
-    /// All of them, with the names that results use.
+    /// All kinds of traffic, with their names in results.
     pub const ALL: [(&'static str, Self); 4] = [
         ("stills", Self::Stills),
         ("small_stills", Self::SmallStills),
@@ -134,12 +134,12 @@ impl Traffic {
         ("five_cameras", Self::FiveCameras),
     ];
 
-    /// The one of this name.
+    /// The traffic of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, traffic)| traffic)
     }
 
-    /// A setting on a link.
+    /// A setting with this traffic on a link.
     pub fn setting(self, link: &Capacity, delay: Duration, duration: Duration, seed: u64) -> Setting {
         let camera = |ladder: Ladder, phase| CameraSetting {
             ladder,
@@ -198,7 +198,7 @@ fn small_ladder(noise: f64) -> Ladder {
     Profile::new(rungs.to_vec()).expect("ten different rungs").ladder()
 }
 
-/// Frames as an encoder would make them: a busy scene is large at every rung.
+/// Frames as from an encoder: a busy scene is large at every rung.
 fn video(frames: usize, seed: u64) -> Coded {
     let mut chance = Chance::new(Random::seeded(seed).split());
     let alone = |bytes: f64| bytes * VIDEO_SCALE * KEYFRAME_RATIO;
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::channel::links::Kind;
 
-    /// Each mechanism has a name of its own, does something somewhere, and without any the policy is that of the product.
+    /// Each mechanism has its own name and changes a result. Without any, the policy is that of the product.
     #[test]
     fn every_mechanism_changes_something() {
         let kinds = ["mixed", "step_60_12", "wifi_oven"].map(|name| Kind::named(name).expect("a link"));

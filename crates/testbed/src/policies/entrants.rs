@@ -1,4 +1,4 @@
-//! Names the policies that are compared, each at its best.
+//! Names the policies that are compared, each with its best constants.
 
 use mez_core::controller::Policy;
 use mez_core::controller::baselines::awstream::{AwStream, Constants};
@@ -13,37 +13,37 @@ use crate::channel::capacity::Capacity;
 /// Safety factors of the moving average. The best is chosen in hindsight for each kind of link.
 pub const SAFETY_FACTORS: [f64; 14] =
     [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9];
-/// Factors on the gains of the proportional-integral controller, beside the ratio of the link's rate to the authors'. The
-/// best is chosen in hindsight.
+/// Factors on the gains of the proportional-integral controller, in addition to the ratio of the link's
+/// rate to the authors'. The best is chosen in hindsight.
 pub const PI_GAINS: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
-/// Its targets as shares of the latency bound. The best is chosen in hindsight.
+/// Targets of the proportional-integral controller, as shares of the latency bound. The best is chosen in hindsight.
 pub const PI_TARGETS: [f64; 5] = [0.4, 0.5, 0.6, 0.75, 0.9];
 
 /// A policy that takes part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entrant {
-    /// Mez's own.
+    /// Mez's own policy.
     Quantile,
-    /// The controller of the Mez paper, with the published gains scaled to the link's rate, and the bound as its target.
+    /// The controller of the Mez paper, with the published gains scaled to the link's rate, and the latency bound as its target.
     Pi,
-    /// The same, with the published gains and regression as they are.
+    /// The controller of the Mez paper, with the published gains and regression.
     PiPublished,
-    /// The same, with gains multiplied by the first value. Its target is the second value's share of the bound.
+    /// The controller of the Mez paper, with gains multiplied by the first value. Its target is the second value's share of the bound.
     PiTuned(f64, f64),
-    /// AWStream's, with one of its sets of constants.
+    /// AWStream's policy, with one of its sets of constants.
     AwStream(Constants),
     /// The moving average with a safety factor.
     Ewma(f64),
-    /// The same, but a frame's wait counts as time that its bytes took.
+    /// The moving average with a safety factor, where the rate also counts a frame's wait for the link.
     EwmaCountingWaits(f64),
-    /// One rung, always.
+    /// Always one rung.
     Fixed(usize),
-    /// The best rung, always.
+    /// Always the best rung.
     Unadapted,
 }
 
 impl Entrant {
-    /// All of them, for a ladder of ten rungs.
+    /// All entrants, for a ladder of ten rungs.
     pub fn all() -> Vec<Self> {
         let mut all = vec![Self::Quantile, Self::Pi, Self::PiPublished];
         all.extend([Constants::NEWEST, Constants::EARLIER].map(Self::AwStream));
@@ -55,7 +55,7 @@ impl Entrant {
         all
     }
 
-    /// The name that results use. The part before an `@` names a policy that is tuned in hindsight.
+    /// The name in results. The part before an `@` names a policy that is tuned in hindsight.
     pub fn name(&self) -> String {
         match self {
             Self::Quantile => "quantile".into(),
@@ -70,7 +70,7 @@ impl Entrant {
         }
     }
 
-    /// The policy itself, for one camera of a setting.
+    /// The policy for one camera of a setting.
     pub fn policy(&self, setting: &Setting) -> Box<dyn Policy> {
         match self {
             Self::Quantile => PolicyName::Quantile.policy(),
@@ -86,8 +86,8 @@ impl Entrant {
     }
 }
 
-/// The regression that the authors measured beforehand: latency as a straight line over size. Here it follows from the link's true mean
-/// rate, which is better than any real measurement. Gains are bytes per millisecond, so they scale with the rate.
+/// The regression that the authors measured beforehand: latency as a linear function of size. Here it follows from the link's true mean rate, which
+/// is better than any real measurement. Gains are in bytes per millisecond, so they scale with the rate.
 fn pi_config(setting: &Setting, gain: f64, target_share: f64) -> pi::Config {
     let rate = mean_rate(&setting.capacity) / setting.cameras.len() as f64;
     let base_ms = setting.delay.as_secs_f64() * 1e3;

@@ -17,13 +17,13 @@ const BOUND: Duration = Duration::from_millis(100);
 const SECONDS: u64 = 60;
 /// How long the link keeps its rate.
 const PHASE_MS: u64 = 2_000;
-/// The first frames of a phase may well be lost: nobody can have known.
+/// The first frames of a phase may be lost, because no policy can know of the change.
 const SETTLED: Duration = Duration::from_millis(500);
-/// The fewest frames of a phase that is judged: a phase that is cut by the end of the run has fewer.
+/// The fewest frames of a phase that is judged. A phase cut by the end of the run has fewer.
 const FRAMES_MIN: u32 = 15;
 
-/// How many slow phases of a minute brought nearly nothing: less than a tenth of their frames in time. The link carries 50 and 5 Mbit/s in
-/// turn, each for two seconds; the seed says when it begins, and how sizes vary.
+/// How many slow phases of a minute delivered less than a tenth of their frames in time. The link carries 50 and 5 Mbit/s in turn, each for two
+/// seconds. The seed determines when it begins, and how sizes vary.
 pub fn locked_phases(seed: u64) -> usize {
     let offset = Random::seeded(seed).within(0..=2 * PHASE_MS - 1);
     let phase_of = |ms: u64| (ms + offset) / PHASE_MS;

@@ -1,16 +1,16 @@
 //! Compares policies with each other and with an oracle, on links whose whole future is known ([`crate::channel`]).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`mod@reference`] | the ladders of the reference set |
-//! | [`setting`] | what policies are compared on: a link, cameras, the frames that they capture |
-//! | [`ablation`] | the policy with one mechanism after the other switched off |
-//! | [`run`] | cameras with policies on one link, in virtual time |
+//! | [`setting`] | settings for comparisons of policies: a link, cameras, their frames |
+//! | [`ablation`] | the policy with its mechanisms switched off one by one |
+//! | [`run`] | runs of cameras with policies on one link, in virtual time |
 //! | [`livelocks`] | links on which a policy may lock itself out |
-//! | [`oracle`] | the best plan of somebody who knows the future |
-//! | [`entrants`] | the policies that are compared, each at its best, by name |
-//! | [`rivals`] | policies that only experiments need |
-//! | [`score`] | what a run was worth |
+//! | [`oracle`] | the best plan with known future |
+//! | [`entrants`] | the compared policies, each with its best constants, by name |
+//! | [`rivals`] | policies that only experiments use |
+//! | [`score`] | scores of runs |
 
 pub mod ablation;
 pub mod entrants;

@@ -1,10 +1,10 @@
-//! Finds the best plan of a planner that knows the whole future: capacity and every size.
+//! Finds the best plan of a planner that knows the whole future: the capacity and all sizes.
 //!
-//! Frames pass the link one after the other in the order of their capture. A plan is, for each frame, a rung or none. Its worth is
-//! the sum of the accuracies of the frames that arrive in time. A frame that would be late is better left out. After each
-//! frame only two things matter: when the link is free again, and what has been gained. If one of two plans is free no
-//! later and has gained no less, the other can be dropped, because it can never do better. The plans that are left form a
-//! short frontier. So the search is exact for one camera, and with equal weights for several cameras that share a queue.
+//! Frames pass the link one after the other in the order of their capture. A plan gives each frame a rung or none. The plan's value is the sum of the
+//! accuracies of the frames that arrive in time. A frame that would be late is better left out. After each frame only two numbers matter: when the
+//! link is free again, and the value so far. If one of two plans is free no later and has no less value, the other can be dropped, because it can
+//! never do better. The remaining plans form a short frontier. So the search is exact for one camera, and with equal weights for several cameras that
+//! share a queue.
 
 use super::score::{Score, score};
 use super::setting::{Setting, SlotResult, Slots};
@@ -12,30 +12,30 @@ use super::setting::{Setting, SlotResult, Slots};
 /// One way to have used the link so far.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Bytes that the link could have carried by the time when it is free again.
+    /// Bytes that the link could have carried when it is free again.
     free: f64,
     gained: f64,
-    /// Where the plan before it is in the arena, and the rung that was added.
+    /// The index of the previous plan in the arena, and the rung that was added.
     before: u32,
     rung: u8,
 }
 
-/// With several cameras, a plan is kept only if it gains this much more than those that are free earlier. Otherwise there
-/// would be thousands. For each frame, the plan found is worse than the best by at most this.
+/// With several cameras, a plan is kept only if its value is greater by this than that of plans that are free earlier. Otherwise there would be
+/// thousands. For each frame, the plan found is worse than the best by at most this.
 const COARSE_STEP: f64 = 2e-3;
-/// How much the logarithm of a camera's weight changes for an accuracy of 1 in the first round. In later rounds it changes less.
+/// How much the logarithm of a camera's weight changes for an accuracy of 1 in the first round. It changes less in later rounds.
 const WEIGHT_STEP: f64 = 8.0;
 /// Stands for no rung.
 const SKIPPED: u8 = u8::MAX;
 
-/// A plan: what becomes of each frame of each camera.
+/// A plan: the rung of each frame of each camera.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// For each camera and frame the rung, if it is sent.
+    /// For each camera and frame the rung, if the frame is sent.
     pub rungs: Vec<Vec<Option<u8>>>,
-    /// For each camera and frame the latency in milliseconds, if it is sent.
+    /// For each camera and frame the latency in milliseconds, if the frame is sent.
     pub latency_ms: Vec<Vec<Option<f64>>>,
-    /// The most plans that had to be kept at once.
+    /// The most plans that were kept at once.
     pub frontier_max: usize,
 }
 
@@ -61,9 +61,9 @@ pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
 
 /// Computes an upper bound of the worst camera's mean accuracy over all slots: in any plan, at least one camera does not exceed it.
 ///
-/// With weights that add up to 1, no plan's worst camera has more than the weighted mean. No plan's weighted mean exceeds that of the
-/// plan that is best by those weights. So each such plan bounds the worst camera from above. Weights then move from cameras that have
-/// much to those that have little, and the least bound counts (Lagrange's dual of max–min, by exponentiated subgradients).
+/// With weights that add up to 1, no plan's worst camera exceeds the weighted mean. No plan's weighted mean exceeds that of the plan that is best for
+/// these weights. So each such plan bounds the worst camera from above. Weights then move from cameras with a high accuracy to cameras with a low
+/// one, and the least bound counts (Lagrange's dual of max–min, by exponentiated subgradients).
 pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
     let cameras = setting.cameras.len();
     let mut weights = vec![1.0; cameras];
@@ -84,7 +84,7 @@ pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
     least + if cameras == 1 { 0.0 } else { COARSE_STEP }
 }
 
-/// Finds the plan with the greatest sum of accuracies, each times its camera's weight; weights have the mean 1.
+/// Finds the plan with the greatest sum of accuracies, each times its camera's weight. Weights have the mean 1.
 fn weighted(setting: &Setting, slots: &Slots, weights: &[f64]) -> Oracle {
     let capacity = &setting.capacity;
     let mut order: Vec<(usize, usize)> = (0..setting.cameras.len())

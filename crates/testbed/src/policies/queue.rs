@@ -1,7 +1,7 @@
-//! Models the queue of one link: what is in it, when each byte is through, and what can be taken back.
+//! Models the queue of one link: its frames, when each byte has passed, and which bytes can be recalled.
 //!
-//! [`crate::link`] transmits piece after piece and knows no future. Here the future is known, because places in the queue are byte counts
-//! of a [`Capacity`]. So an oracle and a policy answer the same question, and taking a frame back is arithmetic.
+//! [`crate::link`] transmits piece after piece and knows no future. Here the future is known, because places in the queue are byte counts of a
+//! [`Capacity`]. So an oracle and a policy get the same answers, and recalling a frame is arithmetic.
 
 use std::collections::VecDeque;
 
@@ -17,38 +17,38 @@ pub(super) struct Burst {
     pub(super) camera: usize,
     pub(super) frame: usize,
     pub(super) bytes: f64,
-    /// Its begin, in bytes that the link could have carried.
+    /// Where the frame begins, in bytes that the link could have carried.
     begin: f64,
-    /// Its end, in the same measure.
+    /// Where the frame ends, in the same measure.
     end: f64,
-    /// When its first byte arrived.
+    /// When the first byte arrived.
     pub(super) first: Option<Instant>,
-    /// A number that changes when the plan does. What was planned under an earlier number is void.
+    /// Increases when the plan changes. Events planned under an earlier number are void.
     version: u32,
     pub(super) recalled: bool,
     gone: bool,
 }
 
 impl Burst {
-    /// Bytes that will have passed when it is over, whole or not.
+    /// Bytes that will have passed when the burst ends, whether complete or recalled.
     pub(super) fn passing_bytes(&self) -> f64 {
         self.end - self.begin
     }
 }
 
-/// When things will happen to a burst, if nothing comes between.
+/// When things will happen to a burst, unless it changes.
 pub(super) struct Plan {
     pub(super) burst: usize,
     pub(super) version: u32,
-    /// All but the window has been served. The camera may then send the next frame.
+    /// All but the window has been served, so the camera may send the next frame.
     pub(super) left: Option<Instant>,
-    /// The first packet is through.
+    /// The first packet has passed.
     pub(super) passing: Option<Instant>,
-    /// The last byte is through.
+    /// The last byte has passed.
     pub(super) passed: Option<Instant>,
 }
 
-/// The queue: first come, first served. Nothing is removed from the list, so that a place names a burst.
+/// The queue: first come, first served. Nothing is removed from the list, so a burst keeps its index.
 pub(super) struct Queue<'a> {
     capacity: &'a Capacity,
     /// How many bytes of a frame may be in the network.
@@ -72,12 +72,12 @@ impl<'a> Queue<'a> {
         &mut self.bursts[burst]
     }
 
-    /// Whether it is empty.
+    /// Whether the queue is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether what was planned still holds.
+    /// Whether an event planned under this number is still valid.
     pub(super) fn is_current(&self, burst: usize, version: u32) -> bool {
         self.bursts[burst].version == version && !self.bursts[burst].gone
     }
@@ -102,7 +102,7 @@ impl<'a> Queue<'a> {
         self.plan(burst)
     }
 
-    /// Bytes of a burst that are through.
+    /// Bytes of a burst that have passed.
     pub(super) fn through_bytes(&self, now: Instant, burst: usize) -> f64 {
         let known = &self.bursts[burst];
         (self.capacity.passed(now) - known.begin).clamp(0.0, known.bytes)
@@ -115,13 +115,13 @@ impl<'a> Queue<'a> {
         (known.bytes - through - self.window_bytes).max(0.0)
     }
 
-    /// Ends a burst whose last byte is through.
+    /// Ends a burst whose last byte has passed.
     pub(super) fn end(&mut self, burst: usize) {
         self.bursts[burst].gone = true;
         self.waiting.retain(|other| *other != burst);
     }
 
-    /// Takes back what has not left the camera. What waits behind it moves up. Returns the new schedule.
+    /// Recalls the bytes that have not left the camera. Later bursts move forward. Returns the new plans.
     pub(super) fn recall(&mut self, now: Instant, burst: usize) -> Vec<Plan> {
         let passed = self.capacity.passed(now);
         let known = &mut self.bursts[burst];
@@ -174,9 +174,9 @@ mod tests {
     use crate::random::Random;
     use crate::time::{Moment, ms, secs};
 
-    /// Of each frame.
+    /// Bytes of each frame's header.
     const HEADER_BYTES: usize = 100;
-    /// What a packet adds to a payload of 1,200 bytes.
+    /// The ratio of bytes on the wire to payload, for a packet with 1,200 bytes of payload.
     const ON_THE_WIRE: f64 = 1_260.0 / 1_200.0;
 
     /// A link between a camera and an edge, which transmits piece after piece.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     impl Pieces {
-        /// With a connection, from one second on, which is the moment 0 of the other model.
+        /// A link with a connection, at one second, which is the moment 0 of the other model.
         fn connected(bits_per_second: u64, queue_bytes_max: u64) -> Self {
             let spec = LinkSpec {
                 bits_per_second,
@@ -228,7 +228,7 @@ mod tests {
             self.gather();
         }
 
-        /// How long after `since` a frame arrived, without the way to the edge, in ms.
+        /// How long after `since` a frame arrived, without the delay to the edge, in ms.
         fn arrival_ms(&self, sequence: u64, since: Moment) -> f64 {
             let (_, at) = self.arrived.iter().find(|(of, _)| *of == sequence).expect("it arrives");
             (at.since(since) - ms(5)).as_secs_f64() * 1e3
@@ -267,7 +267,7 @@ mod tests {
             let rates = rates(&mut random);
             let capacity = capacity_of(&rates);
             let mut queue = Queue::new(&capacity, 0.0);
-            // All that is sent enters its queue at once, so that frames are carried in their order.
+            // All frames enter the queue at once, so they are carried in their order.
             let mut pieces = Pieces::connected(rates[0], 1 << 30);
             let start = pieces.now;
             let mut expected = Vec::new();
@@ -284,7 +284,7 @@ mod tests {
             }
             for (step, plan) in expected.iter().enumerate() {
                 let apart = pieces.arrival_ms(step as u64, start) - passed_ms(plan);
-                // A piece takes about 2 ms. Headers of packets are rounded up, which adds up as long as frames wait.
+                // A piece takes about 2 ms. Headers of packets are rounded up, which accumulates as long as frames wait.
                 assert!(apart.abs() < 3.0, "seed {seed}, frame {step}: {apart:.1} ms apart");
             }
         }

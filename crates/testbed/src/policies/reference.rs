@@ -1,4 +1,4 @@
-//! Defines the ladders of the reference set, and how sizes vary. Its links are [`crate::channel::classes`].
+//! Defines the ladders of the reference set, and how sizes vary. The links of the set are in [`crate::channel::classes`].
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use mez_core::profile::{ByteSizes, Ladder, Profile, RungProfile};
 
 /// Mean sizes of the rungs of the reference ladder, in bytes.
 pub const RUNG_BYTES: [f64; 10] = [20e3, 30e3, 45e3, 65e3, 95e3, 140e3, 200e3, 290e3, 420e3, 600e3];
-/// How much sizes vary, as a share of the mean.
+/// The relative deviation of sizes.
 pub const SIZE_NOISE: f64 = 0.08;
-/// How fast accuracy comes with bytes, for one camera.
+/// The bytes over which the lack of accuracy falls by a factor of e, for one camera.
 pub const ACCURACY_BYTES: f64 = 110e3;
-/// The same for five cameras: some scenes are harder than others.
+/// The same constant for five cameras: some scenes are harder than others.
 pub const ACCURACY_BYTES_OF_FIVE: [f64; 5] = [40e3, 80e3, 110e3, 200e3, 350e3];
 
 /// The reference ladder, with accuracy `1 − 0.30 · exp(−bytes / accuracy_bytes)`.

@@ -1,9 +1,9 @@
 //! Runs cameras that share one link, each with a policy, in virtual time.
 //!
-//! The link is one queue, first come, first served, in front of a delay. Bytes in propagation do not occupy it. A camera gives the
-//! link one frame at a time. The next may go when all but `window_bytes` of the last have been served, as with a congestion
-//! controller that keeps queues short. The receiver reports the first byte, then every 10 ms, then the last byte. A report
-//! takes the delay on its way back. Bytes of a frame that are not yet in the window can be recalled, the rest cannot.
+//! The link is one queue, first come, first served, before a delay. Bytes in the delay do not occupy the queue. A camera gives the link one frame at
+//! a time. The next frame may follow when all but `window_bytes` of the last have been served, as with a congestion controller that keeps queues
+//! short. The receiver reports the first byte, then every 10 ms, then the last byte. A report takes the delay on its way back. Bytes of a frame that
+//! are not yet in the window can be recalled, the rest cannot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -68,9 +68,9 @@ struct Camera<'a> {
     stall_turn: u64,
     stalls: u32,
     cap: Option<Cap>,
-    /// What the next frame can refer to.
+    /// The end of the chain that the next frame can refer to.
     chain: Option<ChainEnd>,
-    /// Since when a frame has waited beside an idle link, outside an outage, and the longest such wait.
+    /// Since when a frame has waited while the link was idle, outside an outage, and the longest such wait.
     silent_since: Option<Instant>,
     silence_max: Duration,
     results: Vec<SlotResult>,
@@ -96,14 +96,14 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
 /// The result of a run for one camera.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// What became of each frame.
+    /// The result of each frame.
     pub results: Vec<SlotResult>,
-    /// The longest time for which a frame waited beside an idle link, outside an outage. Settings ask for `degrade`, under which
-    /// it has to be 250 ms at most.
+    /// The longest time for which a frame waited while the link was idle, outside an outage. Settings ask
+    /// for `degrade`, so it must be 250 ms at most.
     pub silence_max: Duration,
 }
 
-/// The same, but after every event it also checks what has to hold at every moment.
+/// Like [`run`], but also measures silences after every event.
 pub fn watched(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -> Vec<Watched> {
     assert_eq!(policies.len(), setting.cameras.len(), "one policy for each camera");
     let cameras = policies.iter_mut().map(|policy| Camera {
@@ -259,7 +259,7 @@ impl<'a> World<'a> {
         if !every && let Some(burst) = camera.sending {
             let unsent = self.queue.unsent_bytes(self.now, burst);
             offer.unsent_bytes = unsent as u64;
-            // Without the frame that is being sent, the next one has nothing to refer to.
+            // Without the frame that is being sent, the next frame has no reference.
             offer.coding = self.slots.coding(None);
             let camera = &mut self.cameras[index];
             if unsent <= 0.0 || camera.outage_retry.is_some() || !camera.policy.gives_up(&offer) {
@@ -289,7 +289,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Leaves out a frame. What changed in it comes with the next.
+    /// Leaves out a frame. Its changes are part of the next frame.
     fn leave_out(&mut self, index: usize, frame: usize) {
         let ladder = &self.setting.cameras[index].ladder;
         let Some(chain) = &mut self.cameras[index].chain else { return };
@@ -324,13 +324,13 @@ impl<'a> World<'a> {
         let spec = &self.setting.cameras[index];
         let mut offer = self.offer(index, frame);
         if self.slots.stands_alone(frame, choice.rung) {
-            // The encoder knows this only after encoding, as a live one does.
+            // The encoder learns this only after encoding, as in a real camera.
             offer.coding = self.slots.coding(None);
         }
         let expected_bytes = offer.bytes(choice.rung).mean as u32;
         let chain = self.cameras[index].chain.as_ref();
         let bytes = self.slots.bytes_after(index, frame, &spec.ladder, choice.rung, chain);
-        // A finer quantiser than the rung's, to measure the link by.
+        // The frame is encoded with a finer quantiser than the rung's, to measure the link.
         let bytes = choice.stretch_bytes.map_or(bytes, |stretched| bytes.max(stretched.round()));
         let captured = self.slots.captured(index, frame);
         let camera = &mut self.cameras[index];
@@ -391,7 +391,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Reports that part of a burst has passed, and plans the next report.
+    /// Reports that a part of a burst has passed, and plans the next report.
     fn pass(&mut self, burst: usize, version: u32) {
         let arrived = self.now + self.setting.delay;
         let through = self.queue.through_bytes(self.now, burst);
@@ -448,7 +448,7 @@ impl<'a> World<'a> {
         self.ask(index);
     }
 
-    /// Watches for a stall from now on.
+    /// Plans a check for a stall.
     fn watch(&mut self, index: usize) {
         let camera = &mut self.cameras[index];
         camera.stall_turn += 1;
@@ -464,7 +464,7 @@ impl<'a> World<'a> {
         self.schedule(at, Event::Stalled { camera: index, turn });
     }
 
-    /// Gives up everything that is on its way, because nothing has got through for too long.
+    /// Gives up all frames in flight, because nothing has got through for too long.
     fn stall(&mut self, index: usize) {
         let camera = &mut self.cameras[index];
         let given_up: Vec<usize> = camera.unacknowledged.drain(..).chain(camera.sending.take()).collect();
@@ -480,7 +480,7 @@ impl<'a> World<'a> {
         self.ask(index);
     }
 
-    /// Takes back what has not left the camera.
+    /// Recalls the bytes that have not left the camera.
     fn recall(&mut self, burst: usize) {
         for plan in self.queue.recall(self.now, burst) {
             self.follow(&plan);

@@ -7,40 +7,40 @@ use mez_core::units::Instant;
 use super::setting::{Setting, SlotResult, Slots};
 use crate::channel::links::Mark;
 
-/// Groups of predictions by their on-time probability.
+/// The number of groups of predictions by their on-time probability.
 pub const BINS: usize = 10;
 
 /// The score of one camera's run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
-    /// The mean over all slots of the accuracy of frames on time. A slot without a frame on time counts 0.
+    /// The mean accuracy over all slots. A slot without a frame on time counts 0.
     pub utility: f64,
-    /// The share of slots with a timely frame.
+    /// The share of slots with a frame on time.
     pub on_time_share: f64,
     /// The share of slots in which a frame was sent.
     pub sent_share: f64,
-    /// Latency of the frames that arrived, in milliseconds: half of them, 95 % and 99 % were faster, and the slowest.
+    /// Latency of the frames that arrived, in milliseconds: 50 %, 95 % and 99 % quantiles, and the maximum.
     pub latency_ms: [f64; 4],
-    /// Frames with a prediction, how many of them were expected to be late, and how many were.
+    /// The number of frames with a prediction, the expected number of late frames, and the actual number.
     pub predicted: (u64, f64, f64),
-    /// The same by groups of on-time probability: frames, sum of probabilities, frames on time.
+    /// By group of on-time probability: frames, sum of probabilities, frames on time.
     pub bins: [(u64, f64, u64); BINS],
 }
 
-/// How long a policy took to recover after something happened to the link.
+/// How long a policy took to recover after an event of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// The link became slower.
     Slower {
-        /// From the change until the last late frame of the next two seconds arrived, in milliseconds. A cancelled frame counts as
-        /// late until it was due.
+        /// From the change until the last late frame of the next two seconds arrived, in milliseconds. A
+        /// cancelled frame counts as late until it was due.
         settle_ms: f64,
-        /// From the change until what was on its way was through, in milliseconds. No policy can recover before that.
+        /// From the change until all bytes in flight had passed, in milliseconds. No policy can recover before that.
         drain_ms: f64,
     },
-    /// From the end of an outage to the arrival of the first frame on time, in milliseconds.
+    /// An outage ended.
     Recovered {
-        /// See above.
+        /// From the end of the outage to the arrival of the first frame on time, in milliseconds.
         recover_ms: f64,
     },
 }

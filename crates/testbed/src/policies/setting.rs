@@ -1,4 +1,4 @@
-//! Describes what policies are compared on: a link, cameras, and the frames that they capture.
+//! Describes the settings in which policies are compared: a link, cameras, and their frames.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::random::Random;
 /// One camera, with its contract.
 #[derive(Clone, Debug)]
 pub struct CameraSetting {
-    /// The rungs that it can send.
+    /// The rungs that the camera can send.
     pub ladder: Ladder,
-    /// When its first frame is captured.
+    /// When the first frame is captured.
     pub phase: Duration,
     /// The latency bound, from capture to arrival.
     pub latency_bound: Duration,
@@ -24,7 +24,7 @@ pub struct CameraSetting {
     pub accuracy_floor: Option<f64>,
 }
 
-/// What policies are compared on.
+/// A setting in which policies are compared.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The link's future.
@@ -41,65 +41,65 @@ pub struct Setting {
     pub duration: Duration,
     /// The sizes of frames at each rung.
     pub sizes: Sizes,
-    /// What becomes of a frame that finds the link busy.
+    /// What happens to a frame that finds the link busy.
     pub queueing: Queueing,
-    /// The goal by which the edge tells the cameras their shares, if it does.
+    /// The goal by which the edge divides the channel. `None`: it sends no shares.
     pub share: Option<Goal>,
 }
 
 /// The sizes of frames at each rung.
 #[derive(Clone, Debug)]
 pub enum Sizes {
-    /// The mean of the profile, times a factor that varies by `noise` of itself from frame to frame.
+    /// The mean of the profile, times a factor that varies by `noise` from frame to frame.
     Drawn {
         /// Standard deviation of the factor.
         noise: f64,
-        /// Where the factors come from.
+        /// The seed of the factors.
         seed: u64,
     },
-    /// What an encoder made of each frame, for every camera alike.
+    /// The sizes of encoded frames, the same for every camera.
     Coded(Coded),
 }
 
-/// Frames as an encoder made them, whose frames refer to the one before.
+/// Frames of an encoder. Each refers to the previous one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coded {
-    /// Bytes by frame and rung; after the last frame comes the first. A frame of no bytes is left out.
+    /// Bytes by frame and rung. After the last frame comes the first. A frame without bytes is left out.
     pub bytes: Vec<Vec<u32>>,
-    /// By rung: the bytes of a keyframe. The first frame at a rung is one, and the first after a frame that was given up.
+    /// By rung: the bytes of a keyframe. The first frame at a rung is a keyframe, and the first frame after one that was given up.
     pub alone: Vec<ByteSizes>,
     /// By rung: one frame in this many is sent.
     pub every: Vec<u32>,
-    /// By rung: the width of its pictures, if the encoder can change its quantiser within a chain, as a live camera's can. A chain then
-    /// continues at any rung of the same width, and a frame can be made larger than its rung says. Empty: only at its own rung.
+    /// By rung: the width of the pictures, if the encoder can change its quantiser within a chain, as in a real camera. A chain then continues at any
+    /// rung of the same width, and a frame can be made larger than its rung says. Empty: a chain continues only at its own rung.
     pub widths: Vec<u16>,
 }
 
 impl Coded {
-    /// Whether a frame at a rung can refer to one at another.
+    /// Whether a frame at rung `to` can refer to one at rung `from`.
     fn goes_on(&self, from: usize, to: usize) -> bool {
         from == to || !self.widths.is_empty() && self.widths[from] == self.widths[to]
     }
 }
 
-/// The sizes that are offered to a policy with the rungs, after a frame at a certain rung.
+/// The sizes that are offered to a policy, after a frame at a certain rung.
 #[derive(Clone, Debug)]
 struct After {
-    /// What a frame has at each rung but the last one's, which it does not refer to.
+    /// The size at each rung: of a frame that refers to the last one, or of a keyframe if it cannot.
     alone: Vec<ByteSizes>,
     goes_on: Vec<bool>,
 }
 
-/// What becomes of a frame that finds the link busy.
+/// What happens to a frame that finds the link busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
-    /// It waits, and a newer frame replaces it.
+    /// The frame waits, and a newer frame replaces it.
     NewestWins,
-    /// It is sent after all earlier frames, as through a TCP socket. No frame is given up.
+    /// The frame is sent after all earlier frames, as through a TCP socket. No frame is given up.
     Every,
 }
 
-/// The frames of a setting: their capture times, and how much larger than usual they are.
+/// The frames of a setting: their capture times and size factors.
 #[derive(Clone, Debug)]
 pub struct Slots {
     /// Frames of each camera.
@@ -109,7 +109,7 @@ pub struct Slots {
     /// By camera and frame: the size of every rung, as a multiple of its mean. A busy scene is large at every rung.
     factors: Vec<Vec<f64>>,
     coded: Option<Coded>,
-    /// By the rung of the frame before. Empty where a frame goes on only at its own rung.
+    /// By the rung of the previous frame. Empty if a chain continues only at its own rung.
     after: Vec<After>,
 }
 
@@ -138,7 +138,7 @@ impl Slots {
         Instant::ZERO + self.phases[camera] + self.interval * frame as u32
     }
 
-    /// What a frame has at a rung if it can refer to the one before.
+    /// The size of a frame at a rung if it can refer to the previous one.
     pub fn bytes(&self, camera: usize, frame: usize, ladder: &Ladder, rung: usize) -> f64 {
         match &self.coded {
             Some(coded) => f64::from(coded.bytes[frame % coded.bytes.len()][rung]),
@@ -146,15 +146,15 @@ impl Slots {
         }
     }
 
-    /// Whether a frame is a keyframe in any case, because an encoder begins a new chain from time to time. A frame that is no smaller
-    /// than the first one refers to no other.
+    /// Whether a frame is a keyframe in any case, because an encoder begins a new chain from time to time.
+    /// A frame that is as large as a keyframe refers to no other.
     pub(super) fn stands_alone(&self, frame: usize, rung: usize) -> bool {
         self.coded.as_ref().is_some_and(|coded| {
             f64::from(coded.bytes[frame % coded.bytes.len()][rung]) >= coded.alone[rung].mean.round()
         })
     }
 
-    /// The bytes of a frame after what was sent before. What changed in frames that were left out comes with it.
+    /// The bytes of a frame after the frames sent before. It includes the changes of frames that were left out.
     pub(super) fn bytes_after(
         &self,
         camera: usize,
@@ -172,14 +172,14 @@ impl Slots {
         }
     }
 
-    /// Whether any rung has anything of a frame.
+    /// Whether any rung has bytes for a frame.
     pub(super) fn is_coded(&self, frame: usize) -> bool {
         self.coded
             .as_ref()
             .is_none_or(|coded| coded.bytes[frame % coded.bytes.len()].iter().any(|bytes| *bytes > 0))
     }
 
-    /// What policies are told of how frames refer to each other.
+    /// What policies are told of the references between frames.
     pub(super) fn coding(&self, chain: Option<&ChainEnd>) -> Option<Coding<'_>> {
         let Coded { alone, every, widths, .. } = self.coded.as_ref()?;
         let (continues, left_out) = (chain.map(|chain| chain.rung), chain.map_or(0, |chain| chain.left_out));
@@ -202,28 +202,28 @@ fn after(coded: &Coded, ladder: &Ladder) -> Vec<After> {
     rungs.map(after).collect()
 }
 
-/// What the next frame can refer to.
+/// The last frame of a chain, to which the next one can refer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ChainEnd {
     pub(super) rung: usize,
-    /// Frames that the rung would have had since, and their bytes.
+    /// How many frames the rung would have had since, and their bytes.
     pub(super) left_out: u32,
     pub(super) left_out_bytes: f64,
 }
 
-/// What became of a frame.
+/// The result of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SlotResult {
-    /// The rung that it was sent at, if it was sent.
+    /// The rung of the frame, if it was sent.
     pub rung: Option<u8>,
-    /// From capture to arrival, if it arrived.
+    /// The time from capture to arrival in milliseconds, if the frame arrived.
     pub latency_ms: Option<f64>,
-    /// What the policy had expected.
+    /// The probability that the policy expected.
     pub on_time_probability: Option<f64>,
-    /// No rung at or above the floor was expected to be on time often enough.
+    /// Whether no rung at or above the floor was expected to be on time often enough.
     pub infeasible: bool,
-    /// What it had.
+    /// The bytes of the frame.
     pub bytes: u32,
-    /// When it was sent, after its capture.
+    /// The time from capture to sending.
     pub sent_after: Option<Duration>,
 }

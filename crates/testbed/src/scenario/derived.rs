@@ -1,4 +1,4 @@
-//! Draws applications that publish what they make of frames into random worlds, and others that read it.
+//! Draws applications that publish derived streams into random worlds, and applications that read them.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{Action, ApplicationId, ApplicationSpec, DeriveSpec, EdgeId, Resumes, World};
 
-/// What is published, of which frames: results of a camera, results of results, and what is made of several cameras. Nothing is made of itself.
+/// Streams, the cameras to read, and the sources: results of a camera, results of results, and results
+/// of several cameras. No stream is its own source.
 const STREAMS: [(&str, &str, &str); 5] = [
     ("dock/cam1/faces", "dock/cam1", "dock/cam1"),
     ("dock/cam1/faces", "dock/*", "dock/cam1"),
@@ -20,8 +21,8 @@ const STREAMS: [(&str, &str, &str); 5] = [
     ("yard/results", "dock/cam2", "dock/cam2"),
 ];
 
-/// A world drawn from a seed, with its faults planned, and some applications in it that publish what they make of frames. Returns them, and how long
-/// it is to run. They are drawn from a stream of their own, so that nothing else is drawn otherwise.
+/// A world drawn from a seed, with its planned faults, and some applications that publish derived streams. Returns these, and how long to run the
+/// world. The applications have their own random numbers, so that nothing else changes.
 pub fn deriving(seed: u64) -> (World, Vec<ApplicationId>, Duration) {
     let (mut world, length) = random(seed, Variety::DERIVED);
     let mut random = Random::seeded(seed ^ 0x6465_7269_7665_6421);
@@ -68,7 +69,7 @@ fn publisher(random: &mut Random) -> ApplicationSpec {
     })
 }
 
-/// One that reads results, and perhaps the frames beside them.
+/// An application that reads results, and perhaps the frames too.
 fn reader(random: &mut Random) -> ApplicationSpec {
     let pattern = *random.pick(&["dock/*/faces", "dock/**", "**", "tracks", "*/results"]);
     let consumes = *random.pick(&[ms(0), ms(1), ms(20), ms(300)]);
@@ -82,7 +83,7 @@ fn reader(random: &mut Random) -> ApplicationSpec {
     spec.consuming(consumes)
 }
 
-/// Rights under which everybody may read everything, and each publisher may publish all streams, some, or none.
+/// Rights that let all applications read everything, and let each publisher publish all streams, some, or none.
 fn rights(random: &mut Random, world: &World, publishers: &[ApplicationId]) -> Rights {
     let mut given: Vec<Grant> =
         (0..world.application_count()).flat_map(|place| all_of("**", &only(place))).collect();

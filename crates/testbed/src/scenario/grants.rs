@@ -1,4 +1,4 @@
-//! Draws who may do what in a world, and how that changes while it runs.
+//! Draws the rights in a world, and how they change.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{Action, ApplicationId, ApplicationSpec, Ask, EdgeId, Resumes, World};
 
-/// What applications of worlds do.
+/// The verbs that applications of worlds use.
 const VERBS: [Verb; 5] = [Verb::Watch, Verb::Read, Verb::Originals, Verb::Reply, Verb::Observe];
-/// Of which cameras.
+/// The camera patterns of grants.
 const CAMERAS: [&str; 6] = ["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"];
 
-/// The rights at the beginning: those that were drawn. Otherwise everybody may do everything: each has grants for it, or, with `open`, needs none.
+/// The rights at the beginning: the drawn ones. Otherwise everything is allowed: each application has
+/// grants for everything, or, with `open`, needs none.
 pub(super) fn rights(drawn: Option<&Grants>, open: bool, applications: u64) -> Rights {
     match drawn {
         Some(granted) => granted.rights(),
@@ -24,20 +25,20 @@ pub(super) fn rights(drawn: Option<&Grants>, open: bool, applications: u64) -> R
     }
 }
 
-/// Rights under which every application may do everything, because each has the grants for it.
+/// Rights with grants for everything for each application.
 fn everything(applications: u64) -> Rights {
     Rights::new(Stance::Deny, (0..applications as usize).flat_map(|place| all_of("**", &only(place))))
 }
 
-/// The applications of a world, and what each may do.
+/// The drawn grants of a world's applications.
 pub(super) struct Grants {
     random: Random,
-    /// Of each, and at the end what all have.
+    /// The grants of each application, and at the end the common grants.
     given: Vec<Vec<Grant>>,
 }
 
 impl Grants {
-    /// Draws them from a stream of their own, so that nothing else of a seed changes.
+    /// Draws grants with their own random numbers, so that nothing else of a seed changes.
     pub(super) fn draw(seed: u64, applications: u64) -> Self {
         let mut random = Random::seeded(seed ^ 0x6772_616e_7473_2121);
         let mut given: Vec<Vec<Grant>> =
@@ -52,7 +53,7 @@ impl Grants {
         Rights::new(Stance::Deny, self.given.iter().flatten().cloned())
     }
 
-    /// Lets an application say, perhaps, that it begins now and has what it has: it may not get the past by that.
+    /// Lets some applications claim that they begin now and resume. They must not get the past in this way.
     pub(super) fn claimant(&mut self, spec: ApplicationSpec) -> ApplicationSpec {
         if !self.random.one_in(6) || spec.originals {
             return spec;
@@ -61,7 +62,7 @@ impl Grants {
         ApplicationSpec { begin_before, end_after_ms: None, resumes, deliver: Deliver::Every, ..spec }
     }
 
-    /// Plans that rights change, and that applications list cameras.
+    /// Plans changes of rights, and applications that list cameras.
     pub(super) fn plan(
         mut self,
         world: &mut World,
@@ -84,16 +85,16 @@ impl Grants {
         }
     }
 
-    /// Draws a change at a moment, and perhaps another one that takes it back later.
+    /// Draws a change at a moment, and perhaps another one that reverts it later.
     fn change(&mut self, at: Moment, back: Moment) -> Vec<(Moment, Rights)> {
         let before = self.rights();
         let place = self.random.within(0..=self.given.len() as u64 - 2) as usize;
         match self.random.within(0..=7) {
             0..=2 => self.given[place] = some(&mut self.random, &only(place)),
-            // It is revoked.
+            // The application's grants are revoked.
             3 => self.given[place].clear(),
             4 => self.given[place] = all_of("**", &only(place)),
-            // Nobody of this world is concerned.
+            // No application of this world is concerned.
             5 => {
                 let stranger = "app/stranger".parse().expect("it is somebody");
                 let more = before.grants().cloned().chain(all_of("**", &stranger));
@@ -106,12 +107,12 @@ impl Grants {
     }
 }
 
-/// An application alone.
+/// The grantee that is only this application.
 pub(super) fn only(place: usize) -> Grantee {
     ApplicationId::nth(place).who().to_string().parse().expect("it is somebody")
 }
 
-/// Grants of everything with some cameras.
+/// Grants of all verbs for some cameras.
 pub(super) fn all_of(cameras: &str, grantee: &Grantee) -> Vec<Grant> {
     let grant = |verb: &Verb| Grant {
         grantee: grantee.clone(),

@@ -9,8 +9,8 @@ use crate::random::Random;
 use crate::time::{ms, secs};
 use crate::world::{GroupId, GroupSpec, Mishaps, WorkerSpec, World};
 
-/// A world drawn from a seed, with its faults planned, and one or two groups of workers in it. Returns how long it is to run as well.
-/// Groups are drawn from a stream of their own, so that the world is that of the seed.
+/// A world drawn from a seed, with its planned faults, and one or two groups of workers. Also returns how long to run the world. The groups have
+/// their own random numbers, so that the rest of the world is that of the seed.
 pub fn shared(seed: u64) -> (World, Vec<GroupId>, Duration) {
     let (mut world, length) = random(seed, Variety::SHARED);
     let mut random = Random::seeded(seed ^ 0x6772_6f75_7073_2121);
@@ -47,7 +47,7 @@ fn worker(random: &mut Random, every: bool) -> WorkerSpec {
         cut: once_in(),
         leaves: once_in(),
     };
-    // In a group of the newest, whoever is ready for another record has done what it had.
+    // In a group of the newest, a worker that is ready for another record has finished its last one.
     let at_once = if every { *random.pick(&[1, 1, 2, 8]) } else { 1 };
     WorkerSpec { works: longest / 10..=longest, at_once, mishaps }
 }

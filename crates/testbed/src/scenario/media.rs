@@ -1,4 +1,4 @@
-//! Draws what cameras share: a medium, and channels that are declared to the edge.
+//! Draws what cameras share: a medium, and channels declared to the edge.
 
 use mez_core::controller::share::{Channels, DeclaredChannel};
 
@@ -6,8 +6,7 @@ use crate::channel::wifi::{Constants, Interferer, Load, Scene};
 use crate::random::Random;
 use crate::world::{CameraSpec, MediumSpec};
 
-/// Draws the channels that are declared to the edge, which need not be true. They are drawn from a stream of their own, so that nothing else
-/// of a seed changes.
+/// Draws the channels declared to the edge, which need not be true. They have their own random numbers, so that nothing else of a seed changes.
 pub(super) fn declared(seed: u64) -> Channels {
     let mut random = Random::seeded(seed ^ 0x6368_616e_6e65_6c73);
     let all: &[&str] = match random.within(0..=5) {
@@ -35,7 +34,7 @@ pub(super) fn medium(random: &mut Random, cameras: &[CameraSpec]) -> Option<Medi
     }
 }
 
-/// Draws a Wi-Fi medium with up to two cameras of others, two stations that do not hear each other, or a microwave oven.
+/// Draws a Wi-Fi medium with up to two other cameras, perhaps two stations that do not hear each other, and perhaps a microwave oven.
 fn wifi(random: &mut Random, cameras: usize) -> Scene {
     let load = |bytes: u64| Load {
         bytes: bytes as f64,

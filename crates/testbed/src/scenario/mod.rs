@@ -1,7 +1,7 @@
-//! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
+//! Draws random worlds: cameras, links and applications of every kind, with faults that may overlap.
 //!
-//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked, `sources.rs` what cameras get from
-//! their sources, `groups.rs` groups of workers, `derived.rs` applications that publish what they make of frames.
+//! `media.rs` draws shared media, `grants.rs` rights, `revoked.rs` revocations, `sources.rs` the sources of cameras, `groups.rs` groups of workers,
+//! `derived.rs` applications that publish derived streams.
 
 mod derived;
 mod grants;
@@ -39,48 +39,46 @@ use crate::world::{
 
 /// No fault comes before this moment.
 const CALM: Duration = secs(1);
-/// No fault comes in this time at the end, so that everything has to work again.
+/// No fault comes in this time at the end, so that everything must recover.
 const QUIET: Duration = secs(5);
-/// The same if there was a thief. The camera may have been told to wait before it dials again.
+/// The additional time at the end if there was a thief. The edge may have told the camera to wait before it dials again.
 const REFUSED: Duration = secs(6);
-/// The longest time that the largest frame takes on its link. On slower links nothing is promised.
+/// The longest time that the largest frame takes on its link. Slower links have no guarantees.
 const SERVICE_TIME_MAX: Duration = secs(2);
 /// The longest time that a full queue takes to drain.
 const QUEUE_TIME_MAX: Duration = secs(1);
 
-/// What may be drawn.
+/// What may be drawn. Some kinds have their own random numbers, so that the rest of a seed's world does not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variety {
-    /// Whether planned steps of wall clocks are carried out. Nothing else changes with it.
+    /// Whether planned steps of wall clocks are carried out. This changes nothing else.
     pub wall_steps: bool,
     /// Whether applications may ask for spans of wall-clock time.
     pub spans: bool,
-    /// Whether applications ask something of their running sessions: another contract, an accuracy taken into account, a new chain. It is
-    /// drawn from a stream of its own, so that nothing else of a seed changes.
+    /// Whether applications make requests to their running sessions: another contract, a measured accuracy, a new chain. Own random numbers.
     pub asks: bool,
-    /// Whether some applications want the originals of the newest frames. It is drawn from a stream of its own, too.
+    /// Whether some applications want the originals of the newest frames. Own random numbers.
     pub originals: bool,
-    /// Whether cameras lose the sources of their frames. It is drawn from a stream of its own, so that nothing else of a seed changes.
+    /// Whether cameras lose the sources of their frames. Own random numbers.
     pub lost_sources: bool,
-    /// Whether applications may do only some things with some cameras, and that changes. Otherwise each has grants for everything. It is drawn from
-    /// a stream of its own, too.
+    /// Whether the rights of applications are limited, and change. Otherwise each application has grants for everything. Own random numbers.
     pub grants: bool,
-    /// Whether cameras give pictures of their sources' own video. It is drawn from a stream of its own, too.
+    /// Whether cameras give pictures of their sources' own video. Own random numbers.
     pub source_video: bool,
-    /// Whether cameras give data records between their pictures. It is drawn from a stream of its own, too.
+    /// Whether cameras give data records between their pictures. Own random numbers.
     pub records: bool,
-    /// Whether cameras give data records with a knob, and applications have a profile of it. It is drawn from a stream of its own, too.
+    /// Whether cameras give data records with a knob, and applications have a profile of the knob. Own random numbers.
     pub knobs: bool,
-    /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
+    /// Whether members of the site are revoked and join again, at one edge or at two edges between which cameras move.
     pub revocations: bool,
-    /// Whether there will be groups of workers ([`shared`]). Everybody may then do everything.
+    /// Whether there will be groups of workers ([`shared`]). All rights are then open.
     pub groups: bool,
-    /// Whether there will be applications that publish what they make of frames ([`deriving`]). Everybody may then do everything at first.
+    /// Whether there will be applications that publish derived streams ([`deriving`]). All rights are then open at first.
     pub derived: bool,
 }
 
 impl Variety {
-    /// All that happens to brokers.
+    /// Everything that happens to brokers.
     pub const ALL: Self = Self {
         wall_steps: true,
         spans: true,
@@ -95,42 +93,42 @@ impl Variety {
         groups: false,
         derived: false,
     };
-    /// The same, and what applications ask of their running sessions.
+    /// [`Variety::ALL`], and requests of applications to their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
-    /// The same, with applications that want originals beside the others.
+    /// [`Variety::ASKING`], and applications that want originals beside the others.
     pub const ORIGINALS: Self = Self { originals: true, ..Self::ASKING };
-    /// All that happens to brokers, and sources of frames that are lost and come back.
+    /// Everything that happens to brokers, and sources that are lost and come back.
     pub const UNPLUGGED: Self = Self { lost_sources: true, ..Self::ALL };
-    /// Applications of every kind, and rights that are given and taken away.
+    /// Applications of every kind, and rights that are granted and revoked.
     pub const GRANTED: Self = Self { grants: true, ..Self::ORIGINALS };
-    /// All that happens to brokers, and cameras whose sources give video, read as it comes.
+    /// Everything that happens to brokers, and cameras whose sources give video, read live.
     pub const SOURCE_VIDEO: Self = Self { source_video: true, spans: false, ..Self::ALL };
-    /// Applications of every kind, which also read the past and originals, of such cameras.
+    /// Cameras whose sources give video, with applications of every kind, which also read the past and originals.
     pub const SOURCE_VIDEO_READ: Self = Self { source_video: true, ..Self::ORIGINALS };
-    /// Such cameras that go to and fro between two edges.
+    /// Cameras whose sources give video, and that move between two edges.
     pub const SOURCE_VIDEO_MOVED: Self = Self { source_video: true, spans: false, ..Self::REVOKED };
-    /// Cameras of every kind that give data records between their pictures, most of them pictures of their sources' video.
+    /// Cameras of every kind that give data records between their pictures. Most of these are pictures of their sources' video.
     pub const SOURCE_VIDEO_RECORDS: Self = Self { records: true, ..Self::SOURCE_VIDEO_READ };
-    /// Applications that ask of their running sessions, and cameras that give data records with a knob, alone or between pictures.
+    /// Applications with requests to their sessions, and cameras that give data records with a knob, alone or between pictures.
     pub const KNOBS: Self = Self { knobs: true, ..Self::ASKING };
-    /// All that happens to brokers, and certificates that are revoked.
+    /// Everything that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
-    /// All that happens to brokers, with groups of workers beside the applications.
+    /// Everything that happens to brokers, with groups of workers beside the applications.
     pub const SHARED: Self = Self { groups: true, ..Self::ALL };
-    /// All that happens to brokers, with applications that publish what they make of frames.
+    /// Everything that happens to brokers, with applications that publish derived streams.
     pub const DERIVED: Self = Self { derived: true, ..Self::ALL };
 }
 
-/// A world drawn from a seed, with its faults planned, and how long it is to run.
+/// A world drawn from a seed, with its planned faults, and how long to run it.
 pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
-    // Events inside the world are drawn from the seed itself. The making of the world is drawn from another stream of the seed.
+    // The world draws events from the seed itself. Its construction is drawn from other random numbers of the seed.
     let mut random = Random::seeded(seed ^ 0x7363_656e_6172_696f);
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let mut specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
     give(&mut specs, seed, variety);
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
-    // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
+    // Every application may hold a frame for any time, and held frames count against the log. Smaller logs have no guarantees.
     let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
     let needed = most * (count + 8) * 2 * cameras_max as u64;
     let log_bytes_max = (random.within(6..=64) << 20).max(needed);
@@ -157,7 +155,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let people = people.map(|profile| world.profile(profile));
     let kept = variety.knobs.then(|| world.profile(of_knobs(most)));
     let mut turning = Random::seeded(seed ^ 0x6b6e_6f62_7321_2121);
-    // Which applications resume after a restart is drawn from a stream of its own, so that nothing else of a seed changes.
+    // Applications that resume have their own random numbers.
     let mut resuming = Random::seeded(seed ^ 0x7265_7375_6d65_7321);
     let resumes = resuming.one_in(3) && variety.spans;
     let mut wanting = Random::seeded(seed ^ 0x6f72_6967_696e_616c);
@@ -195,12 +193,12 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
     }
     world.at(Moment::START + (length - QUIET), Action::Heal);
-    // Two processes claim the same name, in one of two ways.
+    // A rival and a thief both claim the camera's name, so only one of them is drawn.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed || variety.revocations { length + REFUSED } else { length })
 }
 
-/// Decides what cameras get from their sources.
+/// Draws what cameras get from their sources.
 fn give(specs: &mut [CameraSpec], seed: u64, variety: Variety) {
     if variety.source_video {
         film(specs, seed);
@@ -213,8 +211,7 @@ fn give(specs: &mut [CameraSpec], seed: u64, variety: Variety) {
     }
 }
 
-/// Plans in some worlds a thief of a camera's keys that comes and goes, and resets of the camera, also for no reason. It is drawn from a
-/// stream of its own, so that a seed without thieves is not changed.
+/// In some worlds, plans a thief of a camera's keys that comes and goes, and resets of the camera, also without a reason. Own random numbers.
 fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Duration) -> bool {
     let mut random = Random::seeded(seed ^ 0x7468_6965_7665_7300);
     if !random.one_in(5) {
@@ -254,7 +251,7 @@ fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Durat
     true
 }
 
-/// Plans what applications ask of their running sessions.
+/// Plans requests of applications to their running sessions.
 fn asks(
     world: &mut World,
     seed: u64,
@@ -285,8 +282,7 @@ fn asks(
     }
 }
 
-/// Gives some applications a client library that reports when they take frames. It is drawn from a stream of its own, so that nothing else of a
-/// seed is drawn otherwise.
+/// Gives some applications a client library that reports when they take frames. Own random numbers.
 fn libraries(world: &mut World, seed: u64, applications: &[ApplicationId]) {
     let mut random = Random::seeded(seed ^ 0x7461_6b65_6e21_2121);
     for application in applications {
@@ -299,7 +295,7 @@ fn libraries(world: &mut World, seed: u64, applications: &[ApplicationId]) {
     }
 }
 
-/// Draws a contract that an application may ask for later.
+/// Draws a contract that an application asks for later.
 fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
     let accuracy_floor = *random.pick(&[None, Some(0.6), Some(0.9)]);
     Contract {
@@ -312,8 +308,7 @@ fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
     }
 }
 
-/// Draws attackers at the edge's door, and honest clients that come meanwhile. They are drawn from a stream of their own, so that nothing
-/// else of a seed changes.
+/// Draws attackers at the edge's door, and honest clients at the same time. Own random numbers.
 fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     let mut random = Random::seeded(seed ^ 0x666c_6f6f_6473);
     if !random.one_in(4) {
@@ -323,7 +318,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     for _ in 0..random.within(1..=3) {
         let attack = AttackSpec {
             edge,
-            // The address is its own, or that of a camera's network.
+            // The attacker's own address, or that of a camera's network.
             address: if random.one_in(3) {
                 random.within(1..=cameras as u64) as u8
             } else {
@@ -338,7 +333,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     for _ in 0..random.within(1..=2) {
         world.visitor(VisitorSpec {
             edge,
-            // The address is its own, or that of an attacker.
+            // The visitor's own address, or that of an attacker.
             address: random.within(99..=104) as u8,
             round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
             interval: random.duration(ms(100)..=secs(1)),
@@ -346,7 +341,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     }
 }
 
-/// Draws a log on disk, which keeps more or less than memory does.
+/// Draws a log on disk, which holds more or less than memory does.
 fn disk(random: &mut Random) -> DiskSpec {
     DiskSpec {
         durability: *random.pick(&[
@@ -382,7 +377,7 @@ fn camera(random: &mut Random) -> CameraSpec {
         lost_once_in: *random.pick(&[0, 0, 0, 1000, 200, 30]),
         bounded: true,
     };
-    // Encryption of what is written costs more than all the rest of a world.
+    // Encryption on disk takes more time than all the rest of a world.
     let keeps = random.one_in(3) && most <= 60_000;
     CameraSpec {
         link,
@@ -399,7 +394,7 @@ fn camera(random: &mut Random) -> CameraSpec {
     }
 }
 
-/// Makes a profile with additional rungs that leave frames out. Their frames are larger, and keep less accuracy.
+/// Makes a profile with additional rungs that leave frames out. Their frames are larger, and their accuracy is lower.
 fn leaving_out(known: SizedProfile) -> SizedProfile {
     let mut rungs = known.profile.rungs().to_vec();
     for rung in known.profile.rungs() {
@@ -444,9 +439,9 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     let reads = random.one_in(6);
     let spec = ApplicationSpec { chains: before.as_nanos() % 4 == 1, ..spec };
     match variety.spans {
-        // All of the past, from wherever it is held, and perhaps the present as well.
+        // All of the past, wherever it is held, and perhaps the present too.
         true if reads => ApplicationSpec {
-            // Clocks differ by up to a minute each way. So the span may cover everything or nothing.
+            // Clocks differ by up to a minute, so the span may cover everything or nothing.
             begin_before: Some(before + if begins { secs(0) } else { secs(120) }),
             end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
             deliver: if every { Deliver::Newest } else { Deliver::Every },
@@ -463,7 +458,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     }
 }
 
-/// Lets an application want the originals of the newest frames, perhaps.
+/// Lets an application want the originals of the newest frames, at random.
 fn original(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     if !random.one_in(3) || spec.resumes == Resumes::Filling {
         return spec;
@@ -480,7 +475,7 @@ fn original(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     }
 }
 
-/// Lets an application resume, perhaps, after what it has when it comes back.
+/// Lets an application resume after its last frames when it subscribes again, at random.
 fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     let spec = ApplicationSpec { consumes: spec.consumes.min(ms(20)), ..spec };
     match random.within(0..=3) {
@@ -503,7 +498,7 @@ fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     }
 }
 
-/// Plans kills and starts of brokers, and applications that come back before, during and after them.
+/// Plans kills and starts of brokers, and applications that subscribe again before, during and after these.
 fn restarts(
     world: &mut World,
     random: &mut Random,

@@ -1,4 +1,4 @@
-//! Draws who is revoked in a world, who joins again, and which cameras carry the list from edge to edge.
+//! Draws which members are revoked in a world, which join again, and which cameras carry the list from edge to edge.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::world::{
     Action, ApplicationId, ApplicationSpec, By, CameraId, EdgeId, EdgeSpec, Member, SiteAction, World,
 };
 
-/// Whoever joins again does so in a later second.
+/// A revoked member joins again in a later second.
 const JOINS_AGAIN: RangeInclusive<Duration> = secs(1)..=secs(3);
 
-/// What happens at a site. It is drawn from a stream of its own, so that nothing else of a seed changes but for what follows from it.
+/// The events of a site. They have their own random numbers, so that nothing else of a seed changes except by consequence.
 pub(super) struct Members {
     random: Random,
     second: Option<EdgeId>,
@@ -36,7 +36,7 @@ impl Members {
         self.second
     }
 
-    /// Makes the applications of the second edge, and plans what happens to members.
+    /// Creates the applications of the second edge, and plans the events of members.
     pub(super) fn plan(
         mut self,
         world: &mut World,
@@ -63,7 +63,7 @@ impl Members {
         }
     }
 
-    /// Plans that cameras reach the one edge or the other.
+    /// Plans moves of cameras between the edges.
     fn moves(
         &mut self,
         world: &mut World,
@@ -82,7 +82,7 @@ impl Members {
         }
     }
 
-    /// Plans that a thief comes with a camera's keys, is revoked, and stays, while the camera joins anew.
+    /// Plans a thief with a camera's keys, which is revoked and stays, while the camera joins again.
     fn theft(&mut self, world: &mut World, cameras: &[CameraId], restless: &RangeInclusive<Duration>) {
         let camera = *self.random.pick(cameras);
         let thief = world.thief(camera);
@@ -99,13 +99,13 @@ impl Members {
             .at(revoked, Action::Site(SiteAction::Revoke(Member::Camera(thief), by)))
             .at(joins, Action::Site(SiteAction::Enrol(Member::Camera(camera))));
         if self.random.one_in(2) {
-            // It goes, and comes again with what it had.
+            // The thief leaves, and returns with the same keys.
             world.at(joins + secs(1), Action::Leave(thief));
             world.at(joins + secs(2), Action::Claim(thief, epoch + 1));
         }
     }
 
-    /// Plans that somebody is revoked, and perhaps joins again, or that an old list is copied.
+    /// Plans that a member is revoked, and perhaps joins again, or that an old list is copied.
     fn change(
         &mut self,
         world: &mut World,

@@ -1,5 +1,5 @@
-//! Draws what cameras get from their sources: video, data records, or nothing for a while. Each is drawn from a stream of its own, so that nothing
-//! else of a seed changes.
+//! Draws what cameras get from their sources: video, data records, or nothing for a while. Each has its
+//! own random numbers, so that nothing else of a seed changes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{Action, ApplicationSpec, CameraId, CameraSpec, SourceVideo, World};
 
-/// Lets cameras give video of their sources, most of them. The shortest chain has one frame, the longest a thousand.
+/// Lets most cameras give their sources' own video. The shortest chain has one frame, the longest a thousand.
 pub(super) fn film(specs: &mut [CameraSpec], seed: u64) {
     let mut random = Random::seeded(seed ^ 0x7669_6465_6f21_2121);
     for spec in specs {
@@ -27,7 +27,7 @@ pub(super) fn film(specs: &mut [CameraSpec], seed: u64) {
     }
 }
 
-/// Lets cameras give data records, most of them.
+/// Lets most cameras give data records.
 pub(super) fn give_records(specs: &mut [CameraSpec], seed: u64) {
     let mut random = Random::seeded(seed ^ 0x7265_636f_7264_7321);
     for spec in specs {
@@ -35,19 +35,19 @@ pub(super) fn give_records(specs: &mut [CameraSpec], seed: u64) {
     }
 }
 
-/// Lets cameras give data records with a knob, most of them nothing else.
+/// Lets cameras give data records with a knob. Most of them give nothing else.
 pub(super) fn give_knobs(specs: &mut [CameraSpec], seed: u64) {
     let mut random = Random::seeded(seed ^ 0x6b6e_6f62_732e_2e2e);
     for spec in specs {
         spec.record_once_in = *random.pick(&[1, 1, 1, 2, 3]);
-        // Some publishers declare none: their records go as they are.
+        // Some publishers declare no knobs, so their records are sent as published.
         spec.knobs = !random.one_in(5);
     }
 }
 
-/// A profile of the knob, for records of frames that have so many bytes at most. Some of its rungs leave records out, and one is of no stream.
+/// A profile of the knob, for records of frames with at most so many bytes. Some rungs leave records out, and one rung fits no stream.
 pub(super) fn of_knobs(frame_bytes_max: u64) -> SizedProfile {
-    // A record has an eighth of a frame's bytes. What they are more or less is learned.
+    // A record has an eighth of a frame's bytes. Deviations are learned.
     let whole = frame_bytes_max as f64 / 8.0;
     let rung = |name: String, share: f64, accuracy: f64| RungProfile {
         rung: Rung::new(&name).expect("the name of a rung"),
@@ -66,7 +66,7 @@ pub(super) fn of_knobs(frame_bytes_max: u64) -> SizedProfile {
     SizedProfile { size: (0, 0), interval: None, profile }
 }
 
-/// Lets an application give a floor with a profile of knobs, perhaps.
+/// Lets some applications set a floor with a profile of knobs.
 pub(super) fn turning_knobs(
     random: &mut Random,
     spec: ApplicationSpec,
@@ -79,7 +79,7 @@ pub(super) fn turning_knobs(
     ApplicationSpec { contract: Contract { accuracy_floor, profile, ..spec.contract }, ..spec }
 }
 
-/// Plans that cameras lose the sources of their frames in a span of time, and get them back.
+/// Plans, within a time span, that cameras lose their sources and get them back.
 pub(super) fn lose_sources(
     world: &mut World,
     seed: u64,

@@ -1,5 +1,5 @@
-//! Runs worlds that a TOML file describes: cameras, links, applications, what changes when, and what is expected.
-//! `docs/scenarios.md` describes every field. The files in `crates/testbed/scenarios/` are examples, and are tests.
+//! Runs worlds that a TOML file describes: cameras, links, applications, changes, and expectations. `docs/scenarios.md` describes every field. The
+//! files in `crates/testbed/scenarios/` are examples and tests.
 //!
 //! ```
 //! use mez_testbed::scenario_file::Scenario;
@@ -50,10 +50,10 @@ pub struct Scenario {
     /// How the edge keeps its replicas on disk.
     edge_disk: Option<DiskSpec>,
     codecs_fail: bool,
-    /// The channels that are declared to the edge.
+    /// The channels declared to the edge.
     declared: Channels,
     cameras: Vec<(String, CameraSpec)>,
-    /// The kind of each camera's link, if its rates are drawn anew for every seed.
+    /// The kind of each camera's link, if its rates are drawn for every seed.
     channels: Vec<Option<Kind>>,
     /// The medium that links share, and the cameras that share it.
     shared: Option<(Sharing, Vec<usize>)>,
@@ -65,22 +65,22 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Its name.
+    /// The name of the scenario.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its subject, in a sentence.
+    /// The subject of the scenario, in a sentence.
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// The seed that its file gives.
+    /// The seed of the file.
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How long it lasts, in virtual time.
+    /// The duration of the scenario, in virtual time.
     pub const fn length(&self) -> Duration {
         self.length
     }
@@ -89,18 +89,18 @@ impl Scenario {
 /// A medium that cameras share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
-    /// One queue in front of one bottleneck.
+    /// One queue before one bottleneck.
     Queue,
     /// A Wi-Fi medium on which all stations hear each other.
     Wifi,
-    /// A Wi-Fi medium on which the first two stations do not hear each other. A station that failed asks first (RTS, CTS).
+    /// A Wi-Fi medium on which the first two stations do not hear each other. A station that failed sends an RTS before it tries again.
     WifiHidden,
-    /// A Wi-Fi medium beside a microwave oven, which runs for half of the time.
+    /// A Wi-Fi medium beside a microwave oven that is on half of the time.
     WifiOven,
 }
 
 impl Sharing {
-    /// All of them, by the names that files use.
+    /// All media, with their names in files.
     const ALL: [(&'static str, Self); 4] = [
         ("queue", Self::Queue),
         ("wifi", Self::Wifi),
@@ -109,16 +109,16 @@ impl Sharing {
     ];
 }
 
-/// Something that happens at a moment.
+/// A change at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Which `[[change]]` of the file says so.
+    /// The index of the `[[change]]` in the file.
     entry: usize,
     at: Duration,
     what: Happening,
 }
 
-/// What happens. Cameras and subscriptions are named by their places in the lists.
+/// The kind of a change. Cameras and subscriptions are given by index.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Rate(usize, u64),
@@ -146,7 +146,7 @@ enum Happening {
     Heal,
 }
 
-/// What is expected of one subscription, and perhaps of one camera, in a span of time.
+/// What is expected of one subscription, and perhaps of one camera, in a time span.
 #[derive(Clone, Debug)]
 struct Expectation {
     subscription: usize,
@@ -162,10 +162,10 @@ struct Expectation {
     age_p95_max: Option<Duration>,
     gap_max: Option<Duration>,
     infeasible_share_max: Option<f64>,
-    /// Frames whose accuracy nobody knows by the profile.
+    /// Share of frames whose accuracy the profile does not state.
     unmeasured_share_max: Option<f64>,
-    /// Frames of a rung that takes more than the floor away from what the camera sees.
+    /// Share of frames whose rung has an accuracy below the floor, for what the camera sees.
     below_floor_share_max: Option<f64>,
-    /// Those of them whose contract is called kept.
+    /// Share of frames below the floor that come while the contract is stated as kept.
     ok_below_floor_share_max: Option<f64>,
 }

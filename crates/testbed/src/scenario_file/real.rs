@@ -1,4 +1,4 @@
-//! Provides what of a scenario also holds for real brokers: its links in real time, its cameras, and what is asked of them.
+//! Provides the parts of a scenario that real brokers can run: its links in real time, its cameras, and its subscriptions.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ enum Event {
     Cut(bool),
 }
 
-/// What one subscription asks for.
+/// The request of one subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted<'a> {
-    /// Its name.
+    /// The name of the subscription.
     pub name: &'a str,
-    /// A pattern.
+    /// The cameras, as a pattern.
     pub cameras: &'a str,
-    /// Its contract.
+    /// The contract of the subscription.
     pub contract: &'a Contract,
 }
 
@@ -40,7 +40,7 @@ impl Scenario {
         })
     }
 
-    /// The channels that are declared to the edge, as `mez edge --channel` takes them.
+    /// The channels declared to the edge, as `mez edge --channel` takes them.
     pub fn edge_channels(&self) -> impl Iterator<Item = String> {
         self.declared.as_slice().iter().map(ToString::to_string)
     }
@@ -48,7 +48,7 @@ impl Scenario {
     /// The rate of a camera's link each way. It is 0 while the link is cut.
     ///
     /// # Panics
-    /// There is no such camera.
+    /// If there is no such camera.
     pub fn timetable(&self, camera: usize, seed: u64) -> Timetable {
         let with = self.shared_queue();
         let shares = |of: usize| of == camera || with.contains(&of) && with.contains(&camera);
@@ -75,7 +75,7 @@ impl Scenario {
         Timetable::new(first, steps)
     }
 
-    /// The cameras that share one queue, by their places. Empty if no cameras do.
+    /// The cameras that share one queue, by index. Empty if no cameras do.
     pub fn shared_queue(&self) -> &[usize] {
         match &self.shared {
             Some((Sharing::Queue, cameras)) => cameras,
@@ -83,11 +83,11 @@ impl Scenario {
         }
     }
 
-    /// Checks that relays between real brokers can do what the file says. The error names the field that asks for more.
+    /// Checks that relays between real brokers can emulate the scenario. The error names the field that asks for more.
     ///
     /// # Errors
-    /// Cameras share a radio medium, or something happens that is not of the links: hosts that stop or start, clocks that are set. Or a queue
-    /// that cameras share is cut off for some of them only.
+    /// Cameras share a radio medium, or a change does not concern links: hosts that stop or start, clocks that are stepped. Or only some of the
+    /// cameras that share a queue are cut off.
     pub fn check_emulated(&self) -> Result<(), ScenarioError> {
         let wrong = |field: String, problem: &str| {
             Err(ScenarioError::Field {
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(scenario.check_emulated(), Ok(()));
     }
 
-    /// A rate that changes gradually does so by the same factor in every half second, and a change that happens again does so until the end.
+    /// A gradual change changes the rate by the same factor every half second. A repeated change is repeated until the end.
     #[test]
     fn a_link_changes_gradually_and_again_and_again() {
         let rates = |change: &str| {
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(rates(again), [16.0, 1.0, 9.0, 1.0, 9.0]);
     }
 
-    /// A queue that cameras share is one link, whichever of them a change names.
+    /// A queue that cameras share is one link, whichever camera a change names.
     #[test]
     fn a_shared_queue_changes_for_all_of_them() {
         let scenario: Scenario = "name = \"x\"\nseconds = 9\nedge_channels = [\"hall=**\"]\n[link]\nmegabits_per_second = 8\nshared = \"queue\"\n\
@@ -187,8 +187,8 @@ mod tests {
         assert_ne!(scenario.timetable(0, 3), scenario.timetable(0, 4));
     }
 
-    /// Refuses what exists in virtual time only: faults of hosts, radio media, and a queue from which only some cameras are cut off. The error
-    /// names the field.
+    /// Changes that exist only in virtual time are refused: faults of hosts, radio media, and a queue from
+    /// which only some cameras are cut off. The error names the field.
     #[test]
     fn what_relays_cannot_do_is_named_by_its_field() {
         let refused = |link: &str, change: &str| {

@@ -1,4 +1,4 @@
-//! Runs a scenario in a world, and reports what was seen.
+//! Runs a scenario in a world, and reports the results.
 
 use std::time::Duration;
 
@@ -15,58 +15,58 @@ use crate::world::{
     MediumSpec, World,
 };
 
-/// A link whose capacity is drawn has a new rate at this interval, in milliseconds.
+/// A link with a drawn capacity gets a new rate at this interval, in milliseconds.
 const RATE_MS: usize = 5;
-/// How long an oven runs on average. Its pauses are as long.
+/// The mean time for which an oven is on, in milliseconds. Its pauses are as long.
 const OVEN_MS: f64 = 10_000.0;
-/// The lowest drawn rate, in bits per second, so that every frame gets through at some time.
+/// The lowest drawn rate, in bits per second, so that every frame gets through eventually.
 const RATE_MIN: u64 = 10_000;
 
-/// What was seen of an expectation.
+/// The results for an expectation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// The subscription's name.
     pub subscription: String,
-    /// The camera's, where one was named.
+    /// The camera's name, if the expectation names one.
     pub camera: Option<String>,
     /// Frames that were delivered.
     pub frames: u64,
-    /// Those of them within the latency bound of the contract; all, if it has none.
+    /// Delivered frames within the latency bound of the contract. All, if it has none.
     pub on_time: u64,
-    /// The age of the first one.
+    /// The age of the first frame.
     pub first_age: Option<Duration>,
-    /// Their median age.
+    /// The median age of the frames.
     pub age_p50: Option<Duration>,
-    /// The 95th percentile of their age.
+    /// The 95th percentile of the frames' ages.
     pub age_p95: Option<Duration>,
     /// The longest time without a frame.
     pub gap: Duration,
-    /// The mean accuracy of frames by what the camera sees. `None`: there are none, or nobody measured it.
+    /// The mean accuracy of the frames for what the camera sees. `None`: there are no frames, or none with a measured accuracy.
     pub accuracy: Option<f64>,
-    /// Frames that came as they were published.
+    /// Frames that came as published.
     pub originals: u64,
-    /// Frames that were marked infeasible.
+    /// Frames that were marked as infeasible.
     pub infeasible: u64,
-    /// Frames whose accuracy nobody knows by the profile.
+    /// Frames whose accuracy the profile does not state.
     pub unmeasured: u64,
-    /// Frames whose rung keeps less than the floor of what the camera sees.
+    /// Frames whose rung has an accuracy below the floor, for what the camera sees.
     pub below_floor: u64,
-    /// Those of them whose contract was called kept.
+    /// Frames below the floor that came while the contract was stated as kept.
     pub ok_below_floor: u64,
-    /// What was expected and not met, one sentence each.
+    /// Expectations that were not met, one sentence each.
     pub missed: Vec<String>,
 }
 
 /// The result of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// One for each expectation, in the file's order.
+    /// The results, one for each expectation, in the file's order.
     pub seen: Vec<Seen>,
     /// Frames that all subscriptions got.
     pub frames: u64,
     /// The hash of the trace. The same seed gives the same hash.
     pub trace_hash: u64,
-    /// How many things happened.
+    /// How many events happened.
     pub trace_entries: u64,
 }
 
@@ -78,10 +78,10 @@ impl Report {
 }
 
 impl Scenario {
-    /// Runs it with a seed, which need not be the file's own. All rules of [`crate::check`] are checked on every event.
+    /// Runs the scenario with a seed, which need not be the file's. All rules of [`crate::check`] are checked at every event.
     ///
     /// # Errors
-    /// The first breach of a rule. What is expected and not met is no error: see [`Report::missed`].
+    /// The first breach of a rule. An expectation that is not met is no error: see [`Report::missed`].
     pub fn run(&self, seed: u64) -> Result<Report, Box<Failure>> {
         let edge =
             EdgeSpec { disk: self.edge_disk.clone(), channels: self.declared.clone(), ..EdgeSpec::default() };
@@ -124,7 +124,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// What cameras share, and which.
+    /// The shared medium, and the cameras that share it.
     fn medium(&self, world: &mut World) -> Option<(MediumId, &[usize])> {
         let (sharing, cameras) = self.shared.as_ref()?;
         let mut scene = Scene::new(&Constants::CALIBRATED, &[]);
@@ -150,7 +150,7 @@ impl Scenario {
     }
 }
 
-/// The rates of the link of one camera, drawn from this kind with a scenario's seed; each from a moment on.
+/// The rates of one camera's link, drawn from this kind of link with a scenario's seed. Each rate holds from a moment on.
 pub(super) fn rates(kind: Kind, length: Duration, seed: u64, camera: usize) -> Vec<(Duration, u64)> {
     let mut random = Random::seeded(seed.wrapping_mul(1_000).wrapping_add(camera as u64));
     let capacity = kind.link(length.as_millis() as usize + RATE_MS, &mut random).capacity;
@@ -166,7 +166,7 @@ pub(super) fn rates(kind: Kind, length: Duration, seed: u64, camera: usize) -> V
 }
 
 impl Scenario {
-    /// What the rung of a frame keeps of what its camera sees. `None`: nobody has measured it.
+    /// The accuracy of a frame's rung for what its camera sees. `None`: it was not measured.
     fn accuracy_of(&self, got: &Delivered) -> Option<f64> {
         let camera = self.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
         camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung))
@@ -182,7 +182,7 @@ impl Happening {
     fn action(self, cameras: &[CameraId], applications: &[ApplicationId]) -> Action {
         let edge = EdgeId::default();
         match self {
-            // A bit in a second is nothing, and no rule divides by it in vain.
+            // One bit in a second is practically nothing, and no rule divides by zero.
             Self::Rate(camera, bits_per_second) => Action::Rate(cameras[camera], bits_per_second.max(1)),
             Self::Cut(camera) => Action::Cut(cameras[camera]),
             Self::Restore(camera) => Action::Restore(cameras[camera]),
@@ -309,8 +309,8 @@ impl Expectation {
         seen
     }
 
-    /// Whether a frame's rung keeps less than the floor of what this camera sees, if there is a floor. What nobody has measured keeps
-    /// nothing.
+    /// Whether a frame's rung has an accuracy below the floor for what its camera sees, if there is a
+    /// floor. An accuracy that was not measured counts as below.
     fn is_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
         let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor;
         let Some(floor) = floor else { return false };

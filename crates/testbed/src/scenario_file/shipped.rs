@@ -2,7 +2,7 @@
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        /// The name and the text of each.
+        /// The name and the text of each scenario.
         pub const SHIPPED: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*];
     };

@@ -1,14 +1,14 @@
-//! Lists what can be done to a running world: faults, their ends, and changes of what is asked.
+//! Lists the actions on a running world: faults, their ends, and changes of what is wanted.
 
 use super::spec::{ApplicationId, CameraId, EdgeId, RightsId};
 use crate::disk::Faults;
 
-/// What a camera host remembers of its epoch counter at a start.
+/// What a camera host remembers of its counter of starts at a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// All of it.
+    /// All starts.
     Kept,
-    /// All but the last write, so that the last epoch comes again.
+    /// All but the last write, so the last epoch is used again.
     LastWriteLost,
     /// Nothing: the disk was replaced.
     Lost,
@@ -17,16 +17,16 @@ pub enum Counter {
 /// A host with clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// A camera's.
+    /// A camera's host.
     Camera(CameraId),
-    /// An edge's.
+    /// An edge's host.
     Edge(EdgeId),
 }
 
 /// A member of a site, with a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Member {
-    /// A camera's host. A thief of its identity has the certificate that it had when the thief was made.
+    /// A camera's host. A thief of its identity has the certificate that the camera had when the thief was created.
     Camera(CameraId),
     /// An application.
     Application(ApplicationId),
@@ -34,41 +34,41 @@ pub enum Member {
     Edge(EdgeId),
 }
 
-/// What stands on a deny list.
+/// What a deny list names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The serial number of the certificate that the member has now.
+    /// The serial number of the member's present certificate.
     Serial,
-    /// The member's name: all certificates that it was given until then.
+    /// The member's name: all certificates issued to the member so far.
     Name,
 }
 
-/// What the operator of a site does where the site was made, beside the first edge.
+/// What the operator of a site does on the host of the first edge, which keeps the site's authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiteAction {
-    /// A member is revoked. The first edge reads that within a second.
+    /// Revokes a member. The first edge reads the list within a second.
     Revoke(Member, By),
-    /// It was a mistake.
+    /// Takes a revocation back.
     Unrevoke(Member, By),
-    /// A member gets another certificate. A camera's and an edge's process start anew with it, an application subscribes again.
+    /// Issues another certificate to a member. A camera's or an edge's process restarts with it, and an application subscribes again.
     Enrol(Member),
-    /// The deny list of so many changes ago is copied into the edge's folder of keys.
+    /// Copies the deny list from before so many changes into the edge's key folder.
     Copy(EdgeId, usize),
 }
 
-/// A fault, its end, or a change of what is asked.
+/// A fault, its end, or a change of what is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing passes on the camera's link, and no connection is closed.
+    /// The camera's link is cut: nothing passes, and no connection is closed.
     Cut(CameraId),
     /// The link carries again.
     Restore(CameraId),
-    /// The link carries this many bits per second from now on. If the link shares a medium, the rate holds for all links of a queue
-    /// together, or for the camera's station on Wi-Fi.
+    /// The link carries this many bits per second from now on. On a shared medium, the rate applies to all
+    /// links of a queue together, or to the camera's Wi-Fi station.
     Rate(CameraId, u64),
-    /// The link carries its specified rate divided by this. 1 is all of it.
+    /// The link carries its specified rate divided by this number. 1 is the full rate.
     Slow(CameraId, u64),
-    /// All connections of the camera's link end, and both sides know.
+    /// All connections of the camera's link end, and both sides know it.
     Break(CameraId),
     /// The camera broker's process is killed, with its log.
     KillCamera(CameraId),
@@ -78,13 +78,13 @@ pub enum Action {
     KillEdge(EdgeId),
     /// The edge broker's process starts. Its applications subscribe again.
     StartEdge(EdgeId),
-    /// The wall clock is set forwards by this many seconds, or backwards if negative.
+    /// The wall clock is stepped forwards by this many seconds, or backwards if negative.
     StepWall(Host, i64),
-    /// The host's processes stand still, as on a host without a free processor. What comes for them waits.
+    /// The host's processes are frozen, as on a host without a free processor. Incoming data waits.
     Freeze(Host),
     /// The host's processes continue.
     Thaw(Host),
-    /// The host loses its power. Its process is gone, and anything may be left of what was not synced to its disk.
+    /// The host loses power. Its process ends, and any part of the unsynced data may be left on its disk.
     CutPower(Host),
     /// The host's disk has this fault from now on, or none.
     Disk(Host, Faults),
@@ -98,27 +98,26 @@ pub enum Action {
     Unsubscribe(ApplicationId),
     /// The camera stops publishing.
     Silence(CameraId),
-    /// What the camera gets its frames from is gone, and its broker is told. It publishes nothing.
+    /// The camera's source is lost, and the broker is told. The camera publishes nothing.
     LoseSource(CameraId),
     /// The camera publishes again.
     Publish(CameraId),
-    /// A thief of a camera's identity ([`World::thief`](super::World::thief)) begins to dial, with this epoch.
+    /// A thief of a camera's identity ([`World::thief`](super::World::thief)) starts and dials with this epoch.
     Claim(CameraId, u64),
-    /// The thief ends its connections, and is gone.
+    /// The thief closes its connections and stops.
     Leave(CameraId),
-    /// The edge is killed, and starts with a state file that holds an epoch of the camera that no other can follow. No edge with bounds writes such a
-    /// state.
+    /// The edge is killed, and starts with a state file that contains an epoch of the camera that no start
+    /// can follow. An edge with bounds never writes such a state.
     Poison(CameraId),
     /// The operator of the edge resets the camera.
     Reset(CameraId),
-    /// The edge's rights are these from now on. Its operator has changed them, or has revoked somebody's.
+    /// The edge's rights are replaced by these. Its operator has changed or revoked rights.
     Rights(EdgeId, RightsId),
-    /// Something changes in who is a member of the site.
+    /// The membership of the site changes.
     Site(SiteAction),
-    /// Of its edges the camera, with all who share its link, reaches this one from now on, and no other. Nothing happens while one of the hosts
-    /// stands still.
+    /// Of its two edges, the camera and all others on its link now reach this one only. Nothing happens while one of the hosts is frozen.
     Move(CameraId, EdgeId),
-    /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames. Whoever was revoked
-    /// stays so; a thief that was revoked stays.
+    /// Every fault ends: links carry, all processes but rivals run, applications subscribe and take frames.
+    /// Revoked members stay revoked, and a revoked thief continues.
     Heal,
 }

@@ -1,4 +1,4 @@
-//! Carries out actions on a running world: each goes to the part that it concerns.
+//! Carries out actions on a running world: each is passed to the part that it concerns.
 
 use super::action::{Action, Counter, Host};
 use super::application::Application;
@@ -11,19 +11,19 @@ use crate::time::Moment;
 use crate::trace::What;
 
 impl World {
-    /// Plans an action for a moment from the beginning.
+    /// Plans an action for a moment, counted from the beginning of the world.
     pub fn at(&mut self, moment: Moment, action: Action) -> &mut Self {
         self.events.push(moment, Event::Action(action));
         self
     }
 
-    /// Plants a bug in whoever writes and reads logs on disks that are made from now on.
+    /// Plants a bug in the writers and readers of logs on disks that are created from now on.
     pub fn plant_on_disk(&mut self, bug: DiskBug) -> &mut Self {
         self.disk_bug = Some(bug);
         self
     }
 
-    /// Does something now.
+    /// Carries out an action now.
     ///
     /// # Panics
     /// At the first breach of a rule, with a [`Failure`].
@@ -34,7 +34,7 @@ impl World {
         self
     }
 
-    /// Does something now, unless that breaks a rule.
+    /// Carries out an action now, and returns the breach of a rule, if there is one.
     pub fn act_or_fail(&mut self, action: Action) -> Result<(), Box<Failure>> {
         self.apply(action);
         self.settle();
@@ -42,7 +42,7 @@ impl World {
     }
 
     pub(super) fn apply(&mut self, action: Action) {
-        // Setting a wall clock must change nothing, not even the trace.
+        // Stepping a wall clock must change nothing, not even the trace.
         match action {
             Action::StepWall(..) => self.wall_steps += 1,
             _ => {
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// A host's disk does this wrong from now on, or nothing.
+    /// Sets the faults of a host's disk.
     fn set_disk_faults(&mut self, host: Host, faults: Faults) {
         match host {
             Host::Camera(camera) => self.cameras[camera.0].set_disk_faults(faults),
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// A host loses its power: its processes are gone, and of what was not synced anything may be left.
+    /// Cuts a host's power: its processes end, and any part of the unsynced data may be left.
     fn cut_power(&mut self, host: Host) {
         match host {
             Host::Camera(camera) => {
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    // ---- the same, as words of a story --------------------------------------------------------------------
+    // ---- the same, as methods for stories -----------------------------------------------------------------
 
     /// [`Action::Cut`].
     pub fn cut(&mut self, camera: CameraId) -> &mut Self {

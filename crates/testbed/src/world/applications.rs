@@ -1,4 +1,4 @@
-//! Makes the applications of a world, and passes on what happens to them.
+//! Creates the applications of a world, and passes events to them.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::history::PastAnswer;
@@ -15,7 +15,7 @@ use crate::time::Moment;
 use crate::trace::What;
 
 impl World {
-    /// An application that subscribes now.
+    /// Creates an application, which subscribes now.
     pub fn application(&mut self, spec: ApplicationSpec) -> ApplicationId {
         let index = self.applications.len();
         let random = self.random.split();
@@ -28,17 +28,17 @@ impl World {
         ApplicationId(index)
     }
 
-    /// What an application got so far, in order.
+    /// All frames that an application got so far, in order.
     pub fn deliveries(&self, application: ApplicationId) -> &[Delivered] {
         self.applications[application.0].deliveries.all()
     }
 
-    /// All changes of its contract's state that an application was told, in order.
+    /// All changes of contract states that an application was told, in order.
     pub fn contract_changes(&self, application: ApplicationId) -> &[Told] {
         &self.applications[application.0].changes
     }
 
-    /// What an application got since `moment`.
+    /// The frames that an application got since `moment`.
     pub fn deliveries_since(&self, application: ApplicationId, moment: Moment) -> &[Delivered] {
         let all = self.deliveries(application);
         &all[all.partition_point(|delivered| delivered.at < moment)..]
@@ -49,29 +49,29 @@ impl World {
         self.applications.len()
     }
 
-    /// How many records an application has published, as far as its edge has accepted them.
+    /// How many records of an application its edge has accepted.
     pub fn records_published(&self, application: ApplicationId) -> u64 {
         self.applications[application.0].records_published()
     }
 
-    /// Whether an application's subscription reached its own end.
+    /// Whether an application's subscription has ended by itself.
     pub fn has_ended(&self, application: ApplicationId) -> bool {
         self.applications[application.0].ended
     }
 
-    /// What an application was told at the end of its subscription, of each camera.
+    /// What an application was told about each camera at the end of its subscription.
     pub fn rest(&self, application: ApplicationId) -> &[CameraRest] {
         &self.applications[application.0].rest
     }
 
-    /// Plans what an application asks at a moment from the beginning. If no session runs then, nothing is asked. An update then
-    /// holds for the next session.
+    /// Plans a request of an application for a moment, counted from the beginning of the world. If no session runs then, nothing is asked, but an
+    /// update still applies to the next session.
     pub fn asks_at(&mut self, moment: Moment, application: ApplicationId, ask: Ask) -> &mut Self {
         self.events.push(moment, Event::Ask { application: application.0, ask: Box::new(ask) });
         self
     }
 
-    /// Asks it now.
+    /// Makes a request of an application now.
     pub fn asks(&mut self, application: ApplicationId, ask: Ask) -> &mut Self {
         self.ask(application.0, ask);
         self.settle();
@@ -79,9 +79,9 @@ impl World {
         self
     }
 
-    // ---- what happens to an application -------------------------------------------------------------------
+    // ---- events of an application -------------------------------------------------------------------------
 
-    /// Does something with an application, which is lent its edge.
+    /// Calls `f` with an application and its edge.
     pub(super) fn with_application<R>(
         &mut self,
         index: usize,
@@ -98,7 +98,7 @@ impl World {
         self.subscriptions += u64::from(used);
     }
 
-    /// Takes a frame, if the application is free and there is one.
+    /// Takes a frame, if the application is free and a frame is available.
     pub(super) fn serve_application(&mut self, index: usize) {
         let effect = self.with_application(index, Application::serve);
         if matches!(effect, Effect::Nothing) {
@@ -114,8 +114,7 @@ impl World {
         });
     }
 
-    /// An application's stream looks at the rights of its edge, if they have changed. It subscribes again if it may have something else
-    /// than before.
+    /// Lets an application's stream check the edge's rights, if they have changed. The application subscribes again if other cameras may be granted.
     pub(super) fn look_at_rights(&mut self, index: usize) {
         if self.with_application(index, Application::look_at_rights) {
             self.trace.record(self.now, What::Ended { application: index });
@@ -136,7 +135,7 @@ impl World {
         self.disturb_cameras_of(index, updated);
     }
 
-    /// A record that an application has made reaches its edge.
+    /// A record of an application reaches its edge.
     pub(super) fn derived(&mut self, index: usize, made: MadeRecord) {
         let is_camera = |stream: &CameraName| self.cameras.iter().any(|camera| camera.name == *stream);
         let is_camera = self.applications[index].stream().is_some_and(is_camera);
@@ -145,7 +144,7 @@ impl World {
         });
     }
 
-    /// The cameras that an application reads choose their rungs again, if `updated`.
+    /// If `updated`, the cameras that an application reads choose their rungs again.
     fn disturb_cameras_of(&mut self, index: usize, updated: bool) {
         for camera in (0..self.cameras.len()).filter(|_| updated) {
             let (known, host) = (&self.applications[index], &self.cameras[camera]);
@@ -155,7 +154,7 @@ impl World {
         }
     }
 
-    /// An edge has the answer to a question for the past.
+    /// An edge has the answer to a request for the past.
     pub(super) fn answered(&mut self, edge: usize, request: u64, answer: PastAnswer) {
         let question = |known: &Application| {
             known.questions.camera_of(request).filter(|_| known.spec.edge.0 == edge).cloned()

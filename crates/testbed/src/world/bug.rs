@@ -1,160 +1,160 @@
-//! Lists the bugs that a test can plant in a world, to show that the rules notice each.
+//! Lists the bugs that a test can plant in a world, to show that a rule detects each.
 
-/// Something that a world does wrong on purpose.
+/// A deliberate error of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A byte of every seventh frame's payload changes on the way.
+    /// One byte of every seventh frame's payload changes in transit.
     AlteredBytes,
-    /// Headers lose what they say of skipped frames.
+    /// Frame headers lose their ranges of skipped frames.
     LostSkipRanges,
-    /// An application is given the frame before once more.
+    /// An application is given one frame a second time.
     FrameAgain,
-    /// The camera is never told that nobody wants its frames any more.
+    /// The camera is never told that its frames are not wanted any more.
     DemandKept,
-    /// A frame is given to the link a second time.
+    /// Every twentieth frame is sent a second time.
     SentTwice,
-    /// Readings of the edge's clock are 30 ms wrong.
+    /// The edge's readings of its clock are 30 ms wrong.
     ClockWrong,
     /// A camera connects only once.
     NoRedial,
-    /// One frame more is stated as skipped than were.
+    /// Every twentieth delivery states one skipped frame too many.
     Miscounted,
-    /// A frame counts as sent while its last bytes have not left.
+    /// A frame counts as sent before its last bytes have left.
     SentTooSoon,
-    /// Once in a while the camera broker is not told of a frame until the next one.
+    /// The camera broker is not told of nine successive frames of every fifty, until a later frame.
     FramesKeptBack,
-    /// Links queue a hundred times as much as they should.
+    /// Links queue a hundred times as many bytes as they should, and senders do not bound their bytes in flight.
     LongQueue,
-    /// A reply comes back altered.
+    /// A reply arrives altered.
     ReplyAltered,
-    /// A camera's timer comes and nobody serves it.
+    /// A camera's timer fires, and the broker does not handle it.
     TimerIgnored,
-    /// A camera's log gets four times its budget.
+    /// A camera's log has four times its budget.
     LogTooLarge,
     /// Every fifth frame of the past is passed over.
     PastWithHoles,
-    /// A reading of the past is given bytes of another frame.
+    /// A reading of the past is given the bytes of another frame.
     PastMixedUp,
-    /// A frame of the past counts as sent as soon as it is begun, so that the link never rests from the past.
+    /// A frame of the past counts as sent as soon as it begins, so the link is never idle between frames of the past.
     PastHurries,
-    /// A camera that is not there is taken for one that holds nothing.
+    /// An absent camera is treated like a camera that holds no frames.
     AbsenceTakenForNothing,
-    /// Applications are not told of stretches that nobody holds.
+    /// Applications are not told of spans of which no frames are held.
     HolesUntold,
-    /// Every third question for the past is answered with nothing, and nobody was asked.
+    /// Every third request for the past is answered with nothing, and the camera is not asked.
     PastNotAsked,
     /// A camera's codec is not told which frames were lost.
     LossForgotten,
-    /// A camera's link goes on with a frame that the broker has cancelled.
+    /// A camera's link continues with a frame that the broker has cancelled.
     CancelIgnored,
-    /// A camera learns a tenth of a second late that the last byte of a frame has left.
+    /// A camera learns 100 ms late that the last byte of a frame has left.
     LeftUntold,
-    /// An edge's decoder shows something of every frame, whether or not it can be decoded.
+    /// An edge's decoder makes a still of every frame, even if the frame cannot be decoded.
     UndecodableShown,
-    /// A shared medium forgets once in a while to say that a piece is through.
+    /// A shared medium occasionally forgets to report that a piece was transmitted.
     PieceForgotten,
     /// Cameras never learn of a cap.
     ShareUntold,
-    /// An edge believes every epoch that a camera claims.
+    /// An edge accepts every epoch that a camera claims.
     EpochUnbounded,
-    /// A reset closes the connection, and the edge still knows the epoch.
+    /// A reset closes the connection, but the edge keeps the epoch.
     ResetKeepsEpoch,
-    /// An edge holds a frame for every application that stands still, whatever its log has let go of.
+    /// An edge holds a frame for every stalled application, even without a share of memory.
     HeldWithoutShare,
-    /// Applications are told that their contract is kept, whatever comes, and nothing else.
+    /// Applications are always told that their contract is kept, and nothing else.
     AllIsWell,
-    /// A door that is full stays shut for whoever comes, instead of closing somebody who waits.
+    /// A full door refuses newcomers, instead of closing a waiting connection.
     NobodyMakesRoom,
     /// All connections at a door count as coming from one address.
     AddressesMixedUp,
-    /// Connections that have to make room are not closed.
+    /// Connections that the door drops are not closed.
     DroppedKept,
-    /// A session is not told that its application demands something else; the broker is.
+    /// A session is not told of its application's new contract. The broker is told.
     UpdateForgotten,
-    /// What is left to account for at the end of a session is not told.
+    /// The frames skipped at the end of a session are not reported.
     RestForgotten,
-    /// A session is not told what its application measured.
+    /// A session is not told the accuracy that its application measured.
     AccuracyForgotten,
     /// A session is not told when its application took frames.
     TakenForgotten,
-    /// Edges are told all the time that bytes of frames come, whether or not a link carries anything.
+    /// Edges are told all the time that bytes of frames arrive, even if a link carries nothing.
     SilenceHidden,
-    /// A session that was asked for originals gives frames at whatever rung they come.
+    /// A session that was asked for originals delivers frames at any rung.
     OriginalsForgotten,
     /// An edge is not told that a camera's source is lost.
     SourceUntold,
-    /// A session goes on with a chain that its application cannot decode any further.
+    /// A session continues with a chain that its application cannot decode any further.
     ChainLossForgotten,
-    /// A stream gets every camera of its pattern, whatever was granted.
+    /// A stream gets every camera of its pattern, whatever is granted.
     GrantsForgotten,
-    /// A stream that runs is not ended when its right is taken away.
+    /// A running stream is not ended when its right is taken away.
     LostRightForgotten,
-    /// An edge goes on with the rights with which it was made.
+    /// An edge keeps the rights with which it was created.
     RightsNotReadAgain,
-    /// The link of a camera that is revoked while it is connected is not ended.
+    /// The link of a connected camera that is revoked is not closed.
     RevokedLinkKept,
     /// The stream of an application that is revoked while it reads is not ended.
     RevokedStreamKept,
-    /// An edge takes in an older deny list in place of the one that it holds.
+    /// An edge replaces its deny list by an older one.
     OlderListTaken,
-    /// An edge does not look who has signed a deny list.
+    /// An edge does not check the signature of a deny list.
     SignatureIgnored,
-    /// An edge that starts knows nothing of the deny list that it held.
+    /// An edge forgets its deny list when it starts.
     ListForgotten,
-    /// A camera keeps the deny list that an edge gave it for itself.
+    /// A camera does not hand on the deny list that an edge gave it.
     ListNotHandedOn,
-    /// An edge refuses a member by its name, whatever certificate it shows.
+    /// An edge refuses a revoked member by its name, even with a new certificate.
     NewcomerRefused,
-    /// An edge believes that every frame of a chain needs the first one alone.
+    /// An edge takes every frame of a chain to refer to the chain's first frame.
     ParentMisnamed,
-    /// Every twentieth still is of another frame.
+    /// Every twentieth still has the wrong bytes.
     StillMixedUp,
-    /// Every twentieth question for a still is never answered.
+    /// Every twentieth request for a still is never answered.
     StillForgotten,
-    /// Three in twenty frames of a source's own video are not sent, and its camera believes that it was.
+    /// Three in twenty frames of a source's own video are not sent, although the camera believes that they were.
     NeededNotSent,
-    /// In place of every twentieth frame that was made of a source's own video, the frame itself is sent, in the middle of its chain.
+    /// Every twentieth frame that was encoded from a source's own video is replaced by the original, in the middle of its chain.
     BackAmidChain,
-    /// A camera is not told that its edge wants a frame that stands alone.
+    /// A camera is not told that its edge requests a keyframe.
     RefreshIgnored,
-    /// Of every third data record a knob keeps more or less than the rung says that is named.
+    /// Every third data record is degraded with another knob value than its rung names.
     KnobMisnamed,
-    /// Where a function fails, the record goes as it was published under the name of the rung.
+    /// If a degrading function fails, the record is sent as published, under the name of the rung.
     KnobFailureHidden,
     /// A group is not told that a member's connection was lost.
     MissedMemberKept,
-    /// A group believes that a member that is back holds nothing.
+    /// A group treats a returning member as holding no records.
     HeldForgotten,
-    /// Now and then a record goes to two members.
+    /// Every tenth record is given to two members.
     RecordGivenTwice,
-    /// An edge that starts does not read where its groups were.
+    /// An edge that starts does not read the places of its groups.
     PlaceNotRead,
-    /// An edge that starts reads half of where its groups were.
+    /// An edge that starts reads only half of the places of its groups.
     PlaceHalfRead,
-    /// A group forgets that cameras are to be kept in order.
+    /// A group does not keep the order of its cameras.
     OrderForgotten,
-    /// A group of the newest is given every record.
+    /// A group that asked for the newest records is given every record.
     EveryForNewest,
-    /// Every tenth acknowledgement is answered and not taken in.
+    /// Every tenth acknowledgement is answered but not processed.
     DoneForgotten,
-    /// A member settles what others were given.
+    /// A member can settle the records of other members.
     OthersBelieved,
-    /// A record is given again without end.
+    /// A record may be given up to 100 times.
     TriesUncounted,
-    /// Nobody looks for every third record that is to be given again.
+    /// Every third record that is to be given again is not looked up.
     AgainForgotten,
-    /// A record that is given again comes with the bytes of another.
+    /// A record that is given again has the bytes of another record.
     AgainMixedUp,
-    /// Every tenth record of a derived stream names another frame than it was made of.
+    /// Every tenth record of a derived stream names a wrong frame as its origin.
     OriginMixedUp,
-    /// Whoever publishes goes on when that right is taken away.
+    /// A publisher continues after its right was taken away.
     PublishRightKept,
     /// An edge that starts does not know how often derived streams began.
     StreamEpochForgotten,
-    /// An edge that starts takes the derived streams on its disk for cameras.
+    /// An edge that starts treats the derived streams on its disk as cameras.
     StreamTakenForCamera,
-    /// A derived stream is published by whoever comes, while somebody else publishes it.
+    /// Any application may publish a derived stream that another one publishes.
     StreamShared,
-    /// Every tenth record of a derived stream is accepted, and thrown away.
+    /// One record of a derived stream in ten is accepted and thrown away.
     AcceptedNotKept,
 }

@@ -1,4 +1,4 @@
-//! Makes the cameras of a world, and passes on what happens to them.
+//! Creates the cameras of a world, and passes events to them.
 
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
@@ -17,10 +17,10 @@ use crate::link::{Link, Side};
 use crate::time::HostClock;
 
 impl World {
-    /// A camera on a host and a link of its own, whose broker runs.
+    /// Creates a camera on its own host and link, whose broker runs.
     ///
     /// # Panics
-    /// The medium that it is to share has no place left.
+    /// If the medium that the camera shares has no place left.
     pub fn camera(&mut self, name: &str, mut spec: CameraSpec) -> CameraId {
         let random = self.random.split();
         let link = self.network.add_link(&mut spec, random, self.bug);
@@ -28,16 +28,16 @@ impl World {
         self.camera_on(name, spec, link, clock)
     }
 
-    /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
-    /// It does not run yet, and its counter of starts is one of its own.
+    /// Creates a second process on the host of `beside`, under the same name, with another identity if one is given. The process does not run yet,
+    /// and has its own counter of starts.
     pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
         let rival = self.second(beside, identity);
         self.cameras[beside.0].handle_rival();
         rival
     }
 
-    /// Makes a host that has a camera's keys and uses its name. It dials from [`Action::Claim`](super::Action::Claim) to
-    /// [`Action::Leave`](super::Action::Leave), publishes frames of its own, and numbers them as the edge asks.
+    /// Creates a host that has a camera's keys and uses its name. The thief dials from [`Action::Claim`](super::Action::Claim) to
+    /// [`Action::Leave`](super::Action::Leave), publishes its own frames, and numbers them as the edge asks.
     pub fn thief(&mut self, of: CameraId) -> CameraId {
         let thief = self.second(of, None);
         self.thieves.add(thief.0, of.0);
@@ -45,7 +45,7 @@ impl World {
         thief
     }
 
-    /// A second process under the name of `beside`.
+    /// Creates a second process under the name of `beside`.
     fn second(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
         let host = &self.cameras[beside.0];
         let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
@@ -57,7 +57,7 @@ impl World {
         second
     }
 
-    /// What a camera's host has done so far.
+    /// Counts of what a camera's host has done so far.
     pub fn camera_counts(&self, camera: CameraId) -> CameraCounts {
         self.cameras[camera.0].counts()
     }
@@ -72,7 +72,7 @@ impl World {
         self.cameras[camera.0].process.as_ref().is_some_and(|process| process.broker.is_up())
     }
 
-    /// What a camera's edge knows of it.
+    /// What a camera's edge knows of the camera.
     pub fn camera_info(&self, camera: CameraId) -> Option<CameraInfo> {
         let camera = &self.cameras[camera.0];
         let edge = &self.edges[camera.spec.edge.0];
@@ -80,12 +80,12 @@ impl World {
         known.into_iter().find(|known| known.camera == camera.name)
     }
 
-    /// Where a camera's counter of starts stands, on the disk.
+    /// A camera's counter of starts, as on its disk.
     pub fn persisted_epoch(&self, camera: CameraId) -> u64 {
         self.cameras[camera.0].persisted
     }
 
-    /// Sets a camera's counter of starts, on the disk; its next start has the next number.
+    /// Sets a camera's counter of starts on its disk. The next start has the next number.
     pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
         self.cameras[camera.0].set_persisted(epoch);
         self
@@ -126,15 +126,15 @@ impl World {
         }
     }
 
-    /// A thief begins to dial, with this epoch.
+    /// Starts a thief, which dials with this epoch.
     pub(super) fn claim(&mut self, index: usize, epoch: u64) {
         self.leave(index);
-        // The start itself counts one up.
+        // The start increases the counter by one.
         self.cameras[index].set_persisted(epoch.saturating_sub(1));
         self.start_camera(index, Counter::Kept);
     }
 
-    /// A thief ends its connections, and is gone.
+    /// Stops a thief, after it has closed its connections.
     pub(super) fn leave(&mut self, index: usize) {
         if !self.thieves.is_thief(index) {
             return;
@@ -147,10 +147,10 @@ impl World {
         link.give_up_dials(process.run);
         self.touch(Node::Link(self.cameras[index].link));
         if self.cameras[index].is_shut_out {
-            // Nobody listened to it.
+            // The edge has never accepted this thief.
             return;
         }
-        // What was under way goes before the word that it is gone.
+        // Data in flight arrives before the close of the connection.
         let (view, _) = self.view();
         let (path, heard) = (view.path(index), view.is_heard(index));
         let told = if heard { (path.queue_time() + path.service_time()) * 2 } else { RIVAL_MAX };
@@ -163,14 +163,14 @@ impl World {
         self.disturb_link(self.cameras[camera].link);
     }
 
-    /// The same, of all cameras on a link.
+    /// Notes that a fault touched a link. All cameras on it begin to recover now.
     pub(super) fn disturb_link(&mut self, link: usize) {
         for camera in self.cameras.iter_mut().filter(|camera| camera.link == link) {
             camera.disturb(self.now);
         }
     }
 
-    /// The host at the camera's end of a link goes on: what came meanwhile is looked at.
+    /// Continues the host at the camera's end of a link: it processes what has arrived meanwhile.
     pub(super) fn thaw_camera_host(&mut self, link: usize) {
         for output in self.network.thaw(link) {
             self.on_link(link, output);
@@ -192,7 +192,7 @@ impl World {
         (camera, link, stage!(self))
     }
 
-    /// Does something with a camera. If `f` returns true, the broker may have outputs, which are then carried out.
+    /// Calls `f` with a camera. If `f` returns true, the broker may have outputs, which are then processed.
     pub(super) fn with_camera(
         &mut self,
         index: usize,
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Carries out what a camera's broker wants done.
+    /// Processes the outputs of a camera's broker.
     pub(super) fn drain_camera(&mut self, index: usize) {
         loop {
             let (camera, link, mut stage) = self.camera_at(index);
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    // ---- what happens to a camera -------------------------------------------------------------------------
+    // ---- events of a camera -------------------------------------------------------------------------------
 
     pub(super) fn publish(&mut self, index: usize, run: u64) {
         let (camera, _, mut stage) = self.camera_at(index);
@@ -239,7 +239,7 @@ impl World {
         camera.publish(number, &mut stage);
     }
 
-    /// A broker's thread learns that the log has grown; a frozen one will be told when it goes on.
+    /// The broker's thread learns that the log has grown. The thread of a frozen host is told when it continues.
     pub(super) fn tell(&mut self, index: usize, run: u64) {
         if self.is_frozen(Node::Camera(index)) {
             return;

@@ -1,4 +1,4 @@
-//! Makes the edges of a world, and passes on what happens to them.
+//! Creates the edges of a world, and passes events to them.
 
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{Peer, SubscriptionId};
@@ -14,7 +14,7 @@ use crate::time::Moment;
 use crate::trace::What;
 
 impl World {
-    /// One more edge, whose broker runs.
+    /// Creates another edge, whose broker runs.
     pub fn edge(&mut self, spec: EdgeSpec) -> EdgeId {
         let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
         let index = self.edges.len();
@@ -27,18 +27,18 @@ impl World {
         EdgeId(index)
     }
 
-    /// Plans an attack on an edge's door, from `from` on.
+    /// Plans an attack on an edge's door, beginning at `from`.
     pub fn attack(&mut self, from: Moment, spec: AttackSpec) -> &mut Self {
         self.events.push(from, Event::Attack(spec));
         self
     }
 
-    /// Plans a visitor that comes to an edge again and again.
+    /// Plans a visitor that connects to an edge again and again.
     pub fn visitor(&mut self, spec: VisitorSpec) -> VisitorId {
         self.visitors.add(spec, &mut stage!(self))
     }
 
-    /// How often a visitor got in, and how often it was turned away.
+    /// How often a visitor was admitted, and how often it was turned away.
     pub fn visits(&self, visitor: VisitorId) -> (u64, u64) {
         self.visitors.visits(visitor)
     }
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// An edge's host goes on: what came meanwhile is looked at.
+    /// Continues a frozen edge: it processes what has arrived meanwhile.
     pub(super) fn thaw_edge(&mut self, edge: usize) {
         self.disturb_edge(edge);
         if self.edges[edge].process.is_some() {
@@ -114,7 +114,7 @@ impl World {
         self.touch(Node::Edge(edge));
     }
 
-    /// An edge starts with a state that holds an epoch of a camera that no other can follow.
+    /// Restarts a camera's edge with a state that contains an epoch of the camera beyond all bounds.
     pub(super) fn poison(&mut self, camera: usize) {
         let host = &self.cameras[camera];
         let edge = host.spec.edge.0;
@@ -131,7 +131,7 @@ impl World {
             return;
         }
         self.drain_edge(edge);
-        // A reading of the past alone goes on with what was put aside. Here it begins anew.
+        // A real reading of the past alone continues with the put-aside log. Here the application subscribes again.
         for application in 0..self.applications.len() {
             let known = &self.applications[application];
             let is_past = known.reading.as_ref().is_some_and(|(_, reading)| reading.span().end.is_some());
@@ -142,7 +142,7 @@ impl World {
         self.disturb_edge(edge);
     }
 
-    /// A subscription is over because a camera was reset: its application subscribes again, as clients do.
+    /// A camera's reset has ended a subscription. The application or group subscribes again, as clients do.
     fn end_reset(&mut self, subscription: SubscriptionId, camera: &CameraName) {
         if let Some(group) = self.group_of(subscription) {
             self.with_group(group, |group, edge, stage| group.handle_reset(camera, edge, stage));
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// An edge's rights are others from now on. Its streams look at them, and who was refused asks again.
+    /// Replaces an edge's rights. Streams check them, and refused clients ask again.
     pub(super) fn set_rights(&mut self, edge: usize, rights: RightsId) {
         let rights = self.rights[rights.0].clone();
         self.checks.rights_changed(edge, &rights);
@@ -179,7 +179,7 @@ impl World {
         (&mut self.edges[index], stage!(self))
     }
 
-    /// Does something with an edge that may give its broker something to say.
+    /// Calls `f` with an edge, whose broker may then have outputs.
     pub(super) fn with_edge_host(&mut self, index: usize, f: impl FnOnce(&mut EdgeHost, &mut Stage<'_>)) {
         let (edge, mut stage) = self.edge_at(index);
         f(edge, &mut stage);
@@ -192,13 +192,13 @@ impl World {
         visitors::attack(spec, edge, &mut stage);
     }
 
-    /// A visit at an edge's door goes a step on.
+    /// A visit at an edge's door advances one step.
     pub(super) fn visited(&mut self, visitor: usize, attempt: u64, step: VisitStep) {
         let edge = &mut self.edges[self.visitors.edge_of(visitor).0];
         self.visitors.handle_step((visitor, attempt), step, edge, &mut stage!(self));
     }
 
-    /// Carries out what an edge's broker wants done.
+    /// Processes the outputs of an edge's broker and of its door.
     pub(super) fn drain_edge(&mut self, index: usize) {
         loop {
             let (edge, mut stage) = self.edge_at(index);
@@ -245,7 +245,7 @@ impl World {
         self.network.close(link, Side::Edge, connection, &mut stage!(self));
     }
 
-    /// Wakes all or some of the applications that read a camera.
+    /// Wakes all or some of the applications and groups that read a camera.
     fn wake_readers(&mut self, edge: usize, camera: &CameraName, of: Readers) {
         for application in 0..self.applications.len() {
             let known = &self.applications[application];
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// An edge's decoder is done with the frame that it was given.
+    /// An edge's decoder has finished a frame.
     pub(super) fn decoded(&mut self, edge: usize, run: u64, of: (&CameraName, usize), fails: bool) {
         let (host, mut stage) = self.edge_at(edge);
         if !host.handle_decoded(run, of, fails, &mut stage) {
@@ -335,10 +335,10 @@ impl World {
         }
     }
 
-    /// A camera's connection has come over a link, and has proved whose it is.
+    /// A camera's connection over a link has authenticated itself.
     fn accepted(&mut self, edge: usize, camera: usize, connection: LinkId, link: usize) {
         let camera_host = &self.cameras[camera];
-        // A certificate holds for a name, whichever process presents it.
+        // A certificate is valid for a name, whichever process presents it.
         let cameras: Vec<CameraPattern> = camera_host.name.as_str().parse().into_iter().collect();
         let peer = Peer { identity: camera_host.identity.clone(), cameras };
         let shown = camera_host.certificate.clone();

@@ -1,4 +1,4 @@
-//! Holds what will happen, in order.
+//! Holds future events, in order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,7 +20,7 @@ use super::node::{Node, Owner, Reader};
 use super::spec::{Ask, AttackSpec};
 use crate::time::{Moment, ms};
 
-/// How far a visit at an edge's door has come.
+/// The stages of a visit at an edge's door.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VisitStep {
     Arrives,
@@ -38,17 +38,17 @@ pub(super) struct Took {
     pub(super) report: TakenReport,
 }
 
-/// A record that a program of an application has made, on its way to the edge.
+/// A record that a program of an application sends to the edge.
 #[derive(Clone, Debug)]
 pub(super) struct MadeRecord {
-    /// Which program.
+    /// The program, by its index.
     pub(super) worker: usize,
-    /// What it was made of.
+    /// The frame or record that this record was made of.
     pub(super) of: Origin,
     pub(super) body: Bytes,
 }
 
-/// The answer to a question for a still.
+/// The answer to a request for a still.
 #[derive(Clone, Debug)]
 pub(super) struct StillMade {
     pub(super) subscription: SubscriptionId,
@@ -57,58 +57,58 @@ pub(super) struct StillMade {
     pub(super) answer: StillAnswer,
 }
 
-/// What a worker of a group does next. Each names the life of the program, or the connection, for which it was planned.
+/// The next step of a worker of a group. Each step names the program's life, or the connection, for which it was planned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WorkerStep {
-    /// It connects to its edge and joins.
+    /// The worker connects to its edge and joins.
     Joins { program: u64 },
-    /// It is through with a job.
+    /// The worker has finished a job.
     Worked { program: u64, job: u64 },
-    /// Its edge learns that its connection is lost.
+    /// The edge learns that the worker's connection is lost.
     Missed { connection: u64 },
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// The node's timer, unless it was set anew since.
+    /// A node's timer fires, unless it was set to another moment since.
     Timer(Node),
     /// A camera's process publishes a frame.
     Publish { camera: usize, run: u64 },
     /// The broker's thread learns that the log has grown.
     Told { camera: usize, run: u64 },
-    /// A camera's codec is done with a frame.
+    /// A camera's codec has finished a frame.
     Made { camera: usize, run: u64, frame: FrameId, made: Box<Transformed> },
     /// A camera learns that the last byte of a frame has left.
     LeftTold { camera: usize, connection: LinkId, frame: FrameId },
-    /// A camera's host has found a frame of the past, or none.
+    /// A camera's host has searched for a frame of the past.
     Found { camera: usize, run: u64, ticket: u64, query: PastQuery },
-    /// A camera's codec is done with a frame of the past.
+    /// A camera's codec has finished a frame of the past.
     PastMade { camera: usize, run: u64, ticket: u64, made: Box<Transformed> },
-    /// An application's question for the past is answered.
+    /// An application's request for the past is answered.
     Answered { application: usize, request: u64, answer: Box<PastAnswer> },
-    /// An edge's decoder is done with the frame of a camera that it was given.
+    /// An edge's decoder has finished a frame of a camera.
     Decoded { edge: usize, run: u64, camera: CameraName, decoder: usize, fails: bool },
-    /// Who makes stills of a camera at an edge has something to do.
+    /// The maker of a camera's stills at an edge is due.
     Stills { edge: usize, run: u64, camera: CameraName },
-    /// A subscription's question for a still is answered.
+    /// A subscription's request for a still is answered.
     Still { reader: Reader, made: Box<StillMade> },
-    /// A worker of a group goes on.
+    /// A worker of a group takes its next step.
     Worker { group: usize, worker: usize, step: WorkerStep },
-    /// A group may have something to do, in this process of its edge.
+    /// A group's timer fires, in this process of its edge.
     Group { group: usize, run: u64 },
-    /// The counter above `above` is on the disk.
+    /// A counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
-    /// The writer of a log on disk has something to do.
+    /// The writer of a log on disk is due.
     Store { owner: Owner, run: u64 },
-    /// An application's thread may look at what it is to read.
+    /// An application's thread wakes to look at its logs.
     Wake { application: usize },
-    /// An application has done with its frame.
+    /// An application has finished a frame.
     Ready { application: usize, frames: u64 },
     /// A subscription's end may have passed.
     Look { application: usize, subscription: SubscriptionId },
-    /// A contract may have been broken by frames that did not come.
+    /// A contract may be broken because frames did not come.
     Contract { application: usize, subscription: SubscriptionId },
-    /// An application asks something of its session.
+    /// An application makes a request to its session.
     Ask { application: usize, ask: Box<Ask> },
     /// An application has taken a frame from its client library.
     Took { application: usize, took: Box<Took> },
@@ -116,18 +116,18 @@ pub(super) enum Event {
     Derived { application: usize, made: Box<MadeRecord> },
     /// An attacker opens a connection.
     Attack(AttackSpec),
-    /// A visitor goes on.
+    /// A visitor takes its next step.
     Visit { visitor: usize, attempt: u64, step: VisitStep },
-    /// An edge looks at the deny list in its folder of keys, which has changed.
+    /// An edge reads the changed deny list in its key folder.
     ListWritten { edge: usize },
-    /// Something that the scenario planned.
+    /// A planned action of the scenario.
     Action(Action),
-    /// The checks look around.
+    /// The rules watch the world.
     Watch,
 }
 
 impl Event {
-    /// Returns the host that has to run for it, and when it is looked at again if that host is frozen.
+    /// The host that must run for this event, and by how much the event is postponed while the host is frozen.
     pub(super) const fn needs(&self) -> Option<(Node, Duration)> {
         match self {
             Self::Made { camera, .. } => Some((Node::Camera(*camera), ms(15))),
@@ -141,7 +141,7 @@ impl Event {
     }
 }
 
-/// Events by moment; those of one moment in the order in which they were added.
+/// Events by moment. Simultaneous events keep the order in which they were added.
 #[derive(Default)]
 pub(super) struct EventQueue {
     heap: BinaryHeap<Reverse<Entry>>,

@@ -1,4 +1,4 @@
-//! Makes the groups of a world, and passes on what happens to them.
+//! Creates the groups of a world, and passes events to them.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::group::Account;
@@ -12,7 +12,7 @@ use super::spec::{GroupId, GroupSpec};
 use super::stage::{Stage, stage};
 
 impl World {
-    /// A group whose workers join now.
+    /// Creates a group, whose workers join now.
     pub fn group(&mut self, spec: GroupSpec) -> GroupId {
         let id = GroupId(self.groups.len());
         let who = id.who();
@@ -23,19 +23,19 @@ impl World {
         id
     }
 
-    /// What became of a group's records so far, in order.
+    /// The events of a group's records so far, in order.
     pub fn group_events(&self, group: GroupId) -> &[GroupEvent] {
         &self.groups[group.0].events
     }
 
-    /// A group's account since its edge was started. `None`: nobody has joined since.
+    /// A group's account since its edge started. `None`: no worker has joined since.
     pub fn group_account(&self, group: GroupId) -> Option<&Account> {
         self.groups[group.0].account()
     }
 
-    // ---- what happens to a group --------------------------------------------------------------------------
+    // ---- events of a group --------------------------------------------------------------------------------
 
-    /// Does something with a group, which is lent its edge.
+    /// Calls `f` with a group and its edge.
     pub(super) fn with_group<R>(
         &mut self,
         index: usize,
@@ -50,7 +50,7 @@ impl World {
         self.groups.iter().position(|known| known.subscription() == Some(subscription))
     }
 
-    /// Opens a group, if somebody is connected and it is not open.
+    /// Opens a group, if a worker is connected and the group is not open.
     pub(super) fn open_group(&mut self, index: usize) {
         let id = SubscriptionId(self.subscriptions + 1);
         let used = self.with_group(index, |group, edge, stage| group.open(id, edge, stage));
@@ -62,14 +62,14 @@ impl World {
         self.with_group(index, GroupHost::serve);
     }
 
-    /// A group's stream looks at the rights of its edge, if they have changed.
+    /// Lets a group's stream check the edge's rights, if they have changed.
     pub(super) fn look_at_rights_of_group(&mut self, index: usize) {
         if self.with_group(index, GroupHost::look_at_rights) {
             self.open_group(index);
         }
     }
 
-    /// A worker of a group goes on.
+    /// A worker of a group takes its next step.
     pub(super) fn worker_goes_on(&mut self, index: usize, worker: usize, step: WorkerStep) {
         match step {
             WorkerStep::Joins { program } => {

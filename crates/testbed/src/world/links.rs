@@ -1,4 +1,4 @@
-//! Passes what happens on a link to the camera or the edge that it is for.
+//! Passes the outputs of a link to the camera or the edge that they concern.
 
 use mez_core::broker::LinkId;
 
@@ -9,13 +9,13 @@ use super::stage::stage;
 use crate::link::{Link, LinkOutput, Side, request_of};
 
 impl World {
-    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
+    /// Creates a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
     pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
         let random = self.random.split();
         self.network.add_medium(spec, random)
     }
 
-    /// Gives what happened on a link to the host that it is for, or keeps it while that host is frozen.
+    /// Passes an output of a link to its host, or keeps it while the host is frozen.
     fn hand_over(&mut self, link: usize, output: LinkOutput) {
         // Every camera of a link dials the same edge.
         let edge = self.cameras.iter().find(|camera| camera.link == link).map(|camera| camera.spec.edge.0);
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Carries out what a link wants done.
+    /// Processes the outputs of a link.
     pub(super) fn drain_link(&mut self, link: usize) {
         while let Some(output) = self.network.link_mut(link).poll_output() {
             self.hand_over(link, output);
@@ -37,7 +37,7 @@ impl World {
         self.network.announce(link, &mut stage!(self));
     }
 
-    /// Changes the rate of a camera's link, or of the medium that it shares. The other members are then disturbed as well.
+    /// Changes the rate of a camera's link, or of the medium that the link shares. With a medium, all its members are disturbed.
     pub(super) fn set_link_rate(&mut self, camera: usize, bits_per_second: u64) {
         let link = self.cameras[camera].link;
         for link in self.network.set_rate(link, bits_per_second, &mut stage!(self)) {
@@ -46,7 +46,7 @@ impl World {
         self.note_carries(camera);
     }
 
-    /// Shows the rules what a camera's link carries from now on.
+    /// Tells the rules the present rate of a camera's link.
     pub(super) fn note_carries(&mut self, camera: usize) {
         let CameraHost { name, link, .. } = &self.cameras[camera];
         let (made_for, link) = (self.network.made_with_rate(*link), self.network.link(*link));
@@ -60,13 +60,13 @@ impl World {
         self.network.change(self.cameras[camera].link, &mut stage!(self), change);
     }
 
-    /// The camera whose process made a connection, if that process still runs.
+    /// The camera whose process made a connection, if the process still runs.
     fn dialler(&self, owner: u64) -> Option<usize> {
         let index = *self.owners.get(&owner)?;
         self.cameras[index].process.as_ref().filter(|process| process.run == owner).map(|_| index)
     }
 
-    /// The camera that has a connection open.
+    /// The camera whose process has a connection open.
     fn camera_of(&self, link: usize, connection: LinkId) -> Option<usize> {
         self.cameras.iter().position(|camera| {
             let knows = camera.process.as_ref().is_some_and(|process| process.knows(connection));
@@ -86,7 +86,7 @@ impl World {
             }
             _ => return self.on_link_at_edge(index, output),
         };
-        // Nobody at the camera's end knows the connection any more.
+        // The camera has forgotten the connection.
         let Some(camera) = camera else { return };
         self.on_link_at_camera(camera, output);
     }

@@ -1,4 +1,4 @@
-//! Changes who is a member of a world's site: revokes and enrols, and lets edges, cameras and applications notice.
+//! Changes the membership of a world's site: revokes and enrols members, and lets edges, cameras and applications notice.
 
 use mez_core::broker::LinkId;
 use mez_core::revocation::Certificate;
@@ -14,7 +14,7 @@ use crate::link::Side;
 use crate::time::ms;
 
 impl World {
-    /// Makes a thief lie about deny lists whenever an edge takes it in.
+    /// Makes a thief lie about deny lists whenever an edge accepts its connection.
     pub fn forger(&mut self, thief: CameraId) -> &mut Self {
         self.cameras[thief.0].become_forger();
         self
@@ -25,7 +25,7 @@ impl World {
         self.edges[edge.0].lists.version()
     }
 
-    /// Carries out what the site's operator does.
+    /// Carries out an action of the site's operator.
     pub(super) fn operate_site(&mut self, action: SiteAction) {
         match action {
             SiteAction::Revoke(member, by) => {
@@ -67,7 +67,7 @@ impl World {
         self.look_at_members();
     }
 
-    /// Puts a list into an edge's folder of keys, at which it looks within a second.
+    /// Puts a list into an edge's key folder. The edge reads it within a second.
     fn write_list(&mut self, edge: usize, signed: SignedList) {
         if self.edges[edge].write_list(&signed) {
             self.checks.list_comes(edge, &signed.list, LIST_READ_MAX);
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// An edge looks at the list in its folder of keys.
+    /// An edge reads the list in its key folder.
     pub(super) fn read_list(&mut self, edge: usize) {
         let (host, mut stage) = self.edge_at(edge);
         if host.read_list(&mut stage) {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// Another list is in force at an edge: whoever is revoked loses what is open.
+    /// Another list is in force at an edge: revoked members lose their connections and streams.
     pub(super) fn list_changed(&mut self, edge: usize) {
         self.edges[edge].disturb(self.now);
         self.look_at_members();
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// A camera holds another list. It leaves its edge if that was revoked.
+    /// A camera holds another list. The camera leaves its edge if the edge is revoked.
     pub(super) fn camera_holds_list(&mut self, index: usize) {
         if self.turns_away_from_edge(index) {
             let (camera, link, mut stage) = self.camera_at(index);
@@ -106,13 +106,13 @@ impl World {
         self.look_at_members();
     }
 
-    /// Whether a camera has nothing to do with the edge that it reaches.
+    /// Whether a camera refuses the edge that it reaches.
     pub(super) fn turns_away_from_edge(&self, camera: usize) -> bool {
         let host = &self.cameras[camera];
         host.turns_away_from(&self.edges[host.spec.edge.0].certificate)
     }
 
-    /// A camera has made a connection, and learns from the edge's certificate that it was revoked.
+    /// A camera closes a new connection, because the edge's certificate is revoked.
     pub(super) fn hang_up(&mut self, camera: usize, connection: LinkId) {
         let now = self.now;
         self.with_camera(camera, |camera, stage| {
@@ -124,7 +124,7 @@ impl World {
         });
     }
 
-    /// Notes which cameras and edges have nothing to do with each other from now on. Those that have again begin to recover.
+    /// Notes which cameras and edges newly refuse each other. Pairs that accept each other again begin to recover.
     pub(super) fn look_at_members(&mut self) {
         for index in 0..self.cameras.len() {
             let is_shut_out = self.view().0.is_shut_out(index);
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Whether a host's certificate is on the newest list of the site.
+    /// Whether the site's newest list denies a camera's certificate.
     pub(super) fn is_shut_out_of_site(&self, camera: usize) -> bool {
         self.site.newest().list.denies(&self.cameras[camera].certificate).is_some()
     }

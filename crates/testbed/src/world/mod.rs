@@ -1,8 +1,8 @@
 //! Simulates cameras, links, edges and applications on one virtual clock.
 //!
-//! The brokers, logs and sessions are those of `mez-core`, driven as the real drivers do. Hosts, links and
-//! applications are models. All random values come from one seed, and events of one moment happen in the order in
-//! which they were planned. So the same seed and the same calls give the same trace, bit for bit.
+//! The brokers, logs and sessions are those of `mez-core`, driven as by the real drivers. Hosts, links and applications are models. All random values
+//! come from one seed, and simultaneous events happen in the order in which they were planned. So the same seed and the same calls give exactly the
+//! same trace.
 //!
 //! ```
 //! use mez_testbed::{ApplicationSpec, CameraSpec, World, secs};
@@ -14,26 +14,27 @@
 //! assert!(world.deliveries(application).len() > 40);
 //! ```
 //!
-//! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and whatever
-//! else a call needs, such as its link. It returns what the world has to do. No part knows the world. This file holds the parts and dispatches
-//! events to them; the files of the last column carry out what they return.
+//! A world consists of parts that own their state. A part borrows the `Stage` (the moment, checks, trace, and future events) and whatever else a call
+//! needs, such as its link. The part returns what the world has to do, and knows nothing else of the world. This file holds the parts and dispatches
+//! events to them. The files of the last column act on what a part returns.
 //!
 //! | part | its files | the world's side |
 //! | --- | --- | --- |
 //! | a camera's host, its broker, codec and publisher | `camera/` | `cameras.rs` |
 //! | an edge's host, its broker, decoders and door | `edge/` | `edges.rs` |
-//! | those who come to a door and are no cameras | `visitors.rs` | `edges.rs` |
-//! | links, and what they share | [`crate::link`], `network/` | `links.rs` |
-//! | applications, their questions for the past, and what they publish | `application/` | `applications.rs` |
+//! | attackers and other clients that come to a door | `visitors.rs` | `edges.rs` |
+//! | links, and the media that links share | [`crate::link`], `network/` | `links.rs` |
+//! | applications, their requests for the past, and their derived streams | `application/` | `applications.rs` |
 //! | groups of workers that share records | `group/` | `groups.rs` |
-//! | logs on disk, under cameras and edges | `storage.rs` | |
-//! | who has stolen a camera's identity | `thieves.rs` | `cameras.rs` |
+//! | logs on the disks of cameras and edges | `storage.rs` | |
+//! | thieves of cameras' identities | `thieves.rs` | `cameras.rs` |
 //! | certificates and deny lists | `site.rs` | `members.rs` |
-//! | what rules are shown | `watch.rs` | |
+//! | the view for the rules | `watch.rs` | |
 //!
-//! `spec.rs` says what a world is made of, `action.rs` what can be done to it (carried out in `actions.rs`; cameras that go to another edge: `moves.rs`), `bug.rs` what it can do wrong.
+//! `spec.rs` describes the parts. `action.rs` lists faults and changes, which `actions.rs` and
+//! `moves.rs` carry out. `bug.rs` lists the bugs that tests can plant.
 //!
-//! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
+//! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and the last events.
 
 mod action;
 mod actions;
@@ -102,7 +103,7 @@ pub struct World {
     now: Moment,
     random: Random,
     events: EventQueue,
-    /// Nodes to which something happened within this moment.
+    /// Nodes to which something happened at this moment.
     touched: Touched,
     network: Network,
     cameras: Vec<CameraHost>,
@@ -111,7 +112,7 @@ pub struct World {
     groups: Vec<GroupHost>,
     visitors: Visitors,
     thieves: Thieves,
-    /// Which camera a process belongs to.
+    /// The camera that each process belongs to.
     owners: BTreeMap<u64, usize>,
     runs: u64,
     subscriptions: u64,
@@ -125,20 +126,20 @@ pub struct World {
     site: Site,
     checks: Checks,
     trace: Trace,
-    /// Whether codecs and decoders fail and hang now and then.
+    /// Whether codecs and decoders occasionally fail and hang.
     codecs_fail: bool,
     bug: Option<Bug>,
     disk_bug: Option<DiskBug>,
 }
 
-/// A breach of a rule, with everything that is needed to look into it.
+/// A breach of a rule, with what is needed to investigate it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The world's seed.
     pub seed: u64,
     /// The breach.
     pub violation: Violation,
-    /// What happened last, one thing to a line.
+    /// The last events, one a line.
     pub trace: String,
 }
 
@@ -154,7 +155,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Asserts that a run in which a fault was planted broke the rule that is there for it, and no other before.
+/// Asserts that a run with a planted fault broke `rule`, and no other rule before.
 pub fn noticed(planted: impl fmt::Debug, failure: Option<Box<Failure>>, rule: &str) {
     let failure = failure.unwrap_or_else(|| panic!("{planted:?} went unnoticed"));
     assert_eq!(failure.violation.rule, rule, "{planted:?} was taken for something else: {failure}");
@@ -166,7 +167,7 @@ impl World {
         Self::seeded_with(seed, EdgeSpec::default())
     }
 
-    /// A world whose first edge is special.
+    /// A world with this first edge.
     pub fn seeded_with(seed: u64, edge: EdgeSpec) -> Self {
         let mut world = Self {
             seed,
@@ -239,44 +240,44 @@ impl World {
         self.now
     }
 
-    /// The world's own source of chance, for scenarios.
+    /// The world's random numbers, for scenarios.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// A hash of all that happened so far.
+    /// A hash of all events so far.
     pub fn trace_hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// How many things happened so far.
+    /// How many events were recorded so far.
     pub fn trace_entries(&self) -> u64 {
         self.trace.entries()
     }
 
-    /// How often a wall clock was set.
+    /// How often a wall clock was stepped.
     pub fn wall_steps(&self) -> u64 {
         self.wall_steps
     }
 
-    /// What happened last, one thing to a line.
+    /// The last events, one a line.
     pub fn trace_tail(&self, entries: usize) -> String {
         self.trace.tail(entries)
     }
 
-    /// Whether codecs and decoders fail and hang now and then, as they do unless something else is said.
+    /// Sets whether codecs and decoders occasionally fail and hang. Default: they do.
     pub fn codecs_fail(&mut self, fail: bool) -> &mut Self {
         self.codecs_fail = fail;
         self
     }
 
-    /// Plants a bug in the world itself, to show that the rules notice it.
+    /// Plants a bug in the world itself, to show that a rule detects it.
     pub fn plant(&mut self, bug: Bug) -> &mut Self {
         self.bug = Some(bug);
         self
     }
 
-    /// Panics if a rule is broken. It is called after changes between two runs.
+    /// Panics if a rule is broken. Called after changes between two runs.
     fn report(&self) {
         if let Some(failure) = self.failure() {
             panic!("{failure}");
@@ -288,23 +289,23 @@ impl World {
         Some(Failure { seed: self.seed, violation, trace: self.trace.tail(60) })
     }
 
-    /// A profile that contracts may name; its hash.
+    /// Adds a profile that contracts may name. Returns its hash.
     pub fn profile(&mut self, profile: SizedProfile) -> ProfileHash {
         let hash = [self.profiles.len() as u8 + 1; 32];
         self.profiles.insert(hash, profile);
         hash
     }
 
-    /// Rights that an edge may have ([`Action::Rights`]).
+    /// Adds rights that an edge may get with [`Action::Rights`].
     pub fn rights(&mut self, rights: Rights) -> RightsId {
         self.rights.push(rights);
         RightsId(self.rights.len() - 1)
     }
 
-    // ---- making -------------------------------------------------------------------------------------------
+    // ---- creation -----------------------------------------------------------------------------------------
 
     fn draw_clock(&mut self) -> HostClock {
-        // Machines have been up for between a second and a month. Their wall clocks agree within a minute.
+        // Hosts have been up for between a second and a month. Their wall clocks agree within a minute.
         let origin_nanos = self.random.within(1_000_000_000..=2_600_000_000_000_000);
         let drift_ppb = self.random.within(0..=100_000) as i64 - 50_000;
         let wall_nanos = WALL_START_NANOS + self.random.within(0..=60_000_000_000) - origin_nanos;
@@ -322,13 +323,13 @@ impl World {
         self.touched.touch(node);
     }
 
-    /// All parts to read, and the rules that look at them.
+    /// All parts for reading, and the rules.
     fn view(&mut self) -> (View<'_>, &mut Checks) {
         let Self { now, cameras, edges, network, applications, groups, thieves, checks, .. } = self;
         (View { now: *now, cameras, edges, network, applications, groups, thieves }, checks)
     }
 
-    /// Shows the rules everything that does not happen at a moment of its own.
+    /// Shows the rules the state of the world, as opposed to single events.
     fn watch(&mut self) {
         if self.bug == Some(Bug::SilenceHidden) {
             self.edges.iter_mut().for_each(|edge| edge.hear_all(self.now));
@@ -413,7 +414,7 @@ impl World {
         }
     }
 
-    /// The writer of a log on disk has something to do.
+    /// Runs the writer of a log on disk.
     fn handle_store(&mut self, owner: &Owner, run: u64) {
         match owner {
             Owner::Camera(index) => {
@@ -428,7 +429,7 @@ impl World {
         let now = self.now;
         let Some(timer) = self.timer(node) else { return };
         if timer.armed != now {
-            // It was set anew since.
+            // The timer was set to another moment after this event was planned.
             return;
         }
         timer.armed = Moment::NEVER;
@@ -447,7 +448,7 @@ impl World {
         self.touch(node);
     }
 
-    /// Carries out the outputs of all nodes, until no node has any more at this moment.
+    /// Processes the outputs of all nodes, until no node has any more at this moment.
     fn settle(&mut self) {
         let mut steps = 0;
         while let Some(node) = self.touched.pop() {
@@ -467,7 +468,7 @@ impl World {
         }
     }
 
-    /// Sets a node's timer to when the node wants it.
+    /// Sets a node's timer to when the node is due.
     fn arm(&mut self, node: Node) {
         if self.is_frozen(node) {
             return;

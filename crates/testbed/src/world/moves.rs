@@ -1,10 +1,10 @@
-//! Lets cameras reach another of their edges.
+//! Moves cameras to another of their edges.
 
 use super::World;
 use super::spec::EdgeId;
 
 impl World {
-    /// A camera, with all who share its link, loses its edge and reaches this one.
+    /// Moves a camera, with all others on its link, from its edge to this one.
     pub(super) fn move_camera(&mut self, camera: usize, edge: usize) {
         let (link, before) = (self.cameras[camera].link, self.cameras[camera].spec.edge.0);
         let stands_still = |edge: usize| self.edges[edge].is_frozen();
@@ -14,7 +14,7 @@ impl World {
         let now = self.now;
         self.checks.moves(&self.cameras[camera].name);
         self.change_link(camera, |link| link.break_all(now));
-        // The edge that it leaves learns of that.
+        // The edge that the camera leaves learns of the end of its connections.
         self.drain_link(link);
         let hosts: Vec<usize> =
             (0..self.cameras.len()).filter(|index| self.cameras[*index].link == link).collect();

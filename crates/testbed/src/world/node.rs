@@ -1,4 +1,4 @@
-//! Names what has a timer or a log in a world, and says when each timer is due.
+//! Names the parts of a world that have a timer or a log, and sets their timers.
 
 use std::collections::VecDeque;
 
@@ -6,35 +6,35 @@ use mez_core::name::CameraName;
 
 use crate::time::Moment;
 
-/// Something with a timer. The number is its place among those of its kind.
+/// A part with a timer or with work to do, by its index among parts of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Camera(usize),
     Edge(usize),
     Link(usize),
     Medium(usize),
-    /// Has no timer of its own, but may have frames to take.
+    /// Has no timer, but may have frames to take.
     Application(usize),
-    /// The same, of members.
+    /// Has no timer, but may have records to give to members.
     Group(usize),
 }
 
-/// Who reads at an edge.
+/// A reader at an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     Application(usize),
     Group(usize),
 }
 
-/// Whose log on disk.
+/// The owner of a log on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Camera(usize),
-    /// An edge's, of this camera.
+    /// An edge's log of this camera.
     Edge(usize, CameraName),
 }
 
-/// When a node is next looked at, and how often that was in vain.
+/// When a node is due next, and how often in a row it was due at once.
 pub(super) struct Timer {
     pub(super) armed: Moment,
     spins: u32,
@@ -45,8 +45,7 @@ impl Timer {
         Self { armed: Moment::NEVER, spins: 0 }
     }
 
-    /// Sets the timer to `due`, which is not before `now`. Returns whether that is another moment than before, and how often in a row it was
-    /// due at once.
+    /// Sets the timer to `due`, which is not before `now`. Returns whether the moment has changed, and how often in a row the timer was due at once.
     pub(super) fn arm(&mut self, due: Moment, now: Moment) -> (bool, u32) {
         debug_assert!(due >= now, "what is due has yet to happen");
         let changed = due != self.armed;
@@ -56,7 +55,7 @@ impl Timer {
     }
 }
 
-/// Nodes to which something happened within this moment, in the order in which it did. Each is there once.
+/// Nodes with outputs to process at this moment, in the order of their events, each once.
 #[derive(Default)]
 pub(super) struct Touched(VecDeque<Node>);
 

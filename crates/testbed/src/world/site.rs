@@ -1,7 +1,7 @@
-//! Models a site: who has which certificate, and which deny lists its authority has signed.
+//! Models a site: its certificates, and the deny lists that its authority has signed.
 //!
-//! A certificate is the one of core's [`revocation`](mez_core::revocation). In place of a signature, a list ends with a byte that only the
-//! authority sets. Whether a list counts is decided by core; whether it is genuine, here.
+//! Certificates are those of core's [`revocation`](mez_core::revocation). Instead of a signature, a list ends with a byte that only the authority
+//! sets. Core decides whether a list is in force; this module decides whether a list is genuine.
 
 use bytes::Bytes;
 use mez_core::revocation::{Certificate, Entry, MemberName, Offer, Revocations, Serial, Subject};
@@ -10,11 +10,11 @@ use mez_core::units::Timestamp;
 use crate::time::{Moment, WALL_START_NANOS};
 use crate::world::action::By;
 
-/// What stands behind a list that the authority has signed.
+/// Replaces the signature of the authority, at the end of a list.
 const SIGNATURE: u8 = 0xA5;
 const SECOND_NANOS: u64 = 1_000_000_000;
 
-/// A list as it travels.
+/// A list as it is sent.
 #[derive(Clone)]
 pub(super) struct SignedList {
     pub(super) list: Revocations,
@@ -31,23 +31,23 @@ impl SignedList {
         Self { list: Revocations::none("world"), bytes: Bytes::new() }
     }
 
-    /// A list that has come from somewhere, if the authority has signed it.
+    /// Decodes a list, if the authority has signed it.
     pub(super) fn read(bytes: &Bytes) -> Option<Self> {
         let (signature, said) = bytes.split_last()?;
         let list = Revocations::decode(said).ok()?;
         (*signature == SIGNATURE).then(|| Self { list, bytes: bytes.clone() })
     }
 
-    /// The same with any signature.
+    /// Decodes a list with any signature.
     pub(super) fn read_unchecked(bytes: &Bytes) -> Option<Self> {
         let list = Revocations::decode(bytes.split_last()?.1).ok()?;
         Some(Self { list, bytes: bytes.clone() })
     }
 
-    /// A list of the highest version on which nobody stands, as a thief would have it. The authority has not signed it.
+    /// A thief's list: empty, with the highest version, and not signed by the authority.
     pub(super) fn forged() -> Bytes {
         let list = Revocations::none("world").encode();
-        // The version is the last of what stands before two empty lists.
+        // A list ends with its version (8 bytes) and the counts of two empty lists (4 bytes).
         let (names, counts) = list.split_at(list.len() - 4);
         let names = &names[..names.len() - 8];
         [names, &u64::MAX.to_le_bytes(), counts, &[0]].concat().into()
@@ -56,7 +56,7 @@ impl SignedList {
 
 /// The authority of a site, and its lists.
 pub(super) struct Site {
-    /// All lists so far: at place n that of version n.
+    /// All lists so far. The index is the version.
     signed: Vec<SignedList>,
     serials: u64,
 }
@@ -71,12 +71,13 @@ impl Site {
         self.signed.last().expect("the list without entries is always there")
     }
 
-    /// The list that was signed so many changes ago.
+    /// The list from before this many changes.
     pub(super) fn before(&self, changes: usize) -> &SignedList {
         &self.signed[self.signed.len().saturating_sub(1 + changes)]
     }
 
-    /// Gives a member another certificate. Whoever revokes waits until the second is over, so that it is of a later one.
+    /// Issues a new certificate for a member. If the member's name is revoked, the certificate is dated a second after the revocation, because
+    /// certificates count whole seconds.
     pub(super) fn issue(&mut self, now: Moment, member: &MemberName) -> Certificate {
         self.serials += 1;
         let serial = Serial::new(&self.serials.to_be_bytes()).expect("it is not 0");
@@ -86,7 +87,7 @@ impl Site {
         Certificate { member: member.clone(), serial, issued }
     }
 
-    /// Puts what a certificate names on the list.
+    /// Adds a certificate's serial number or member name to the list.
     pub(super) fn revoke(&mut self, now: Moment, certificate: &Certificate, by: By) {
         let entry = Entry { since: second(now), until: Timestamp::MAX, because: "stolen".into() };
         let held = &self.newest().list;
@@ -94,7 +95,7 @@ impl Site {
         self.signed.push(SignedList::sign(next.expect("worlds revoke a few")));
     }
 
-    /// Takes what a certificate names off the list. Returns whether it was on it.
+    /// Removes a certificate's serial number or member name from the list. Returns whether the list had it.
     pub(super) fn unrevoke(&mut self, certificate: &Certificate, by: By) -> bool {
         let next = self.newest().list.without(&subject(certificate, by));
         let next = next.map(SignedList::sign);
@@ -111,16 +112,16 @@ fn subject(certificate: &Certificate, by: By) -> Subject {
     }
 }
 
-/// The second of a moment, by a clock that is right.
+/// The whole second of a moment, by an exact clock.
 fn second(now: Moment) -> Timestamp {
     let nanos = WALL_START_NANOS + now.as_nanos();
     Timestamp::from_nanos(nanos - nanos % SECOND_NANOS)
 }
 
-/// The list that a host holds, in force and on its disk.
+/// The list that a host holds, in memory and on its disk.
 pub(super) struct HeldList {
     held: SignedList,
-    /// How often it has changed.
+    /// How often the list has changed.
     pub(super) changes: u64,
 }
 
@@ -129,7 +130,7 @@ impl HeldList {
         Self { held: SignedList::none(), changes: 0 }
     }
 
-    /// The version. 0: there is none.
+    /// The version of the list. 0: there is none.
     pub(super) fn version(&self) -> u64 {
         self.held.list.version()
     }
@@ -142,12 +143,12 @@ impl HeldList {
         &self.held.list
     }
 
-    /// Why a certificate is not accepted, for people.
+    /// Why a certificate is denied, as text. `None`: it is accepted.
     pub(super) fn denies(&self, certificate: &Certificate) -> Option<String> {
         self.held.list.denies(certificate).map(|denial| denial.to_string())
     }
 
-    /// A genuine list has come. Returns whether it is in force from now on. `any`: a planted bug takes older ones as well.
+    /// Offers a genuine list. Returns whether it is in force from now on. `any`: a planted bug also accepts older lists.
     pub(super) fn take(&mut self, offered: &SignedList, any: bool) -> bool {
         let offer = self.held.list.judge(&offered.list);
         let takes = offer == Offer::Newer || any && offer == Offer::Older;
@@ -158,7 +159,7 @@ impl HeldList {
         takes
     }
 
-    /// Forgets the list, as only a planted bug does.
+    /// Forgets the list. Only a planted bug does this.
     pub(super) fn forget(&mut self) {
         *self = Self { changes: self.changes + 1, ..Self::none() };
     }

@@ -1,4 +1,4 @@
-//! Describes what a world is made of.
+//! Describes the parts of a world.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::time::{HostClock, ms};
 pub struct EdgeId(pub(crate) usize);
 
 impl EdgeId {
-    /// The one that every world has.
+    /// The edge that every world has.
     pub const FIRST: Self = Self(0);
 }
 
@@ -35,12 +35,12 @@ pub struct CameraId(pub(crate) usize);
 pub struct ApplicationId(pub(crate) usize);
 
 impl ApplicationId {
-    /// The application that is made as this one, counted from 0. Rights that are there before it need its name.
+    /// The application that is created as number `place`, counted from 0. Rights that exist before the application need its id.
     pub const fn nth(place: usize) -> Self {
         Self(place)
     }
 
-    /// Who it is to the rights of its edge: `app/reader/0`.
+    /// The application's principal at its edge: `app/reader/0`.
     pub fn who(self) -> Bearer {
         Bearer::App(format!("reader/{}", self.0).parse().expect("it is a name"))
     }
@@ -51,13 +51,13 @@ impl ApplicationId {
 pub struct GroupId(pub(crate) usize);
 
 impl GroupId {
-    /// Who its workers are to the rights of its edge: `app/crew/0`.
+    /// The principal of the group's workers at their edge: `app/crew/0`.
     pub fn who(self) -> Bearer {
         Bearer::App(format!("crew/{}", self.0).parse().expect("it is a name"))
     }
 }
 
-/// Names rights that an edge of a world may have.
+/// Names rights that an edge of a world may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RightsId(pub(crate) usize);
 
@@ -72,17 +72,17 @@ pub struct VisitorId(pub(crate) usize);
 /// A medium that several cameras share.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediumSpec {
-    /// One queue in front of one bottleneck, each way, first come, first served. Each camera may have as much in it as the others.
+    /// One queue before one bottleneck in each direction, first come, first served. Each camera has an equal part of the queue.
     Queue {
-        /// The rate of all together.
+        /// The rate of all cameras together.
         bits_per_second: u64,
-        /// What may wait in the queue, in bytes, of all together.
+        /// How many bytes of all cameras together may wait in the queue.
         queue_bytes_max: u64,
-        /// How many cameras there will be.
+        /// The number of cameras.
         cameras: usize,
     },
-    /// A Wi-Fi medium. Its first stations, those without a load, are the cameras of the world, in the order in which they are made; others are
-    /// there beside them.
+    /// A Wi-Fi medium. The first stations, those without a load, are the cameras of the world, in the order
+    /// of their creation. The other stations only add load.
     Wifi(Scene),
 }
 
@@ -91,7 +91,7 @@ pub enum MediumSpec {
 pub struct DiskSpec {
     /// When records are made durable.
     pub durability: Durability,
-    /// The most bytes on disk.
+    /// The most bytes of a log on disk.
     pub disk_bytes_max: u64,
     /// The size at which a segment is closed.
     pub segment_bytes: u64,
@@ -103,22 +103,22 @@ impl Default for DiskSpec {
     }
 }
 
-/// An edge broker on a host of its own.
+/// An edge broker on its own host.
 #[derive(Clone, Debug)]
 pub struct EdgeSpec {
     /// The budget of all replica logs together, in bytes. Default 256 MiB.
     pub log_bytes_max: u64,
-    /// The largest payload that it takes, in bytes. Default 32 MiB.
+    /// The largest payload that the edge accepts, in bytes. Default 32 MiB.
     pub frame_bytes_max: u32,
-    /// How it keeps its replica logs on disk. Default: not at all.
+    /// How the edge keeps its replica logs on disk. Default: not at all.
     pub disk: Option<DiskSpec>,
     /// The most cameras. Default 64.
     pub cameras_max: usize,
-    /// Which cameras it is told share a channel. Default: none.
+    /// The declared channels: which cameras share one. Default: none.
     pub channels: Channels,
-    /// Who may do what at it, until that is changed. Default: every application everything.
+    /// The rights at the edge, until [`Action::Rights`](super::Action::Rights) changes them. Default: every application may do everything.
     pub rights: Rights,
-    /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
+    /// The host's clocks. Default: drawn, with a drift of up to 50 ppm and a wall clock up to a minute off.
     pub clock: Option<HostClock>,
 }
 
@@ -139,95 +139,96 @@ impl Default for EdgeSpec {
 /// Where capture times come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureTimes {
-    /// The broker stamps the frames.
+    /// The camera broker stamps the frames.
     Broker,
-    /// The publisher gives the wall-clock time, and once in `wrong_once_in` frames one that is not after the last.
+    /// The publisher gives the wall-clock time. Once in `wrong_once_in` frames, the time is not after that of the last frame.
     Publisher {
-        /// How often it is wrong.
+        /// One frame in this many has a wrong time.
         wrong_once_in: u64,
     },
 }
 
-/// How a camera's source codes its video.
+/// How a camera's source encodes its video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceVideo {
-    /// One picture in so many is a key frame. At least 1.
+    /// One picture in this many is a key frame. At least 1.
     pub key_every: u64,
-    /// One picture in so many, at random, is one that no other needs. 0: none.
+    /// One picture in this many, at random, is needed by no other. 0: none.
     pub spare_once_in: u64,
-    /// Whether it gives a key frame when it is asked for one.
+    /// Whether the source gives a key frame on request.
     pub answers: bool,
-    /// One picture in so many, at random, is lost before it is read. Nothing that follows is given before the next key frame. 0: none.
+    /// One picture in this many, at random, is lost before the camera broker reads it. The following
+    /// pictures are withheld until the next key frame. 0: none.
     pub lost_once_in: u64,
-    /// Bytes of key frames and of others, in thousandths of what the picture has as JPEG.
+    /// Bytes of key frames and of other pictures, in thousandths of the picture's bytes as JPEG.
     pub permille: (u32, u32),
 }
 
 impl SourceVideo {
-    /// x264 without B-frames, as cameras use it: much in key frames, one in ten seconds at 25 frames per second.
+    /// x264 without B-frames, as in cameras: large key frames, one in ten seconds at 25 frames per second.
     pub const X264: Self =
         Self { key_every: 250, spare_once_in: 0, answers: false, lost_once_in: 0, permille: (400, 37) };
-    /// openh264: every second picture is one that no other needs, a key frame in two seconds.
+    /// openh264: no other picture needs every second picture, and there is a key frame every two seconds.
     pub const OPENH264: Self =
         Self { key_every: 50, spare_once_in: 2, answers: true, lost_once_in: 0, permille: (270, 45) };
 
-    /// Bytes of a picture that has so many as JPEG.
+    /// Bytes of a picture that would have `as_jpeg` bytes as JPEG.
     pub(super) fn bytes(&self, is_key: bool, as_jpeg: u32) -> u32 {
         let permille = if is_key { self.permille.0 } else { self.permille.1 };
         (u64::from(as_jpeg) * u64::from(permille) / 1000 + 1) as u32
     }
 
-    /// Bytes that a picture would have as JPEG.
+    /// Bytes that a picture of `bytes` bytes would have as JPEG.
     pub(super) fn as_jpeg(&self, is_key: bool, bytes: u64) -> u64 {
         let permille = if is_key { self.permille.0 } else { self.permille.1 };
         bytes * 1000 / u64::from(permille).max(1)
     }
 }
 
-/// A camera broker on a host of its own, at the end of a link of its own.
+/// A camera broker on its own host, at the end of its own link.
 #[derive(Clone, Debug)]
 pub struct CameraSpec {
-    /// The edge that it dials. Default: the first.
+    /// The edge that the camera dials. Default: the first.
     pub edge: EdgeId,
-    /// Another edge that it dials as well. It reaches the one or the other ([`Action::Move`](super::Action::Move)). Default: none.
+    /// A second edge that the camera dials. The camera reaches only one of the two at a time ([`Action::Move`](super::Action::Move)). Default: none.
     pub second_edge: Option<EdgeId>,
-    /// The link to it. Default 20 Mbit/s, 5 ms each way.
+    /// The link to the edge. Default 20 Mbit/s, 5 ms each way.
     pub link: LinkSpec,
-    /// What its link shares with those of other cameras, which then decides on the rate. Default: nothing.
+    /// The medium that the link shares with other cameras' links, and that sets the rate. Default: none.
     pub medium: Option<MediumId>,
     /// The time between two frames. Default 100 ms.
     pub interval: Duration,
-    /// By how much that varies, up and down. Default 2 ms.
+    /// How far the interval varies, up and down. Default 2 ms.
     pub jitter: Duration,
-    /// The size of a frame as it is published, in bytes; neighbours are alike. Default 30,000 to 40,000.
+    /// The size of a published frame, in bytes. Successive frames have similar sizes. Default 30,000 to 40,000.
     pub frame_bytes: RangeInclusive<u32>,
-    /// What it sees: how large frames are when codecs are done with them, against their size as published, and how long that takes. Default: people
-    /// who walk by.
+    /// What the camera sees. The footage sets the size of encoded frames, relative to the published size,
+    /// and the encoding times. Default: people who walk by.
     pub footage: Footage,
-    /// Width and height of its frames, in pixels. Default 64 × 48.
+    /// Width and height of the frames, in pixels. Default 64 × 48.
     pub pixels: (u32, u32),
-    /// Its codecs take so many times as long to encode as those that the footage was measured with. Default 1.
+    /// Encoding takes this many times as long as in the measurement of the footage. Default 1.
     pub codec_slowness: u32,
-    /// The budget of its log, in bytes. Default 32 MiB.
+    /// The budget of the camera's log, in bytes. Default 32 MiB.
     pub log_bytes_max: u64,
-    /// How it keeps its log on disk. Default: not at all, so that it forgets when it is killed.
+    /// How the camera keeps its log on disk. Default: not at all, so a kill loses the log.
     pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
-    /// Its frames are pictures of its source's own video. Default: they are stills.
+    /// The source's own video, of which the frames are pictures. Default: the frames are stills.
     pub video: Option<SourceVideo>,
-    /// In place of one picture in so many, at random, its publisher gives a data record. Default 0: of none.
+    /// One frame in this many, at random, is replaced by a data record. Default 0: none.
     pub record_once_in: u64,
-    /// Whether its publisher declares a knob of its data records ([`crate::payload::knobs`]). Default: it does not.
+    /// Whether the publisher declares a knob for its data records ([`crate::payload::knobs`]). Default: no.
     pub knobs: bool,
-    /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
+    /// The host's clocks. Default: drawn, with a drift of up to 50 ppm and a wall clock up to a minute off.
     pub clock: Option<HostClock>,
-    /// The identity in its certificate. Default: one of its own, for its name.
+    /// The identity in the camera's certificate. Default: one for the camera's name.
     pub identity: Option<String>,
 }
 
 impl CameraSpec {
-    /// Bytes of a frame's picture as JPEG.
+    /// Bytes that a frame's picture would have as JPEG.
     pub(super) fn picture_bytes(&self, frame: &Frame) -> u64 {
         let (bytes, is_key) = (frame.payload.len() as u64, frame.meta.chain.index == 0);
         let video = self.video.filter(|_| frame.meta.encoding.is_chained());
@@ -261,7 +262,7 @@ impl Default for CameraSpec {
 }
 
 impl CameraSpec {
-    /// Frames of `bytes` bytes, `fps` of them in a second.
+    /// A camera with `fps` frames of `bytes` bytes in a second.
     pub fn frames(fps: u64, bytes: u32) -> Self {
         Self {
             interval: Duration::from_nanos(1_000_000_000 / fps),
@@ -270,7 +271,7 @@ impl CameraSpec {
         }
     }
 
-    /// A camera that sees this, at the rate and in the sizes at which it was measured.
+    /// A camera that sees `footage`, with the frame rate and frame sizes of its measurement.
     pub fn filming(footage: Footage) -> Self {
         let [least, _, most] = footage.published;
         Self {
@@ -282,14 +283,14 @@ impl CameraSpec {
         }
     }
 
-    /// The same on a link of `bits_per_second`.
+    /// The same camera on a link of `bits_per_second`.
     #[must_use]
     pub fn at_rate(mut self, bits_per_second: u64) -> Self {
         self.link.bits_per_second = bits_per_second;
         self
     }
 
-    /// The same on a link with a delay of `each_way`.
+    /// The same camera on a link with a delay of `each_way`.
     #[must_use]
     pub fn at_distance(mut self, each_way: Duration) -> Self {
         (self.link.delay_up, self.link.delay_down) = (each_way, each_way);
@@ -297,84 +298,83 @@ impl CameraSpec {
     }
 }
 
-/// How many bytes a profile has in worlds. In place of JSON, all of them are the first byte of its hash.
+/// The size of an encoded profile, in bytes. Instead of JSON, each byte is the first byte of the profile's hash.
 pub(super) const PROFILE_BYTES: usize = 20_000;
 
-/// Where an application begins when it subscribes again.
+/// Where an application that subscribes again begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumes {
-    /// As one that never had a frame.
+    /// Like an application that never had a frame.
     Anew,
-    /// Behind the last frame that it has of each camera; what it lacks is counted.
+    /// After the last frame of each camera that it has. Missing frames are counted.
     Behind,
-    /// The same, and what it lacks is fetched.
+    /// After the last frame of each camera that it has. Missing frames are fetched.
     Filling,
 }
 
-/// A client library that reports when its application has taken a frame.
+/// A client library that reports when its application takes a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// How long a frame takes from the edge into the library.
+    /// How long a frame takes from the edge to the library.
     pub way: Duration,
-    /// How long after that the application takes it.
+    /// How long after its arrival in the library the application takes the frame.
     pub takes_after: Duration,
 }
 
-/// An application, at an edge.
+/// An application at an edge.
 #[derive(Clone, Debug)]
 pub struct ApplicationSpec {
-    /// The edge that it asks. Default: the first.
+    /// The edge of the application. Default: the first.
     pub edge: EdgeId,
-    /// The cameras that it wants, as a pattern.
+    /// The cameras to read, as a pattern.
     pub cameras: String,
-    /// What it demands of them.
+    /// The contract with these cameras.
     pub contract: Contract,
-    /// How far back it begins to read, counted from its subscribing. `None`: what is published from then on.
+    /// How far back reading begins, counted from the time of subscribing. `None`: with the first frame after it.
     pub begin_before: Option<Duration>,
-    /// When the capture times that it wants end, counted from its subscribing; negative is in the past.
-    /// In milliseconds. `None`: never.
+    /// When the wanted capture times end, in milliseconds from the time of subscribing; negative is in the past. `None`: never.
     pub end_after_ms: Option<i64>,
-    /// Newest or every frame.
+    /// Whether to deliver the newest or every frame.
     pub deliver: Deliver,
-    /// How far back it reaches for what the edge's memory does not hold. Default no further.
+    /// Where frames may be taken from if the edge's memory lacks them. Default: nowhere.
     pub tier_max: Tier,
-    /// Whether it wants frames of the past at [`PAST_RUNG`](super::PAST_RUNG). Default no: as they are held, or were published.
+    /// Whether frames of the past are wanted at [`PAST_RUNG`](super::PAST_RUNG). Default no: as they are held, or as published.
     pub reduced: bool,
-    /// Whether it wants the originals of the newest frames, whatever rung the contracts on their cameras have. Default no.
+    /// Whether the originals of the newest frames are wanted, whatever rung the contracts on the cameras have. Default no.
     pub originals: bool,
-    /// Whether it decodes chains itself, and gets present frames as they came. Default no.
+    /// Whether the application decodes chains itself, and gets live frames as they crossed the link. Default no.
     pub chains: bool,
-    /// How long it takes for each frame. Default 1 ms.
+    /// How long the application works on each frame. Default 1 ms.
     pub consumes: Duration,
-    /// What it does about frames that it did not get when they were new. Default: it begins anew with every subscription.
+    /// How the application treats frames that it missed. Default: each subscription begins anew.
     pub resumes: Resumes,
-    /// The client library between the edge and its hands, which reports when it takes frames. Default: none.
+    /// The client library between the edge and the application, which reports when frames are taken. Default: none.
     pub library: Option<Library>,
-    /// Whether it replies to each frame when it has done with it. Default no.
+    /// Whether the application replies to each frame after its work. Default no.
     pub replies: bool,
-    /// What it publishes of what it makes of frames. Default nothing.
+    /// The derived stream that the application publishes. Default: none.
     pub derives: Option<DeriveSpec>,
 }
 
-/// What an application publishes at its edge: a derived stream with a record of each frame that it has done with.
+/// A derived stream that an application publishes at its edge, with a record of each frame that it has processed.
 #[derive(Clone, Debug)]
 pub struct DeriveSpec {
     /// The name of the stream.
     pub stream: String,
-    /// What the stream is made of, by name.
+    /// The streams that the derived stream is made of, by name.
     pub of: Vec<String>,
-    /// How long a record is on its way to the edge.
+    /// How long a record travels to the edge.
     pub way: RangeInclusive<Duration>,
-    /// The least and most bytes of a record.
+    /// The smallest and the largest size of a record, in bytes.
     pub record_bytes: RangeInclusive<u32>,
     /// How many programs of the application publish the stream, in turn.
     pub workers: usize,
-    /// Of so many records one is the last thing that its program does before it dies. Another one takes its place. 0: none dies.
+    /// After one record in this many, its program dies. Another program takes its place. 0: none dies.
     pub dies_once_in: u64,
 }
 
 impl DeriveSpec {
-    /// Records of up to 2 kB, which one program publishes as `stream`.
+    /// A stream made of `of`, with records of up to 2 kB, published by one program.
     pub fn new(stream: &str, of: &str) -> Self {
         Self {
             stream: stream.into(),
@@ -409,32 +409,32 @@ impl ApplicationSpec {
         }
     }
 
-    /// The same, and publishes what it makes of the frames.
+    /// The same application, which also publishes a derived stream.
     pub fn deriving(self, derives: DeriveSpec) -> Self {
         Self { derives: Some(derives), ..self }
     }
 
-    /// The originals of the newest frames of `cameras`, beside whatever contracts there are.
+    /// The originals of the newest frames of `cameras`, beside any contracts.
     pub fn originals(cameras: &str) -> Self {
         Self { originals: true, tier_max: Tier::Camera, ..Self::newest(cameras) }
     }
 
-    /// All frames of `cameras`, behind the last one that it has of each, whoever was killed meanwhile.
+    /// All frames of `cameras`, each camera resumed after the last frame that the application has, also across restarts of brokers.
     pub fn filling(cameras: &str) -> Self {
         Self { tier_max: Tier::Camera, resumes: Resumes::Filling, ..Self::every(cameras) }
     }
 
-    /// Every frame of `cameras` that crosses from now on.
+    /// Every frame of `cameras` that crosses the link from now on.
     pub fn every(cameras: &str) -> Self {
         Self { deliver: Deliver::Every, ..Self::newest(cameras) }
     }
 
-    /// Every frame of `cameras` from `before` ago on, and then what comes.
+    /// Every frame of `cameras` from `before` ago on, and all later ones.
     pub fn since(cameras: &str, before: Duration) -> Self {
         Self { begin_before: Some(before), ..Self::every(cameras) }
     }
 
-    /// Every frame that was captured between `begin` and `end` ago, from wherever it is held.
+    /// Every frame captured between `begin` and `end` ago, wherever it is held.
     pub fn read(cameras: &str, begin: Duration, end: Duration) -> Self {
         Self {
             begin_before: Some(begin),
@@ -444,7 +444,7 @@ impl ApplicationSpec {
         }
     }
 
-    /// The same, working for `consumes` on every frame.
+    /// The same application, which works for `consumes` on each frame.
     #[must_use]
     pub fn consuming(mut self, consumes: Duration) -> Self {
         self.consumes = consumes;
@@ -455,18 +455,18 @@ impl ApplicationSpec {
 /// A group of workers that share the records of some cameras.
 #[derive(Clone, Debug)]
 pub struct GroupSpec {
-    /// The edge that they ask. Default: the first.
+    /// The edge of the group. Default: the first.
     pub edge: EdgeId,
-    /// The cameras, as a pattern.
+    /// The cameras to read, as a pattern.
     pub cameras: String,
-    /// How records are shared.
+    /// How the records are shared.
     pub options: GroupOptions,
-    /// Its workers. All begin at once.
+    /// The workers. All start at once.
     pub workers: Vec<WorkerSpec>,
 }
 
 impl GroupSpec {
-    /// So many workers of one kind.
+    /// A group of equal workers.
     pub fn new(cameras: &str, options: GroupOptions, workers: usize, worker: &WorkerSpec) -> Self {
         let workers = vec![worker.clone(); workers];
         Self { edge: EdgeId::FIRST, cameras: cameras.into(), options, workers }
@@ -476,91 +476,91 @@ impl GroupSpec {
 /// A worker of a group.
 #[derive(Clone, Debug)]
 pub struct WorkerSpec {
-    /// How long it works on a record.
+    /// How long the worker works on a record.
     pub works: RangeInclusive<Duration>,
-    /// How many records it takes at once. Default 1.
+    /// How many records the worker takes at once. Default 1.
     pub at_once: u32,
-    /// What goes wrong with it. Default: nothing.
+    /// What goes wrong with the worker. Default: nothing.
     pub mishaps: Mishaps,
 }
 
 impl WorkerSpec {
-    /// One that works so long on a record, and never fails.
+    /// A worker that works this long on a record and never fails.
     pub fn steady(works: RangeInclusive<Duration>) -> Self {
         Self { works, at_once: 1, mishaps: Mishaps::default() }
     }
 }
 
-/// What goes wrong with a worker: each with one record in so many. 0: never.
+/// What goes wrong with a worker. Each number n means one record in n; 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mishaps {
-    /// It says that it cannot work on the record.
+    /// The worker reports that it cannot process the record.
     pub fails: u64,
-    /// It says nothing, and goes on with others.
+    /// The worker reports nothing, and continues with other records.
     pub forgets: u64,
-    /// It acknowledges the record twice.
+    /// The worker acknowledges the record twice.
     pub twice: u64,
-    /// It also acknowledges a record that somebody else was given.
+    /// The worker also acknowledges a record that was given to another member.
     pub others: u64,
-    /// It dies before it has done the work.
+    /// The worker dies before the work is done.
     pub dies_before: u64,
-    /// It dies after it has done the work, and before it has said so.
+    /// The worker dies after the work is done, and before it has reported the result.
     pub dies_after: u64,
-    /// Its connection is lost meanwhile. It comes back, and says what it has to say.
+    /// The worker loses its connection during the work. It connects again, and then reports the result.
     pub cut: u64,
-    /// It leaves in good order, and joins again as another member.
+    /// The worker leaves the group, and joins again as another member.
     pub leaves: u64,
 }
 
-/// Something that an application asks of its running session.
+/// A request of an application to its running session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// Its contract is this from now on.
+    /// The contract is replaced by this one.
     Update(Contract),
-    /// It measured this accuracy of its results, from 0 to 1, on the frames of all cameras that it reads.
+    /// The application measured this accuracy of its results, from 0 to 1, on the frames of all its cameras.
     Accuracy(f64),
-    /// It cannot decode the chains of its cameras any further.
+    /// The application cannot decode the present chains of its cameras any further.
     ChainsLost,
-    /// From now on it has a client library that reports when it takes frames.
+    /// The application uses this client library, which reports when frames are taken.
     Library(Library),
-    /// It lists the cameras of its pattern.
+    /// The application lists the cameras of its pattern.
     List,
 }
 
-/// How an attacker's connections go on.
+/// How an attacker's connections continue after they are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conduct {
-    /// They say nothing.
+    /// The connections send nothing.
     Idle,
-    /// They begin their handshake and never end it.
+    /// The connections begin the handshake and never complete it.
     Dribble,
-    /// They prove who they are with a stolen key, and say half a first message.
+    /// The connections authenticate with a stolen key, and send half of a first message.
     HalfPreface,
 }
 
-/// An attacker that opens connections as fast as it can, and holds all of them.
+/// An attacker that opens connections as fast as possible, and holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackSpec {
-    /// Whose door.
+    /// The edge under attack.
     pub edge: EdgeId,
-    /// The last byte of its address. Cameras have 1, 2, 3 in the order in which they were made.
+    /// The last byte of the attacker's address. Cameras have 1, 2, 3 in the order of their creation.
     pub address: u8,
-    /// How its connections go on.
+    /// How the connections continue.
     pub conduct: Conduct,
     /// The time between two connections.
     pub interval: Duration,
-    /// Connections in all.
+    /// The total number of connections.
     pub connections: u32,
 }
 
-/// An honest client that comes again and again and leaves at once, such as a program that lists cameras.
+/// An honest client that connects again and again and leaves at once, such as a program that lists cameras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitorSpec {
-    /// Whose door.
+    /// The edge that the visitor connects to.
     pub edge: EdgeId,
-    /// The last byte of its address.
+    /// The last byte of the visitor's address.
     pub address: u8,
-    /// The round trip to the edge.
+    /// The round trip time to the edge.
     pub round_trip_time: Duration,
     /// The pause between two visits.
     pub interval: Duration,

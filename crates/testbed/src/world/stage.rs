@@ -1,5 +1,5 @@
-//! Holds what the world lends to its parts. A part owns its state. It changes the rest of the world only through the stage, and through
-//! what it returns.
+//! Holds what the world lends to its parts. A part owns its state. It changes the rest of the world
+//! only through the stage, and through what it returns.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use crate::random::Random;
 use crate::time::Moment;
 use crate::trace::Trace;
 
-/// The moment, and what all parts see and tell.
+/// The present moment, and what all parts may read and report to.
 pub(super) struct Stage<'a> {
     pub(super) now: Moment,
-    /// What goes wrong on purpose.
+    /// The planted bug.
     pub(super) bug: Option<Bug>,
-    /// Whether codecs fail and hang now and then.
+    /// Whether codecs occasionally fail and hang.
     pub(super) codecs_fail: bool,
     /// Profiles that contracts may name.
     pub(super) profiles: &'a BTreeMap<ProfileHash, SizedProfile>,
-    /// Bugs of whoever writes and reads logs on disks.
+    /// The planted bug of the writers and readers of logs on disks.
     pub(super) disk_bug: Option<DiskBug>,
-    /// The world's own source of chance.
+    /// The world's random numbers.
     pub(super) random: &'a mut Random,
-    /// What will happen.
+    /// Future events.
     pub(super) events: &'a mut EventQueue,
-    /// What is to be looked at within this moment.
+    /// Nodes with outputs to process at this moment.
     pub(super) touched: &'a mut Touched,
     pub(super) checks: &'a mut Checks,
     pub(super) trace: &'a mut Trace,
 }
 
 impl Stage<'_> {
-    /// Something happened to a node: what it wants done is carried out within this moment.
+    /// Marks a node: its outputs are processed at this moment.
     pub(super) fn touch(&mut self, node: Node) {
         self.touched.touch(node);
     }

@@ -1,7 +1,7 @@
-//! Keeps logs on disk under the brokers of a world: the real writer and the real recovery, on a disk that tears, fails, runs full and is slow.
+//! Keeps logs on disk under the brokers of a world: with the real writer and the real recovery, on a disk that tears, fails, fills up and is slow.
 //!
-//! A process that is killed leaves what it has handed over. A power cut leaves what was synced, and anything of the rest. At the next start, what
-//! comes back is compared with all that was promised (rule `recovery`), and the bytes on the disk are searched for pixels (rule `sealed`).
+//! After a kill, everything handed to the disk is left. After a power cut, everything synced is left, and any part of the rest. At the next start,
+//! the recovered records are compared with all promises (rule `recovery`), and the bytes on the disk are searched for pixels (rule `sealed`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,20 +26,20 @@ use crate::disk::{DiskBug, Faults, SimulatedDisk};
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
-/// How long a recovery may take by the host's clock, which stands still meanwhile.
+/// How long a recovery may take by the host's clock, which does not advance meanwhile.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
-/// How many bytes of a payload are searched for on the disk, in the clear.
+/// How many bytes of a payload are searched for on the disk, unencrypted.
 const LOOKED_FOR_BYTES: usize = 32;
 /// One payload in this many is searched for.
 const LOOKED_FOR_ONCE_IN: u64 = 4;
-/// The most payloads of each life that are searched for: the newest ones.
+/// The most payloads of each run that are searched for: the newest ones.
 const LOOKED_FOR_MAX: usize = 16;
 /// The pause of a writer that wants to continue at once. Without it, a moment of the world might never end.
 const AT_ONCE: Duration = Duration::from_micros(10);
-/// How long a frozen host's log waits before it is looked at again.
+/// How long the log of a frozen host waits before it tries again.
 const FROZEN_LOOK: Duration = ms(40);
 
-/// One camera's log on one host's disk, over all lives of its broker.
+/// One camera's log on one host's disk, over all runs of its broker.
 pub(super) struct KeptLog {
     camera: CameraName,
     spec: DiskSpec,
@@ -50,17 +50,17 @@ pub(super) struct KeptLog {
     reader: StoreReader,
     faults: Faults,
     same_salt: bool,
-    /// When the writer is next looked at.
+    /// When the writer runs next.
     armed: Moment,
-    /// The first bytes of some payloads of this life.
+    /// The first bytes of some payloads of this run.
     plain: VecDeque<Bytes>,
 }
 
 enum State {
-    /// Nobody writes.
+    /// No process writes.
     AtRest(Box<SimulatedDisk>),
     Written(Box<StoreWriter<SimulatedDisk>>),
-    /// Between the two.
+    /// During a change of state.
     Nowhere,
 }
 
@@ -98,7 +98,7 @@ impl KeptLog {
         matches!(self.state, State::Written(_))
     }
 
-    /// Gives the disk a fault from now on.
+    /// Sets the faults of the disk.
     pub(super) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         if let Some(disk) = self.disk() {
@@ -106,14 +106,14 @@ impl KeptLog {
         }
     }
 
-    /// Recovers the log at a broker's start, as much of it as memory has room for.
+    /// Recovers the log at a broker's start, up to the bytes that memory has room for.
     pub(super) fn recover(&mut self, now: Instant, bytes_max: u64) -> Result<Recovery, String> {
         let State::AtRest(disk) = &mut self.state else {
             return Err("a log is read that is being written".into());
         };
         let config =
             RecoveryConfig { camera: &self.camera, keys: &self.keys, bytes_max, time_max: RECOVERY_TIME_MAX };
-        // A failure at this moment would fail the start of a real broker. The next start has better luck.
+        // A disk fault would fail the start of a real broker, so the recovery runs without faults.
         disk.set_faults(Faults::default());
         let recovery = recover(&mut **disk, config, || now).map_err(|error| error.to_string())?;
         disk.set_faults(self.faults);
@@ -121,7 +121,7 @@ impl KeptLog {
         Ok(recovery)
     }
 
-    /// Begins to write what `cursor` finds.
+    /// Begins to write the records from `cursor` on.
     pub(super) fn write(
         &mut self,
         resume: Resume,
@@ -142,14 +142,14 @@ impl KeptLog {
         self.plain.clear();
     }
 
-    /// Frames of this epoch belong to the start with this anchor.
+    /// Tells the writer the anchor of the start to which frames of this epoch belong.
     pub(super) fn set_start(&mut self, epoch: Epoch, anchor: ClockAnchor) {
         if let State::Written(writer) = &mut self.state {
             writer.set_start(epoch, anchor);
         }
     }
 
-    /// Notes that a frame entered the log in memory. Whoever writes it to disk will look at it.
+    /// Notes that a frame entered the log in memory, and wakes the writer.
     pub(super) fn handle_entered(
         &mut self,
         (id, payload): (FrameId, &Bytes),
@@ -166,7 +166,7 @@ impl KeptLog {
     fn enter(&mut self, id: FrameId, payload: &Bytes) {
         self.ledger.published(id);
         if id.sequence.0.is_multiple_of(LOOKED_FOR_ONCE_IN) && payload.len() >= LOOKED_FOR_BYTES {
-            // The bytes are copied. A slice of the payload would keep all of it in the log's account.
+            // The bytes are copied, because a slice would keep the whole payload in the log's account.
             self.plain.push_back(Bytes::copy_from_slice(&payload[..LOOKED_FOR_BYTES]));
             if self.plain.len() > LOOKED_FOR_MAX {
                 self.plain.pop_front();
@@ -174,7 +174,7 @@ impl KeptLog {
         }
     }
 
-    /// When the writer wants to look at what has entered.
+    /// When the writer, woken now, wants to run.
     fn wake(&mut self, now: Instant) -> Option<Instant> {
         let State::Written(writer) = &mut self.state else { return None };
         Some(writer.wake(now))
@@ -195,7 +195,7 @@ impl KeptLog {
         Some(due)
     }
 
-    /// The writer has something to do, unless that was planned anew since. It does nothing while its host is `frozen`.
+    /// Runs the writer, unless it was planned for another moment since. The writer does nothing while its host is `frozen`.
     pub(super) fn handle_due(
         &mut self,
         clock: HostClock,
@@ -212,11 +212,11 @@ impl KeptLog {
             return self.arm(now + FROZEN_LOOK, of, stage);
         }
         let Some(due) = self.step(clock.monotonic(now), clock.wall(now)) else { return };
-        // A writer that wants to go on at once does so in a moment, so that every moment ends.
+        // A writer that wants to continue at once waits a little, so that every moment ends.
         self.arm(clock.moment_of(due).max(now + AT_ONCE), of, stage);
     }
 
-    /// The writer is looked at then, unless it is sooner anyway.
+    /// Plans a run of the writer, unless an earlier one is planned.
     pub(super) fn arm(&mut self, due: Moment, (owner, run): (Owner, u64), stage: &mut Stage<'_>) {
         let due = due.max(stage.now);
         if due < self.armed {
@@ -225,12 +225,12 @@ impl KeptLog {
         }
     }
 
-    /// Ends a life whose broker was killed.
+    /// Ends a run whose broker was killed.
     pub(super) fn end(&mut self) -> Result<(), String> {
         match std::mem::replace(&mut self.state, State::Nowhere) {
             State::Written(writer) => {
                 let mut disk = writer.into_storage();
-                // What was being synced is known to nobody any more.
+                // The killed process does not learn the result of its last sync.
                 disk.forget_sync();
                 self.ledger.ended(&mut disk);
                 let plain: Vec<&[u8]> = self.plain.iter().map(Bytes::as_ref).collect();
@@ -247,20 +247,20 @@ impl KeptLog {
         }
     }
 
-    /// Cuts the power while nobody writes.
+    /// Cuts the power while no process writes.
     pub(super) fn cut_power(&mut self) {
         if let State::AtRest(disk) = &mut self.state {
             disk.cut_power();
         }
     }
 
-    /// What it has of the past.
+    /// What the log on disk holds of the past.
     pub(super) fn find(&mut self, query: &PastQuery) -> PastAnswer {
         let Self { state, reader, .. } = self;
         find(state, reader, query)
     }
 
-    /// The same, for who reads a frame again to decode those behind it.
+    /// Like [`KeptLog::find`], but for a frame that the reading has passed, without moving the reading's place.
     pub(super) fn find_again(&mut self, query: &PastQuery) -> PastAnswer {
         let mut again = StoreReader::new(self.camera.clone(), self.keys.clone());
         find(&mut self.state, &mut again, query)
@@ -273,7 +273,7 @@ fn find(state: &mut State, reader: &mut StoreReader, query: &PastQuery) -> PastA
     reader.find(writer.storage(), query).unwrap_or(broken)
 }
 
-/// What a camera broker has of its own past, in memory and on disk: as its driver looks for it.
+/// What a camera broker holds of its own past, in memory and on disk: the same search as in the real driver.
 pub(super) fn past_of(memory: &LogReader, kept: Option<&mut KeptLog>, query: PastQuery) -> PastAnswer {
     let in_memory = query.find_in(memory);
     let oldest = memory.oldest();

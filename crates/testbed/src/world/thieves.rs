@@ -1,4 +1,4 @@
-//! Knows which hosts have stolen a camera's identity, what they hold because of it, and how long the camera may be without its name.
+//! Tracks which hosts have stolen a camera's identity, their connections, and how long the camera may be without its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,21 +9,21 @@ use super::camera::CameraHost;
 use crate::check::RIVAL_MAX;
 use crate::time::{Moment, secs};
 
-/// How late a refusal may come, because it was on its way.
+/// How late a refusal that was already on its way may arrive.
 const REFUSED_LATE_MAX: Duration = secs(1);
 
 #[derive(Default)]
 pub(super) struct Thieves {
-    /// The camera that each robs, by thief.
+    /// The robbed camera of each thief.
     victims: BTreeMap<usize, usize>,
     /// Connections that thieves made.
     connections: BTreeSet<LinkId>,
-    /// Until when nothing is promised of a camera, because a thief of its identity may have left unheard.
+    /// Until when nothing is promised for a camera, because a thief of its identity may have left unnoticed.
     robbed_until: BTreeMap<usize, Moment>,
 }
 
 impl Thieves {
-    /// A host has stolen a camera's identity.
+    /// Adds a host that has stolen a camera's identity.
     pub(super) fn add(&mut self, thief: usize, victim: usize) {
         debug_assert!(!self.is_thief(victim), "a thief has no identity to steal");
         self.victims.insert(thief, victim);
@@ -43,13 +43,13 @@ impl Thieves {
         self.connections.contains(&connection)
     }
 
-    /// Until when nothing is promised of a camera.
+    /// Until when nothing is promised for a camera.
     pub(super) fn robbed_until(&self, camera: usize) -> Moment {
         self.robbed_until.get(&camera).copied().unwrap_or(Moment::START)
     }
 
-    /// Whether an edge may refuse a camera now. If a camera had thieves and they are gone, there is no reason left to refuse it. `robbed`: its name
-    /// may be with somebody else at this moment.
+    /// Whether an edge may refuse a camera now. After all its thieves are gone, there is no reason left to refuse a camera. `robbed`: a thief may
+    /// hold the camera's name at this moment.
     pub(super) fn may_be_refused(&self, host: &CameraHost, robbed: bool, now: Moment) -> bool {
         let own = host.counter_lost.is_some_and(|lost| now <= lost + RIVAL_MAX);
         self.of(host.index).next().is_none()

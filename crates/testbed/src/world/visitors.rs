@@ -1,7 +1,7 @@
-//! Models those who come to an edge's door and are no cameras: attackers, and honest clients such as a program that lists cameras.
+//! Models clients at an edge's door that are not cameras: attackers, and honest clients such as a program that lists cameras.
 //!
-//! A visitor has an address and goes through the stages of a connection. What it would say afterwards does not matter here. [`Visitors`] owns
-//! what became of their visits. The world lends it the edge at whose door they are.
+//! A visitor has an address and passes through the stages of a connection. What it would send afterwards does not matter here. [`Visitors`] keeps the
+//! results of the visits. The world lends it the edge of the door.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::check::Checks;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// How long a visitor that was turned away waits before it comes again.
+/// How long a visitor that was turned away waits before its next attempt.
 const AGAIN_AFTER: Duration = ms(100);
-/// How long a frozen host leaves what comes to it before it is looked at again.
+/// How long an event at a frozen host is postponed.
 const FROZEN_AGAIN_AFTER: Duration = ms(50);
 
-/// A visitor, and what became of its visits.
+/// A visitor, and the results of its visits.
 #[derive(Debug)]
 struct Visitor {
     spec: VisitorSpec,
-    /// Counts its attempts, so that what was planned for an earlier one does nothing.
+    /// The number of the present attempt. Events of earlier attempts are ignored.
     attempt: u64,
     ticket: Option<Ticket>,
-    /// Since when it has tried to get in while the edge could let it in.
+    /// Since when the visitor has tried to get in while the edge could admit it.
     since: Option<Moment>,
     admitted: u64,
     turned_away: u64,
@@ -37,7 +37,7 @@ struct Visitor {
 pub(super) struct Visitors(Vec<Visitor>);
 
 impl Visitors {
-    /// A visitor that comes to an edge again and again.
+    /// Adds a visitor that connects to an edge again and again.
     pub(super) fn add(&mut self, spec: VisitorSpec, stage: &mut Stage<'_>) -> VisitorId {
         let visitor = self.0.len();
         self.0.push(Visitor { spec, attempt: 0, ticket: None, since: None, admitted: 0, turned_away: 0 });
@@ -46,18 +46,18 @@ impl Visitors {
         VisitorId(visitor)
     }
 
-    /// How often a visitor got in, and how often it was turned away.
+    /// How often a visitor was admitted, and how often it was turned away.
     pub(super) fn visits(&self, visitor: VisitorId) -> (u64, u64) {
         let Visitor { admitted, turned_away, .. } = self.0[visitor.0];
         (admitted, turned_away)
     }
 
-    /// The edge to which a visitor comes.
+    /// The edge that a visitor connects to.
     pub(super) fn edge_of(&self, visitor: usize) -> EdgeId {
         self.0[visitor].spec.edge
     }
 
-    /// A visit goes one step on, at the edge's door.
+    /// Advances a visit by one step, at the edge's door.
     pub(super) fn handle_step(
         &mut self,
         (index, attempt): (usize, u64),
@@ -80,7 +80,7 @@ impl Visitors {
                     process.door.handle_visitor(now, spec.address, index)
                 });
                 match ticket {
-                    // Nobody listens: it is not turned away either.
+                    // No process listens, so the visitor does not count as turned away.
                     None => visitor.since = None,
                     Some(_) => {
                         visitor.since.get_or_insert(stage.now);
@@ -119,7 +119,7 @@ impl Visitors {
         stage.events.push(stage.now + after, event);
     }
 
-    /// A visitor had to make room at an edge's door, or was too slow there.
+    /// The door has closed a visitor's connection, to make room or because it was too slow.
     pub(super) fn handle_turned_away(&mut self, visitor: usize, stage: &mut Stage<'_>) {
         let Visitor { spec, ticket, turned_away, .. } = &mut self.0[visitor];
         stage.trace.record(stage.now, What::TurnedAway { edge: spec.edge.0, visitor });
@@ -128,7 +128,7 @@ impl Visitors {
         self.come_again(visitor, AGAIN_AFTER, stage);
     }
 
-    /// An edge's process has ended, and has cut visits short. Their visitors come again.
+    /// An edge's process has ended. Interrupted visitors try again.
     pub(super) fn handle_edge_lost(&mut self, edge: EdgeId, stage: &mut Stage<'_>) {
         for index in 0..self.0.len() {
             let visitor = &mut self.0[index];
@@ -142,7 +142,7 @@ impl Visitors {
         }
     }
 
-    /// Shows the rules which visitors try to get in at an edge. Nobody can while its door is `shut`.
+    /// Shows the rules which visitors try to get in at an edge. No visitor can while the door is `shut`.
     pub(super) fn watch(&mut self, edge: EdgeId, shut: bool, now: Moment, checks: &mut Checks) {
         for (index, visitor) in self.0.iter_mut().enumerate() {
             if visitor.spec.edge != edge {
@@ -157,7 +157,7 @@ impl Visitors {
     }
 }
 
-/// An attacker opens a connection at an edge's door, and plans its next one.
+/// An attacker opens a connection at an edge's door, and plans the next one.
 pub(super) fn attack(spec: AttackSpec, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
     if edge.is_frozen() {
         return stage.events.push(stage.now + FROZEN_AGAIN_AFTER, Event::Attack(spec));

@@ -1,6 +1,6 @@
 //! Shows the world to the rules of [`crate::check`], every 50 ms and with every frame that an application gets.
 //!
-//! A [`View`] borrows all parts to read them. What the rules get of it are plain values.
+//! A [`View`] borrows all parts for reading. The rules get plain values.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::check::{
 use crate::link::Side;
 use crate::time::{Moment, ms, secs};
 
-/// How often the rules are looked at.
+/// How often the rules watch the world.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
-/// The longest interval between frames for which rules judge whether frames come in time.
+/// Contracts are watched only on cameras with a frame interval below this.
 const INTERVAL_MAX: Duration = ms(500);
-/// How long frames of a source's own video may wait for each other where nobody asks for less.
+/// How long frames of a source's own video may wait for each other if no contract asks for less.
 const BEHIND_MAX: Duration = secs(1);
 
-/// All parts of a world, as they are at this moment.
+/// All parts of a world at this moment.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) now: Moment,
@@ -44,7 +44,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Shows the rules everything that does not happen at a moment of its own.
+    /// Shows the rules the state of the world, as opposed to single events.
     pub(super) fn watch(&self, checks: &mut Checks) {
         for camera in 0..self.cameras.len() {
             self.watch_camera(camera, checks);
@@ -85,7 +85,7 @@ impl View<'_> {
 
     // ---- cameras ------------------------------------------------------------------------------------------
 
-    /// A camera and its path as they are now.
+    /// A camera and its path at this moment.
     pub(super) fn path(&self, index: usize) -> Path {
         let host = &self.cameras[index];
         let link = self.network.link(host.link);
@@ -118,37 +118,37 @@ impl View<'_> {
         }
     }
 
-    /// Whether the host of a camera stands still, or that of its edge.
+    /// Whether the host of a camera or the host of its edge is frozen.
     fn is_frozen(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         self.network.is_frozen(host.link) || self.edges[host.spec.edge.0].is_frozen()
     }
 
-    /// Whether what a camera's host says now reaches its edge.
+    /// Whether messages of a camera's host reach its edge now.
     pub(super) fn is_heard(&self, index: usize) -> bool {
         !self.is_frozen(index) && !self.network.link(self.cameras[index].link).is_cut()
     }
 
-    /// Whether a camera's name may be with somebody else now.
+    /// Whether a thief may hold a camera's name now, or the edge's state blocks the camera.
     pub(super) fn is_robbed(&self, index: usize) -> bool {
         let hinders = |thief: usize| self.cameras[thief].process.is_some() && !self.is_shut_out(thief);
         self.thieves.of(index).any(hinders) || self.is_poisoned(index)
     }
 
-    /// Whether a camera and its edge have nothing to do with each other, because one of them was revoked.
+    /// Whether a camera and its edge refuse each other, because one of them was revoked.
     pub(super) fn is_shut_out(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
         edge.lists.denies(&host.certificate).is_some() || host.turns_away_from(&edge.certificate)
     }
 
-    /// Whether a camera's edge has a state with an epoch beyond all bounds.
+    /// Whether a camera's edge has a state with an epoch that the camera cannot reach.
     pub(super) fn is_poisoned(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         self.edges[host.spec.edge.0].is_poisoned(&host.name)
     }
 
-    /// Whether what an edge hears of a camera now comes from a thief.
+    /// Whether the newest connection of a camera at an edge was made by a thief.
     pub(super) fn is_with_thief(&self, edge: usize, camera: &CameraName) -> bool {
         let holder = self.edges[edge].process.as_ref().and_then(|process| process.holders.get(camera));
         holder.is_some_and(|holder| self.thieves.made(*holder))
@@ -168,7 +168,7 @@ impl View<'_> {
         }
     }
 
-    /// What is wanted of a camera and what it knows of it, if both brokers run and are connected.
+    /// What is wanted of a camera and what the camera knows of the demand, if both brokers run and are connected.
     fn demand_seen(&self, index: usize, checks: &Checks) -> Option<DemandSeen> {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
@@ -192,7 +192,7 @@ impl View<'_> {
         })
     }
 
-    /// What an edge and a camera say of their connection, if both brokers run.
+    /// What an edge and a camera say about their connection, if both brokers run.
     fn presence_seen(&self, index: usize) -> Option<PresenceSeen> {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
@@ -208,7 +208,7 @@ impl View<'_> {
         })
     }
 
-    /// What a camera and its edge know of the camera's source, if both brokers run and are connected.
+    /// What a camera and its edge know about the camera's source, if both brokers run and are connected.
     fn source_seen(&self, index: usize) -> Option<SourceSeen> {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
@@ -220,7 +220,7 @@ impl View<'_> {
         })
     }
 
-    /// Which deny lists a camera and its edge hold, if both run. A thief may lie.
+    /// Which deny lists a camera and its edge hold, if both run. Thieves are left out, because they may lie.
     fn lists_seen(&self, index: usize) -> Option<ListsSeen<'_>> {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
@@ -234,7 +234,7 @@ impl View<'_> {
         })
     }
 
-    /// What a camera's process has to send, if it runs.
+    /// Whether a camera's process has a frame to send and could send it, if the process runs.
     fn silence_seen(&self, index: usize) -> Option<SilenceSeen> {
         let host = &self.cameras[index];
         let link = self.network.link(host.link);
@@ -263,7 +263,7 @@ impl View<'_> {
 
     // ---- applications -------------------------------------------------------------------------------------
 
-    /// Whether an application may have what it asks of a camera, by what is granted now.
+    /// Whether the rights in force grant an application everything that it asks of a camera.
     fn may_read(&self, application: &Application, camera: &CameraName, checks: &Checks) -> bool {
         let spec = &application.spec;
         let reads = spec.begin_before.is_some() || spec.resumes == Resumes::Filling;
@@ -305,11 +305,11 @@ impl View<'_> {
         checks.watch_resuming(&path, &seen, &reader.spec.contract);
     }
 
-    /// Watches that an application which is told that its contract is kept gets frames in time. It must be ready, its camera must
+    /// Checks that frames come in time while an application is told that its contract is kept. The application must be ready, the camera must
     /// publish, and faults must be over.
     fn watch_contract(&self, application: usize, camera: usize, checks: &mut Checks) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
-        // With several cameras, the last change may have been about another one.
+        // If an application reads several cameras, the last change may concern another one.
         let streams = self.applications.iter().filter_map(Application::stream);
         let names = self.cameras.iter().map(|other| &other.name).chain(streams);
         let only = names.filter(|name| reader.pattern.matches(name)).count() == 1;
@@ -338,7 +338,7 @@ impl View<'_> {
         }
     }
 
-    /// Shows how old the frame is that an application just got.
+    /// Shows the age of the frame that an application just got.
     fn watch_age(&self, application: usize, checks: &mut Checks) {
         let reader = &self.applications[application];
         let Some((got, _)) = reader.deliveries.last() else { return };
@@ -371,20 +371,20 @@ impl View<'_> {
         checks.watch_holes(&reader, &self.passage_camera(camera, self.edge_of(index)), &passage);
     }
 
-    /// Shows what was passed over before the frame that an application just got, and what it was told of that.
+    /// Shows which frames were passed over before the frame that an application just got, and what the application was told about them.
     fn watch_told(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let Some((camera, passage, not_held)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
         checks.watch_told(&reader, &self.passage_camera(camera, self.edge_of(index)), &passage, not_held);
     }
 
-    /// Shows the same of a derived stream.
+    /// Shows which records of a derived stream were passed over before the record that an application just got.
     fn watch_stream(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let application = &self.applications[index];
         let Some((got, before)) = application.deliveries.last() else { return };
         let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
         let Some(last) = before.or(had.map(|had| had.id)) else { return };
-        // A span of time leaves records out on purpose.
+        // A time span leaves records out on purpose.
         let (counted, spec) = (got.skipped.total(), &application.spec);
         if spec.begin_before.is_none() && spec.end_after_ms.is_none() {
             let (next, not_held) = (got.frame, got.not_held);
@@ -393,7 +393,7 @@ impl View<'_> {
         }
     }
 
-    /// Shows the same for everything after the last frame of a reading that has ended, and what was told of that at the end.
+    /// Shows what follows the last frame of a reading that has ended, and what the application was told about the rest at the end.
     fn watch_end(&self, index: usize, checks: &mut Checks) {
         let application = &self.applications[index];
         let edge = application.spec.edge.0;
@@ -409,14 +409,14 @@ impl View<'_> {
             let (seen, passage) =
                 (self.passage_camera(camera, edge), Passage { last, next: None, captured: None, counted: 0 });
             checks.watch_holes(&reader, &seen, &passage);
-            // Nothing is told of a camera that did not come during the reading.
+            // A camera that did not come during the reading has no rest.
             if let Some((.., told)) = application.rest.iter().find(|(camera, ..)| *camera == name) {
                 checks.watch_told(&reader, &seen, &passage, *told);
             }
         }
     }
 
-    /// What lies between the frame that an application just got and the one before, of which camera, and what it was told of it.
+    /// The passage between the frame that an application just got and the one before: the camera, the passage, and what was told as not held.
     fn passage(&self, index: usize, had: Option<LastFrame>) -> Option<(usize, Passage, Option<NotHeld>)> {
         let application = &self.applications[index];
         let (got, before) = application.deliveries.last()?;
@@ -442,8 +442,8 @@ impl View<'_> {
         })
     }
 
-    /// Whether an application that takes every frame is far behind with a camera, because it takes the records of derived streams too. These are small,
-    /// so the edge holds more of them than such an application can ever take, and stills of frames so old are made anew for it alone.
+    /// Whether an application that takes every frame lags far behind a camera, because the application also reads derived streams. Records are small,
+    /// so the edge can hold more of them than such an application ever takes. Stills of frames that old are made for this application alone.
     fn is_behind(&self, reader: &Application, camera: &CameraName) -> bool {
         let mut streams = self.applications.iter().filter_map(Application::stream);
         let takes_all = reader.spec.deliver == Deliver::Every || reader.spec.chains;
@@ -453,7 +453,7 @@ impl View<'_> {
         }
     }
 
-    /// How many frames an application may take before it is the turn of a camera again.
+    /// After how many frames it is a camera's turn again, if an application reads everything.
     fn turns(&self) -> u32 {
         (self.cameras.len() + self.applications.iter().filter_map(Application::stream).count()) as u32 + 1
     }
@@ -462,7 +462,7 @@ impl View<'_> {
         self.applications[application].spec.edge.0
     }
 
-    /// The publisher of the frames, for a reader at this edge.
+    /// A camera as the rules about passages see it, for a reader at this edge.
     fn passage_camera(&self, index: usize, edge: usize) -> PassageCamera {
         let host = &self.cameras[index];
         PassageCamera {

@@ -1,11 +1,11 @@
-//! Where files lie: a module with parts is a folder with `mod.rs`, and its tests, where they do not fit into it, are `tests.rs` or `tests/`.
+//! Where files lie: a module with parts is a folder with `mod.rs`. Its tests, if they do not fit into it, are `tests.rs` or `tests/`.
 
 use std::collections::BTreeSet;
 
 use super::assert_none;
 use super::source::files;
 
-/// Every file that lies elsewhere, one sentence each.
+/// Every misplaced file, one sentence each.
 fn misplaced(paths: &[String]) -> Vec<String> {
     let folders: BTreeSet<&str> =
         paths.iter().filter_map(|path| path.rsplit_once('/')).map(|(folder, _)| folder).collect();

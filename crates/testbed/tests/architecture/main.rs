@@ -1,5 +1,5 @@
-//! The rules of structure of the workspace, as tables, and the tests that hold every manifest and every source file to them. To change the
-//! architecture, change a table here and say why in `docs/decisions/`.
+//! The structural rules of the workspace, as tables, and the tests that check every manifest and every source file against them. To change the
+//! architecture, change a table here and explain it in `docs/decisions/`.
 //!
 //! | rule | where |
 //! | --- | --- |

@@ -1,7 +1,6 @@
-//! Which crate may import which: the tables, and the test that holds every manifest to them.
+//! Tests which crates may import which: the tables, and the check of every manifest.
 //!
-//! Rules are about direct dependencies of every kind (normal, development, build): a test that needs two layers lives
-//! in the upper one.
+//! Rules are about direct dependencies of every kind (normal, development, build): a test that needs two layers lives in the upper one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -13,23 +12,23 @@ use Allowed::{Always, Behind};
 use super::assert_none;
 use super::source::{read, root};
 
-/// One cell of a table: a crate, and whether the dependency may be there always or only on demand.
+/// One cell of a table: a crate, and whether the dependency is always allowed or only as an option.
 #[derive(Clone, Copy)]
 enum Allowed {
     Always(&'static str),
-    /// Only as an optional dependency that the feature named second turns on, and that no default feature does.
+    /// Only as an optional dependency that the second name, a feature, turns on, and that no default feature turns on.
     Behind(&'static str, &'static str),
 }
 
-/// Who may import whom inside the workspace. What a row does not name is forbidden, and so is a crate without a row.
+/// The allowed imports inside the workspace. All others are forbidden, and so is a crate without a row.
 const INSIDE: &[(&str, &[Allowed])] = &[
     ("mez-core", &[]),
     ("mez-media", &[Always("mez-core")]),
     ("mez-node", &[Always("mez-core"), Always("mez-media")]),
     ("mez-testbed", &[Always("mez-core"), Always("mez-media"), Behind("mez-node", "sockets")]),
-    // What a product may contain of emulated links.
+    // The part of emulated links that a product may contain.
     ("mez-emulator", &[Always("mez-core"), Always("mez-testbed")]),
-    // Experiments: they may know everything but the command that contains them.
+    // Experiments: they may use everything but the command that contains them.
     (
         "mez-measure",
         &[
@@ -40,7 +39,7 @@ const INSIDE: &[(&str, &[Allowed])] = &[
             Always("mez-emulator"),
         ],
     ),
-    // The files of the page: bytes, which the command hands to the edge's web server.
+    // The files of the page: bytes, which the command passes to the edge's web server.
     ("mez-page", &[]),
     (
         "mez-cli",
@@ -58,8 +57,8 @@ const INSIDE: &[(&str, &[Allowed])] = &[
     ("mez-fuzz", &[Always("mez-core"), Always("mez-media"), Always("mez-node")]),
 ];
 
-/// External crates that have one home: patterns (`*` at one end stands for anything), the crates that may name them,
-/// and the reason. External crates without a row may be used by every crate but core.
+/// External crates that are restricted: patterns (`*` at one end stands for anything), the crates that may import them, and the reason. Other
+/// external crates may be used by every crate but core.
 const OUTSIDE: &[(&[&str], &[Allowed], &str)] = &[
     (
         &["tokio", "tokio-*", "futures*", "async-*", "mio", "socket2", "quinn", "quinn-*"],
@@ -101,8 +100,8 @@ const OUTSIDE: &[(&[&str], &[Allowed], &str)] = &[
     ),
 ];
 
-/// All that core may use from outside: it computes, and nothing else. `loom` replaces atomics in its model tests; of `ring` it
-/// uses ciphers and digests, and gets keys and random bytes as arguments.
+/// All external crates that core may use, because it only computes. `loom` replaces atomics in its model tests. Of `ring`, core uses ciphers and
+/// digests, and gets keys and random bytes as arguments.
 const CORE_MAY_USE: &[&str] =
     &["bytes", "crc32c", "crossbeam-queue", "loom", "proptest", "ring", "serde_json", "thiserror"];
 
@@ -116,7 +115,7 @@ struct Member {
 
 struct Dependency {
     name: String,
-    /// The name that features know it by; differs from `name` after a rename in the manifest.
+    /// The name in features. It differs from `name` after a rename in the manifest.
     alias: String,
     optional: bool,
 }
@@ -153,7 +152,7 @@ impl Member {
                 continue;
             }
             for item in self.features.get(name).into_iter().flatten() {
-                // `x?/y` asks nothing of x unless something else brings it in, and never equals an alias.
+                // `x?/y` does not turn x on, and never equals an alias.
                 match item.strip_prefix("dep:").or_else(|| Some(item.split_once('/')?.0)) {
                     Some(dependency) if dependency == alias => return true,
                     Some(_) => {}
@@ -164,7 +163,7 @@ impl Member {
         false
     }
 
-    /// What is wrong with `dependency` under a rule that allows it, if anything.
+    /// How `dependency` breaks a rule that allows it, if it does.
     fn breach(&self, dependency: &Dependency, rule: Allowed) -> Option<String> {
         let Behind(_, feature) = rule else { return None };
         let edge = format!("{} → {}", self.name, dependency.name);
@@ -196,7 +195,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Every breach of the tables, one sentence each; none for a workspace in order.
+/// Every breach of the tables, one sentence each.
 fn breaches(metadata: &Value) -> Vec<String> {
     let members = members(metadata);
     let inside: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
@@ -258,7 +257,7 @@ fn explained() -> BTreeSet<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// What `requirements/dev.txt` chooses, before the part that is only brought along.
+/// The chosen packages of `requirements/dev.txt`, without those that are only brought along.
 fn chosen_python_packages() -> BTreeSet<String> {
     let requirements = read("requirements/dev.txt");
     let chosen = requirements.lines().take_while(|line| *line != "# Brought along");
@@ -274,7 +273,7 @@ fn page_packages() -> Vec<String> {
     kinds.concat()
 }
 
-/// A dependency without a stated reason is one that nobody can argue about.
+/// Every dependency needs a stated reason, so that the reason can be discussed.
 #[test]
 fn every_direct_dependency_is_explained() {
     let metadata = workspace_metadata();

@@ -1,4 +1,4 @@
-//! Which module of core and of the testbed may use which, and that no two of their files use each other.
+//! Tests which modules of core and of the testbed may use each other, and that no two of their files use each other mutually.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use super::assert_none;
 use super::source::{SourceFile, crate_files, parse};
 use super::testbed;
 
-/// Who may use whom inside a crate.
+/// The allowed uses inside a crate.
 struct Table {
-    /// Where the files of the crate lie.
+    /// The folder of the crate's files.
     src: &'static str,
-    /// A module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the longest name that it lies
-    /// below. Rows stand in the order of use: none names one that stands below it.
+    /// A module, and the modules that it may use besides itself. All other uses are forbidden. A file belongs to the longest module name above it.
+    /// Rows are in the order of use: a row names only rows above it.
     rows: &'static [(&'static str, &'static [&'static str])],
-    /// The module whose parts may also use all of `below`. Their own rows say what each part uses of the others.
+    /// The module whose parts may also use all of `below`. The rows of the parts say which other parts they use.
     parted: &'static str,
     below: &'static [&'static str],
 }
@@ -23,9 +23,9 @@ const CORE: Table = Table { src: "crates/core/src", rows: MODULES, parted: "brok
 const TESTBED: Table =
     Table { src: "crates/testbed/src", rows: testbed::ROWS, parted: "world", below: testbed::BELOW_WORLDS };
 
-/// Who may use whom in core.
+/// The allowed uses in core.
 const MODULES: &[(&str, &[&str])] = &[
-    // What everything is made of.
+    // The basis of everything.
     ("sync", &[]),
     ("units", &[]),
     ("name", &[]),
@@ -45,14 +45,14 @@ const MODULES: &[(&str, &[&str])] = &[
     ("admission", &["units"]),
     ("renewal", &["units"]),
     ("contract", &["frame", "units", "profile"]),
-    // Frames that are kept.
+    // Kept frames.
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
     ("ancestors", &["frame", "log"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("stills", &["chain", "frame", "history", "log", "trace", "units"]),
     ("subscription", &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"]),
     ("group", &["contract", "frame", "name", "rights", "subscription", "units"]),
-    // What is sent, and as what.
+    // What is sent, and its encoding.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
     ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
@@ -60,7 +60,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("answers", &["clock", "frame", "trace", "units", "wire"]),
     ("data", &["frame", "name", "units", "wire"]),
     ("join", &["data", "frame", "name", "units"]),
-    // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
+    // The brokers, from their smallest parts up. Each part may use all modules above. Its row says which parts of its broker it uses.
     ("broker", &[]),
     ("broker::epochs", &["broker", "frame", "name"]),
     ("broker::revocations", &["broker", "wire"]),
@@ -320,7 +320,7 @@ const BELOW_BROKERS: &[&str] = &[
     "wire",
 ];
 
-/// A file that uses another: their places among the files, and where the first names the second.
+/// A file that uses another: the indices of both, and where the first names the second.
 struct Use {
     from: usize,
     to: usize,
@@ -328,7 +328,7 @@ struct Use {
     path: String,
 }
 
-/// Which files use which. A name that a module hands on leads to the file that it comes from.
+/// Which files use which. A re-exported name leads to the file that it comes from.
 fn uses(files: &[SourceFile]) -> Vec<Use> {
     let by_module: BTreeMap<&[String], usize> =
         files.iter().enumerate().map(|(place, file)| (&*file.module, place)).collect();
@@ -372,7 +372,7 @@ fn row_of(table: &Table, file: &SourceFile) -> Option<&'static str> {
     table.rows.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
 }
 
-/// Every use that a table forbids, one sentence each.
+/// Every forbidden use, one sentence each.
 fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
     let row_of = |file: &SourceFile| row_of(table, file);
     let mut found = Vec::new();
@@ -396,12 +396,12 @@ fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
     found
 }
 
-/// Every circle of files, by one that it begins with, one sentence each.
+/// Every cycle of files, described from one of its files, one sentence each.
 fn circles(files: &[SourceFile]) -> Vec<String> {
     let uses = uses(files);
     let mut found = Vec::new();
     for start in 0..files.len() {
-        // The shortest way back over files that come later in the list: each circle is told by its first file.
+        // The shortest way back over files that come later in the list, so each cycle is described by its first file.
         let mut ways: Vec<Vec<&Use>> =
             uses.iter().filter(|one| one.from == start).map(|one| vec![one]).collect();
         let mut seen = vec![false; files.len()];
@@ -423,7 +423,7 @@ fn circles(files: &[SourceFile]) -> Vec<String> {
     found
 }
 
-/// What is wrong with a table itself.
+/// The errors of a table itself.
 fn breaches_of_table(table: &Table, files: &[SourceFile]) -> Vec<String> {
     let place = |name: &str| table.rows.iter().position(|(row, _)| *row == name);
     let mut found = Vec::new();
@@ -487,7 +487,7 @@ fn made_up_in(Table { src, .. }: &Table, texts: &[(&str, &str)]) -> Vec<SourceFi
     parse(src, &texts)
 }
 
-/// Whichever way a file names another, the rule sees it.
+/// The rule detects a use however a file names another.
 #[test]
 fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
     for text in [
@@ -504,7 +504,7 @@ fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
         let log = [("log/mod.rs", text)];
         let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
         if text.contains("handed_on") {
-            // A name that another module hands on is that of the file it comes from.
+            // A re-exported name is that of the file it comes from.
             let others = [("units/mod.rs", "pub mod handed_on;"), ("units/handed_on.rs", units), others[1]];
             let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
             assert!(

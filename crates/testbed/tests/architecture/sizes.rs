@@ -1,11 +1,11 @@
-//! How long a file and a function may be: what fits into a head, and onto a few screens.
+//! Limits the length of files and functions, so that a file fits into a head and a function onto a few screens.
 
 use super::assert_none;
 use super::source::{code, files, is_test, read};
 
-/// Lines of a file of a crate or of the Python package, without its tests.
+/// The most lines of a file of a crate or of the Python package, without its tests.
 const FILE_LINES_MAX: usize = 600;
-/// Lines of a function, of tests as well, from its name to its closing brace.
+/// The most lines of a function, including tests, from its name to its closing brace.
 const FUNCTION_LINES_MAX: usize = 80;
 
 /// How many lines a file has up to its tests, which come last.
@@ -16,14 +16,14 @@ fn lines_of(path: &str, text: &str) -> usize {
     last.map_or(0, |(place, _)| place + 1)
 }
 
-/// The functions of a file, and how many lines each has. rustfmt closes a function at the indentation at which it begins.
+/// The functions of a file, and the number of lines of each. rustfmt closes a function at the indentation at which it begins.
 fn functions_of(text: &str) -> Vec<(String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
     for (place, line) in lines.iter().enumerate() {
         let Some(name) = function_name(line) else { continue };
         let indentation = &line[..line.len() - line.trim_start().len()];
-        // A declaration ends where its signature does, and a short body on the line of its name.
+        // A declaration ends with its signature, and a short body ends on the line of its name.
         let is_end = |line: &&&str| {
             line.strip_prefix(indentation).is_some_and(|rest| {
                 rest == "}"
@@ -51,7 +51,7 @@ fn function_name(line: &str) -> Option<&str> {
     }
 }
 
-/// Every file that is longer than it may be, one sentence each.
+/// Every file that is too long, one sentence each.
 fn long_files(texts: &[(String, String)]) -> Vec<String> {
     let long = texts.iter().map(|(path, text)| (path, lines_of(path, text)));
     let long = long.filter(|(_, lines)| *lines > FILE_LINES_MAX);
@@ -63,7 +63,7 @@ fn long_files(texts: &[(String, String)]) -> Vec<String> {
     .collect()
 }
 
-/// Every function that is longer than it may be, one sentence each.
+/// Every function that is too long, one sentence each.
 fn long_functions(texts: &[(String, String)]) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in texts {
@@ -82,7 +82,7 @@ fn with_texts(paths: Vec<String>) -> Vec<(String, String)> {
     paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 
-/// Rust files of all crates, those of a folder of each.
+/// The Rust files in this folder of each crate.
 fn of_crates(folder: &str) -> Vec<String> {
     files("crates", ".rs").into_iter().filter(|path| path.split('/').nth(2) == Some(folder)).collect()
 }

@@ -1,4 +1,4 @@
-//! Source files, as far as these tests have to read Rust: which paths a file names, and where its tests begin.
+//! Reads Rust source files as far as these tests need: which paths a file names, and where its tests begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
-/// The files below a folder whose names end like this, by their paths from the root of the repository, in order.
+/// The files below a folder whose names end with `end`, by their paths from the root of the repository, in order.
 pub(super) fn files(folder: &str, end: &str) -> Vec<String> {
     let mut found = Vec::new();
     let Ok(entries) = std::fs::read_dir(root().join(folder)) else { return found };
@@ -30,12 +30,12 @@ pub(super) fn files(folder: &str, end: &str) -> Vec<String> {
     found
 }
 
-/// Whether a file holds tests alone.
+/// Whether a file contains only tests.
 pub(super) fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// The same lines without comments, without what stands in quotes, and without modules of tests.
+/// The same lines without comments, quoted text, and test modules.
 pub(super) fn code(text: &str) -> String {
     without_tests(&without_words(text))
 }
@@ -66,7 +66,7 @@ fn without_words(text: &str) -> String {
     out
 }
 
-/// How long the string or the character is that begins here, if one does.
+/// The length of the string or character that begins here, if one does.
 fn quoted(text: &str) -> Option<usize> {
     let plain = text.trim_start_matches(['b', 'c']);
     if let Some(raw) = plain.strip_prefix('r') {
@@ -90,7 +90,7 @@ fn quoted(text: &str) -> Option<usize> {
         }
         return Some(text.len());
     }
-    // A lifetime has no second quote behind its first character.
+    // A lifetime has no second quote after its first character.
     let character = plain.strip_prefix('\'')?;
     let end = if character.starts_with('\\') {
         2 + character[2..].find('\'')?
@@ -100,7 +100,7 @@ fn quoted(text: &str) -> Option<usize> {
     character[end..].starts_with('\'').then_some(opened + 1 + end + 1)
 }
 
-/// Blanks modules behind `#[cfg(test)]` and the like. rustfmt ends an item at the indentation at which it begins.
+/// Blanks modules after `#[cfg(test)]` and similar attributes. rustfmt ends an item at the indentation at which it begins.
 fn without_tests(code: &str) -> String {
     let mut lines: Vec<&str> = code.lines().collect();
     let mut place = 0;
@@ -130,7 +130,7 @@ fn without_tests(code: &str) -> String {
     lines.join("\n")
 }
 
-/// A path that a file names: where, and the segments from the root of its crate.
+/// A path in a file: its line, and its segments from the root of the crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) line: usize,
@@ -139,24 +139,24 @@ pub(super) struct Named {
 
 /// A file of a crate.
 pub(super) struct SourceFile {
-    /// From the root of the repository.
+    /// The path from the root of the repository.
     pub(super) path: String,
-    /// Its module, from the root of its crate.
+    /// The module, from the root of the crate.
     pub(super) module: Vec<String>,
-    /// What it names.
+    /// The paths that the file names.
     pub(super) named: Vec<Named>,
-    /// What its `use` declarations bring in or hand on, and as what.
+    /// The names that `use` declarations import or re-export, with their paths.
     pub(super) aliases: BTreeMap<String, Vec<String>>,
 }
 
-/// The files of a crate without its tests; `folder` is its `src`.
+/// The files of a crate without its tests. `folder` is its `src`.
 pub(super) fn crate_files(folder: &str) -> Vec<SourceFile> {
     let paths = files(folder, ".rs").into_iter().filter(|path| !is_test(path));
     let texts: Vec<(String, String)> = paths.map(|path| (path.clone(), read(&path))).collect();
     parse(folder, &texts)
 }
 
-/// The same of texts.
+/// Parses files from their texts.
 pub(super) fn parse(folder: &str, texts: &[(String, String)]) -> Vec<SourceFile> {
     let modules: BTreeSet<Vec<String>> = texts.iter().map(|(path, _)| module_of(folder, path)).collect();
     let file = |(path, text): &(String, String)| {
@@ -178,7 +178,7 @@ fn module_of(folder: &str, path: &str) -> Vec<String> {
     module
 }
 
-/// Names, `::`, and other characters singly, each with its line, from 1.
+/// Names, `::`, and other single characters, each with its line, from 1.
 fn tokens(code: &str) -> Vec<(usize, String)> {
     let mut tokens = Vec::new();
     for (place, line) in code.lines().enumerate() {
@@ -199,7 +199,7 @@ fn tokens(code: &str) -> Vec<(usize, String)> {
     tokens
 }
 
-/// Reads paths out of the tokens of one file.
+/// Reads paths from the tokens of one file.
 struct Reader<'a> {
     module: &'a [String],
     modules: &'a BTreeSet<Vec<String>>,
@@ -207,7 +207,7 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// One path of a `use` declaration: its segments, and the name that it gets.
+/// One path of a `use` declaration: its line, its segments, and the imported name.
 type Leaf = (usize, Vec<String>, String);
 
 impl Reader<'_> {
@@ -230,17 +230,17 @@ impl Reader<'_> {
                 let path = self.path();
                 named.extend(self.absolute(&path).map(|path| Named { line, path }));
             } else {
-                // `pub use` and `pub(super) use` hand on.
+                // `pub use` and `pub(super) use` re-export.
                 is_public =
                     token == "pub" || is_public && matches!(&*token, "(" | ")" | "super" | "crate" | "in");
-                // To declare a child is not to use it.
+                // Declaring a child module is not a use.
                 self.at += if token == "mod" { 2 } else { 1 };
                 names.insert(token);
                 continue;
             }
             is_public = false;
         }
-        // What is only handed on is not used here.
+        // A name that is only re-exported is not used here.
         named.extend(handed_on.into_iter().filter(|(name, _)| names.contains(name)).map(|(_, path)| path));
         (named, aliases)
     }
@@ -249,7 +249,7 @@ impl Reader<'_> {
         self.tokens.get(at).map_or("", |(_, token)| token)
     }
 
-    /// Whether a path begins here that can lead to another file.
+    /// Whether a path that can lead to another file begins here.
     fn begins_path(&self) -> bool {
         let first = self.token(self.at);
         let is_child = || {
@@ -265,7 +265,7 @@ impl Reader<'_> {
             && (matches!(first, "crate" | "super" | "self") || is_child())
     }
 
-    /// The segments of a path in code, from here.
+    /// Reads the segments of a path in code.
     fn path(&mut self) -> Vec<String> {
         let mut path = vec![self.token(self.at).to_owned()];
         self.at += 1;
@@ -277,7 +277,7 @@ impl Reader<'_> {
         path
     }
 
-    /// The paths of a `use` tree, from here to its end.
+    /// Reads the paths of a `use` tree to its end.
     fn tree(&mut self, prefix: &mut Vec<String>, leaves: &mut Vec<Leaf>) {
         let (depth, mut line) = (prefix.len(), 0);
         loop {
@@ -315,7 +315,7 @@ impl Reader<'_> {
         prefix.truncate(depth);
     }
 
-    /// The segments from the root of the crate; `None` where the path leads out of it.
+    /// The segments from the root of the crate. `None` if the path leads out of the crate.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut base = match path.first()?.as_str() {
             "crate" => Vec::new(),

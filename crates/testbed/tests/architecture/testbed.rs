@@ -1,8 +1,8 @@
-//! Which module of the testbed may use which: the table.
+//! The table of which modules of the testbed may use which.
 
-/// Who may use whom in the testbed. How to read it: `modules.rs`.
+/// The allowed uses in the testbed. `modules.rs` explains the table.
 pub(super) const ROWS: &[(&str, &[&str])] = &[
-    // What everything is made of.
+    // The basis of everything.
     ("random", &[]),
     ("time", &[]),
     ("chance", &["random"]),
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
     // The rules know nothing of the world.
     ("check", &["disk", "link", "payload", "time"]),
     ("disk::story", &["check", "disk", "random"]),
-    // What a world is made of, from its smallest parts up. No part knows the world.
+    // The parts of a world, from the smallest up. No part knows the world.
     ("world::bug", &[]),
     ("world::node", &["time"]),
     ("world::spec", &["channel", "footage", "link", "time"]),
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
             "world::watch",
         ],
     ),
-    // Worlds that are drawn at random, or written down.
+    // Random worlds, and worlds from files.
     (
         "scenario",
         &[

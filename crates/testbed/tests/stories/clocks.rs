@@ -1,10 +1,10 @@
-//! Clocks that differ, jump or stand still.
+//! Clocks that differ, are stepped or stand still.
 
 use mez_testbed::{Action, ApplicationSpec, CameraSpec, Counter, EdgeId, EdgeSpec, Host, World, ms, secs};
 
 use crate::story::{ages_max, resumed_after, sequences, skipped};
 
-/// Wall clocks that are set by an hour, each way and on both hosts, leave deliveries, ages and order as they were.
+/// Wall clocks that are stepped by an hour, each way and on both hosts, do not change deliveries, ages and order.
 #[test]
 fn a_wall_clock_that_is_set_changes_nothing() {
     let mut world = World::seeded(25);
@@ -21,7 +21,7 @@ fn a_wall_clock_that_is_set_changes_nothing() {
     assert_eq!(skipped(got).total(), 0);
 }
 
-/// A camera whose wall clock is an hour behind loses no live frame of a subscription that began a little while ago.
+/// A camera whose wall clock is an hour behind loses no live frame of a subscription that began a little earlier.
 #[test]
 fn a_camera_an_hour_behind_is_delivered_all_the_same() {
     let mut world = World::seeded(26);
@@ -34,7 +34,7 @@ fn a_camera_an_hour_behind_is_delivered_all_the_same() {
     assert!(resumed_after(&world, application, start) < ms(300));
 }
 
-/// Capture times that a publisher gives out of order are refused, counted, and take no number.
+/// Capture times that a publisher gives out of order are refused and counted, and take no number.
 #[test]
 fn capture_times_out_of_order_are_refused() {
     let mut world = World::seeded(27);
@@ -52,7 +52,7 @@ fn capture_times_out_of_order_are_refused() {
     assert!((counts.refused - 12..=counts.refused).contains(&told), "{told} of {counts:?}");
 }
 
-/// A camera host without a processor for three seconds goes on where it was; what was under way is accounted for.
+/// A camera host that is frozen for three seconds continues where it was. Frames in flight are accounted for.
 #[test]
 fn a_frozen_camera_host_goes_on() {
     let mut world = World::seeded(30);
@@ -80,7 +80,7 @@ fn edges_are_worlds_of_their_own() {
     assert!(got.len() as u64 + 2 >= world.camera_counts(there).published && got.len() < 55);
 }
 
-/// What applications say of frames comes back to the camera, once each.
+/// Replies of applications come back to the camera, once each.
 #[test]
 fn replies_come_back() {
     let mut world = World::seeded(32);

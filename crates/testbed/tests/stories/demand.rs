@@ -22,7 +22,7 @@ fn thirty_two_subscribers_cost_one_crossing() {
     assert!(bytes <= sent * 30_000, "{bytes} bytes crossed");
 }
 
-/// Before anybody subscribes, and after the last one has left, nothing crosses.
+/// Before the first subscription, and after the last one has ended, nothing crosses.
 #[test]
 fn nothing_crosses_that_nobody_wants() {
     let mut world = World::seeded(14);
@@ -52,7 +52,7 @@ fn the_rest_of_a_frame_does_not_cross_for_nobody() {
     assert_eq!((counters.received, counters.cancelled, counters.bytes), (0, 1, 0), "{counters:?}");
 }
 
-/// A late subscriber gets what is published from then on, and nothing is called skipped that it never asked for.
+/// A late subscriber gets frames from then on, and earlier frames do not count as skipped.
 #[test]
 fn a_late_subscriber_starts_with_the_present() {
     let mut world = World::seeded(16);
@@ -67,7 +67,7 @@ fn a_late_subscriber_starts_with_the_present() {
     assert_eq!(first.skipped, SkipCounts::default());
 }
 
-/// The past that the edge holds, and then the present, without a seam; what is not held is said.
+/// The past that the edge holds flows into the present without a gap. What is not held is stated.
 #[test]
 fn the_past_flows_into_the_present() {
     let clock = |origin| Some(HostClock::right(origin));
@@ -89,7 +89,7 @@ fn the_past_flows_into_the_present() {
     assert!(world.deliveries(before_all)[0].not_held.is_some());
 }
 
-/// A span that has an end delivers up to it, and then no more is asked of the camera.
+/// A span with an end delivers frames up to it. Then the demand on the camera ends.
 #[test]
 fn a_subscription_ends_by_itself_and_takes_its_demand_along() {
     let mut world = World::seeded(18);

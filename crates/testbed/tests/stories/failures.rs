@@ -1,4 +1,4 @@
-//! What fails, and how soon it is over.
+//! Failures, and how soon the brokers recover.
 
 use mez_core::contract::Contract;
 use mez_core::frame::SkipReason;
@@ -20,7 +20,7 @@ fn a_killed_camera_broker_is_back_within_two_seconds() {
     assert_eq!((epochs[0] + 1, epochs.is_sorted()), (*epochs.last().unwrap(), true));
 }
 
-/// `kill -9` of the edge broker, with everything that it held.
+/// `kill -9` of the edge broker, with everything in its memory.
 #[test]
 fn a_killed_edge_broker_is_back_within_two_seconds() {
     let mut world = World::seeded(2);
@@ -36,7 +36,7 @@ fn a_killed_edge_broker_is_back_within_two_seconds() {
     }
 }
 
-/// A cut of five seconds that no end is told of: frames come within two seconds, everything that was published
+/// A cut of five seconds that no end is told of. Frames come within two seconds, everything published
 /// meanwhile is accounted for, and the reasons are those of a dead link.
 #[test]
 fn a_cut_of_five_seconds_is_over_within_two_and_accounted_for() {
@@ -71,7 +71,7 @@ fn a_short_cut_keeps_the_connection() {
     assert!(resumed_after(&world, application, end) < secs(1));
 }
 
-/// Dials that were under way while the path was dead all succeed when it is back; one of them is enough.
+/// Dials that were in progress while the path was dead all succeed when it is back. One of them is used.
 #[test]
 fn one_connection_is_taken_of_many_that_succeed_together() {
     for seed in 0..20 {
@@ -85,7 +85,7 @@ fn one_connection_is_taken_of_many_that_succeed_together() {
     }
 }
 
-/// A connection that both sides know to be gone is made anew at once.
+/// A connection that both sides know to be gone is replaced at once.
 #[test]
 fn a_broken_connection_is_replaced_at_once() {
     let mut world = World::seeded(5);
@@ -97,7 +97,7 @@ fn a_broken_connection_is_replaced_at_once() {
     assert!(resumed_after(&world, application, broken) < ms(400));
 }
 
-/// A camera of few frames under a tight bound: after an outage each frame has its time to arrive.
+/// A camera with few frames under a tight bound: after an outage, each frame has its time to arrive.
 #[test]
 fn a_camera_of_few_frames_gets_over_an_outage() {
     let mut world = World::seeded(6);
@@ -106,7 +106,7 @@ fn a_camera_of_few_frames_gets_over_an_outage() {
     let contract = Contract { latency_bound: Some(ms(50)), ..Contract::default() };
     let application = world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") });
     world.run(secs(20));
-    // The next frame goes into the dead link; the connection outlives it.
+    // The next frame is sent into the dead link. The connection survives.
     let next = world.deliveries(application).last().unwrap().published + secs(7) - ms(20);
     world.at(next, Action::Cut(dock)).at(next + ms(600), Action::Restore(dock)).run(secs(70));
     assert!(world.deliveries_since(application, next).len() >= 9);

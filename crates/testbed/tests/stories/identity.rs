@@ -1,10 +1,10 @@
-//! Who is which camera, over starts and lost counters.
+//! The identity of cameras, over starts and lost counters.
 
 use mez_testbed::{Action, ApplicationSpec, CameraSpec, Counter, World, ms, secs};
 
 use crate::story::{resumed_after, sequences};
 
-/// A later start of the same camera, on another host say, replaces the one that is connected; the old one stays out.
+/// A later start of the same camera, for example on another host, replaces the connected one. The old start stays out.
 #[test]
 fn a_later_start_takes_over_at_once() {
     let mut world = World::seeded(19);
@@ -23,7 +23,7 @@ fn a_later_start_takes_over_at_once() {
     assert!(last.published + ms(200) > world.now());
 }
 
-/// An old start that still runs somewhere, and dials, disturbs nobody.
+/// An old start that still runs and dials disturbs nothing.
 #[test]
 fn an_old_start_disturbs_nobody() {
     let run = |old_start: bool| {
@@ -59,8 +59,8 @@ fn another_identity_does_not_get_a_held_name() {
     assert_eq!(world.camera_info(dock).unwrap().identity, "spiffe://world/camera/dock/cam1");
 }
 
-/// A start that has lost the last write of its counter comes with an epoch that was used; it takes another, and its
-/// frames are never taken for those of the start before, not even while that one's connection still counts as alive.
+/// A start that has lost the last write of its counter comes with a used epoch. It takes another one, and its frames are never taken for those of the
+/// previous start, even while the previous connection counts as alive.
 #[test]
 fn a_used_epoch_is_not_used_again() {
     for seed in [22, 23] {
@@ -76,7 +76,8 @@ fn a_used_epoch_is_not_used_again() {
     }
 }
 
-/// Nor by a start that was cut off for so long that it has come further than the one before: to it the edge's newest frame looks like its own.
+/// A start that was cut off for long may have published more frames than the previous one. The edge's
+/// newest frame then looks like its own, but the used epoch is not used again.
 #[test]
 fn a_used_epoch_is_not_used_again_by_who_has_come_further() {
     let mut world = World::seeded(25);
@@ -92,7 +93,7 @@ fn a_used_epoch_is_not_used_again_by_who_has_come_further() {
     assert!(of_fourth.map(|got| got.frame.sequence.0).max() < Some(21), "frames of two starts");
 }
 
-/// A counter that is lost altogether: the edge knows better once the old connection is given up.
+/// A counter that is lost completely: the edge corrects the epoch once the old connection is given up.
 #[test]
 fn a_lost_counter_is_mended_by_the_edge() {
     let mut world = World::seeded(24);

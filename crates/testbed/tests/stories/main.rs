@@ -1,5 +1,5 @@
-//! What the brokers promise, as stories on a virtual clock. While they run, every rule of `mez_testbed::check` is
-//! looked at with every event; the stories ask for what is particular to them.
+//! The promises of the brokers, as stories on a virtual clock. Every rule of `mez_testbed::check` is
+//! checked at every event; the stories also check what is special to them.
 
 mod clocks;
 mod demand;

@@ -1,4 +1,4 @@
-//! The past, wherever it is held.
+//! Reading the past, wherever it is held.
 
 use mez_testbed::{ApplicationSpec, CameraSpec, EdgeSpec, HostClock, World, mbps, ms, secs};
 
@@ -10,7 +10,7 @@ fn world_of_one_time(seed: u64) -> World {
     World::seeded_with(seed, EdgeSpec { clock: SAME_CLOCK, ..EdgeSpec::default() })
 }
 
-/// What a camera published while it was cut off can be had afterwards, every frame of it, while others look at live ones.
+/// Frames that a camera published while it was cut off can all be read afterwards, while other applications read live.
 #[test]
 fn a_camera_that_was_cut_off_serves_its_frames_afterwards() {
     let mut world = world_of_one_time(40);
@@ -28,7 +28,7 @@ fn a_camera_that_was_cut_off_serves_its_frames_afterwards() {
     assert!(watched.len() as f64 > 59.0 * 20.0, "{} live frames beside it", watched.len());
 }
 
-/// A camera that was started again has lost what was only in its memory: that is said, and all else comes.
+/// A camera with a small log no longer holds its oldest frames. This is stated, and all others come.
 #[test]
 fn what_nobody_holds_any_more_is_stated() {
     let mut world = world_of_one_time(41);
@@ -44,7 +44,7 @@ fn what_nobody_holds_any_more_is_stated() {
     assert!(not_held.begin < not_held.end);
 }
 
-/// Over a long path frames of the past do not wait a round trip each: they come nearly as fast as the link carries them.
+/// Over a long path, frames of the past do not wait a round trip each: they come nearly as fast as the link carries them.
 #[test]
 fn the_past_comes_at_the_rate_of_the_link_over_a_long_path() {
     let mut world = world_of_one_time(42);

@@ -1,4 +1,4 @@
-//! What is too large.
+//! Frames and logs that are too large.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use mez_testbed::{ApplicationSpec, CameraSpec, EdgeSpec, World, secs};
 
 use crate::story::skipped;
 
-/// Frames that the edge does not take are skipped by name; those that it takes are not held up by them.
+/// Frames that are too large for the edge are skipped with their own reason, and delay no other frames.
 #[test]
 fn frames_that_are_too_large_hold_up_nothing() {
     let mut world = World::seeded_with(28, EdgeSpec { frame_bytes_max: 35_000, ..EdgeSpec::default() });
@@ -23,7 +23,7 @@ fn frames_that_are_too_large_hold_up_nothing() {
     );
 }
 
-/// The replica logs keep to their budget also while more cameras come than it was cut for.
+/// The replica logs keep to their budget even when more cameras come.
 #[test]
 fn replica_logs_share_their_budget() {
     let mut world = World::seeded_with(29, EdgeSpec { log_bytes_max: 8 << 20, ..EdgeSpec::default() });

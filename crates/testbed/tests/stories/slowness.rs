@@ -5,8 +5,8 @@ use mez_testbed::{Action, ApplicationSpec, CameraSpec, World, mbps, ms, secs};
 
 use crate::story::{ages_max, sequences, skipped};
 
-/// The link carries one frame in 320 ms, and 20 are published in a second. Newest wins: no queue builds up, and a
-/// frame is never older than the one being sent when it was published, and itself, need.
+/// The link carries one frame in 320 ms, and 20 a second are published. Newest wins: no queue builds up, and a frame is never older than the time for
+/// itself and the frame being sent when it was published.
 #[test]
 fn a_slow_link_carries_the_newest_frames() {
     let mut world = World::seeded(8);
@@ -16,7 +16,7 @@ fn a_slow_link_carries_the_newest_frames() {
     world.run(secs(60));
     let got = world.deliveries(application);
     assert!(got.len() > 160, "{} frames", got.len());
-    // Two service times, 5 % of headers, what waits in the link's queue, and the way there.
+    // Two service times, 5 % of headers, the link's queue, and the delay.
     let queue = ms(262);
     let bound = ms(320) * 2 * 21 / 20 + queue + ms(20);
     assert!(ages_max(got) < bound, "{:?}", ages_max(got));
@@ -25,7 +25,7 @@ fn a_slow_link_carries_the_newest_frames() {
     assert!(world.camera_counts(dock).published - world.camera_counts(dock).sent > 900);
 }
 
-/// When a link slows down and recovers, nothing of the slow time is left in the way.
+/// When a link slows down and recovers, no frame of the slow time remains in the way.
 #[test]
 fn a_fade_leaves_no_backlog() {
     let mut world = World::seeded(9);
@@ -38,13 +38,13 @@ fn a_fade_leaves_no_backlog() {
     assert!(got.len() >= 98 && ages_max(got) < ms(60), "{} frames, {:?}", got.len(), ages_max(got));
 }
 
-/// Frames leave one after the other without waiting for acknowledgements: 140 ms there and back do not cost rate.
+/// Frames are sent one after the other without waiting for acknowledgements: a round trip of 140 ms does not cost rate.
 #[test]
 fn distance_does_not_cost_frame_rate() {
     let mut world = World::seeded(10);
     world.camera("dock/cam1", CameraSpec::frames(30, 20_000).at_distance(ms(70)));
     let application = world.application(ApplicationSpec::newest("dock/*"));
-    // The first wait for the connection, and then for its window, which doubles with every round trip.
+    // The first frames wait for the connection, and then for its window, which doubles with every round trip.
     world.run(secs(1));
     let grown = world.now();
     world.run(secs(9));
@@ -54,7 +54,7 @@ fn distance_does_not_cost_frame_rate() {
     assert!(ages_max(got) < ms(100), "{:?}", ages_max(got));
 }
 
-/// A slow application gets the newest frame each time, or every frame in order, as it asked; the rest is counted.
+/// A slow application gets the newest frame each time, or every frame in order, as requested. The rest is counted.
 #[test]
 fn a_slow_application_gets_newest_or_every_frame() {
     let mut world = World::seeded(11);
@@ -71,7 +71,7 @@ fn a_slow_application_gets_newest_or_every_frame() {
     assert!(sequences(every).windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
-/// I8: what one application gets, and when, does not depend on another that has stopped taking frames.
+/// Guarantee I8: what one application gets, and when, does not depend on another that has stopped taking frames.
 #[test]
 fn a_stalled_application_changes_nothing_for_others() {
     let run = |stalls: bool| {

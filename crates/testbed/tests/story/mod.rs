@@ -1,4 +1,4 @@
-//! Words for stories: what an application got, in short. Each file of stories uses some of them.
+//! Helpers for stories: short summaries of what an application got. Each file of stories uses some of them.
 
 #![allow(dead_code, reason = "each file of stories uses some of them")]
 
@@ -18,7 +18,7 @@ pub fn ages_max(got: &[Delivered]) -> Duration {
     got.iter().map(Delivered::age).max().expect("something was delivered")
 }
 
-/// All that was skipped.
+/// The sum of all skipped frames.
 pub fn skipped(got: &[Delivered]) -> SkipCounts {
     got.iter().fold(SkipCounts::default(), |mut sum, got| {
         sum.merge(&got.skipped);
@@ -26,7 +26,7 @@ pub fn skipped(got: &[Delivered]) -> SkipCounts {
     })
 }
 
-/// All that was skipped, by name.
+/// All skipped frames, by reason.
 pub fn reasons(got: &[Delivered]) -> Vec<(&'static str, u64)> {
     skipped(got).iter().map(|(reason, count)| (reason.name(), count)).collect()
 }

@@ -1,8 +1,7 @@
-//! Simulates who sends when, and what gets through: carrier sense, back-off, aggregation and collisions.
+//! Simulates which station sends when, and what gets through: carrier sense, back-off, aggregation and collisions.
 //!
-//! Times are whole nanoseconds, so that stations that count down the same slots reach zero at the same
-//! instant, and collide. A station counts only while it senses no transmission. It collides with one that it
-//! does not sense. Durations are those of IEEE 802.11 for OFDM at 5 GHz.
+//! Times are whole nanoseconds, so that stations that count the same slots reach zero at the same instant, and collide. A station counts only while
+//! it senses no transmission. It collides with transmissions that it does not sense. Durations are those of IEEE 802.11 for OFDM at 5 GHz.
 
 use super::{Constants, Interferer, Station};
 use crate::chance::Chance;
@@ -14,11 +13,11 @@ const SLOT: u64 = 9_000;
 const SIFS: u64 = 16_000;
 /// The preamble and header of a PPDU, in nanoseconds.
 const PREAMBLE: u64 = 40_000;
-/// A block acknowledgement, in nanoseconds. If none comes, all stations wait for as long.
+/// A block acknowledgement, in nanoseconds. If none comes, all stations wait this long.
 const BLOCK_ACK: u64 = 32_000;
 /// A request to send (RTS) with its preamble, at a basic rate, in nanoseconds.
 const REQUEST: u64 = 52_000;
-/// The gap and the clear to send (CTS) that answers it, in nanoseconds.
+/// The gap and the clear to send (CTS) that answers an RTS, in nanoseconds.
 const LEAVE: u64 = SIFS + 44_000;
 /// The most bytes of a PPDU: an A-MPDU of 802.11n.
 const PPDU_BYTES_MAX: f64 = 65_535.0;
@@ -30,9 +29,9 @@ struct Ppdu {
     mpdus: usize,
     phase: Phase,
     phase_until: u64,
-    /// Whether stations that do not hear the sender know of it, from what the receiver sent.
+    /// Whether stations that do not hear the sender know of the PPDU, from the receiver's answer.
     is_known_to_all: bool,
-    /// Whether another transmission or a burst overlapped it.
+    /// Whether another transmission or a burst overlapped the PPDU.
     is_spoiled: bool,
 }
 
@@ -44,13 +43,13 @@ impl Ppdu {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The sender asks for permission (RTS).
+    /// The sender sends an RTS.
     Request,
-    /// The data; it includes the permission (CTS), if one was requested.
+    /// The data, and before it the CTS, if the sender sent an RTS.
     Data,
     /// The receiver acknowledges.
     Answer,
-    /// No answer comes; all stations wait for as long as one would take.
+    /// No answer comes. All stations wait as long as an answer would take.
     Silence,
 }
 
@@ -65,9 +64,9 @@ struct Contender {
     cw: u64,
     failures: u32,
     backoff: Option<u64>,
-    /// Since when slots are being counted, or from when they will be; none while something is sensed.
+    /// Since when or from when slots are counted. `None` while a transmission is sensed.
     counts_from: Option<u64>,
-    /// Transmissions that it senses.
+    /// How many transmissions the station senses.
     sensed: u32,
     sending: Option<Ppdu>,
 }
@@ -85,18 +84,17 @@ impl Contender {
         PREAMBLE + nanos(mpdus as f64 * self.mpdu_bytes * 8.0 / self.mbps)
     }
 
-    /// When it will send, unless it senses a transmission before.
+    /// When the station will send, unless it senses a transmission before.
     fn expiry(&self) -> Option<u64> {
         let (backoff, from) = (self.backoff?, self.counts_from?);
         self.sending.is_none().then(|| from + backoff * SLOT)
     }
 }
 
-/// A device that radiates without contending: a microwave oven, a camera of another kind, a network on an
-/// overlapping channel.
+/// A device that radiates without contending, such as a microwave oven, a camera of another kind, or a network on an overlapping channel.
 struct Source {
     spec: Interferer,
-    /// Whether it is active now; `phase_until` says until when.
+    /// Whether the device is active, until `phase_until`.
     is_on: bool,
     phase_until: u64,
     /// When the burst on the air ends; `None` if there is none.
@@ -126,9 +124,9 @@ pub(super) struct Air {
 }
 
 enum Event {
-    /// An exchange is over.
+    /// An exchange has ended.
     Ends(usize),
-    /// A part of an exchange is over.
+    /// A part of an exchange has ended.
     Goes(usize),
     Burst(usize),
     BurstEnds(usize),
@@ -187,22 +185,21 @@ impl Air {
         contender.queued += mpdus;
         if contender.backoff.is_none() && contender.sending.is_none() && contender.queued > 0 {
             contender.backoff = Some(self.chance.within(0..=contender.cw));
-            // Slots are counted from the end of the last sensed transmission, so that all stations that
-            // sensed it have the same slot borders.
+            // Slots are counted from the end of the last sensed transmission, so that all stations that sensed it have the same slot borders.
             let earliest = self.now + nanos(self.constants.aifs_us);
             contender.counts_from =
                 contender.counts_from.map(|from| from + earliest.saturating_sub(from).div_ceil(SLOT) * SLOT);
         }
     }
 
-    /// A station moves: changes its highest rate and its share of lost MPDUs.
+    /// Changes a station's highest rate and its share of lost MPDUs, as when it moves.
     pub(super) fn alter(&mut self, station: usize, spec: Station) {
         self.contenders[station].station = spec;
         let contender = &mut self.contenders[station];
         contender.mbps = contender.mbps.min(spec.phy_mbps);
     }
 
-    /// Two stations begin or cease to sense each other. It does not affect what is already on the air.
+    /// Makes two stations cease or begin to sense each other. Transmissions on the air are not affected.
     pub(super) fn hide(&mut self, one: usize, other: usize, is_hidden: bool) {
         self.hidden.retain(|pair| *pair != (one, other) && *pair != (other, one));
         if is_hidden {
@@ -210,7 +207,7 @@ impl Air {
         }
     }
 
-    /// An interferer is switched on or off, and stays so.
+    /// Switches an interferer on or off for good.
     pub(super) fn switch(&mut self, now: u64, interferer: usize, is_on: bool) {
         let source = &mut self.sources[interferer];
         (source.is_on, source.phase_until, source.burst_due) = (is_on, u64::MAX, now);
@@ -236,8 +233,7 @@ impl Air {
         None
     }
 
-    /// The next event. At the same instant, ends come before beginnings, so that transmissions that only
-    /// touch do not overlap.
+    /// The next event. At the same instant, ends come before beginnings, so that adjacent transmissions do not overlap.
     fn next(&self) -> Option<(u64, Event)> {
         let mut next: Option<(u64, u8, Event)> = None;
         let mut offer = |at: u64, order: u8, event: Event| {
@@ -299,8 +295,7 @@ impl Air {
         }
     }
 
-    /// A part of an exchange is over. The answer of the receiver reaches stations that did not hear the
-    /// sender.
+    /// Ends a part of an exchange. The receiver's answer reaches stations that did not hear the sender.
     fn go_on(&mut self, index: usize) {
         let now = self.now;
         let contender = &mut self.contenders[index];
@@ -354,8 +349,7 @@ impl Air {
         Passed { from: index, arrived, dropped }
     }
 
-    /// A station senses one more transmission. If it is about to send within the same slot, it has no time to
-    /// notice.
+    /// A station senses one more transmission. If it is about to send within the same slot, it cannot react in time.
     fn sense(&mut self, index: usize) {
         let now = self.now;
         let contender = &mut self.contenders[index];
@@ -401,7 +395,7 @@ impl Air {
         }
     }
 
-    /// An interferer becomes active, or inactive once its burst has ended.
+    /// Makes an interferer active or inactive. A burst on the air still ends at its time.
     fn turn(&mut self, index: usize) {
         let source = &mut self.sources[index];
         source.is_on = !source.is_on;

@@ -3,13 +3,13 @@
 /// The constants of a medium.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
-    /// The highest rate of a station, in Mbit/s, unless it has its own.
+    /// The highest rate of a station, in Mbit/s, unless the station has its own.
     pub phy_mbps: f64,
-    /// The share of lost MPDUs of a station, unless it has its own.
+    /// The share of lost MPDUs of a station, unless the station has its own.
     pub mpdu_loss: f64,
     /// The factor on the rate after a failed PPDU.
     pub rate_fall: f64,
-    /// The factor on the rate after a good PPDU.
+    /// The factor on the rate after a successful PPDU.
     pub rate_rise: f64,
     /// The lowest rate, in Mbit/s.
     pub rate_mbps_min: f64,
@@ -17,7 +17,7 @@ pub struct Constants {
     pub cw_min: u64,
     /// The largest range of the back-off, in slots.
     pub cw_max: u64,
-    /// How long the medium must be idle before the back-off goes on, in microseconds.
+    /// How long the medium must be idle before the back-off continues, in microseconds.
     pub aifs_us: f64,
     /// The most MPDUs of a PPDU.
     pub mpdus_max: usize,
@@ -27,8 +27,7 @@ pub struct Constants {
     pub queue_packets_max: usize,
     /// How often a failed PPDU is sent again, at most.
     pub retries_max: u32,
-    /// After this many failures of a PPDU its station asks first (RTS, CTS). Hidden stations hear the answer
-    /// of the access point.
+    /// After this many failures of a PPDU, its station sends an RTS first. Hidden stations hear the access point's CTS.
     pub request_after_failures: u32,
 }
 

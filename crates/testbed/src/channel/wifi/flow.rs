@@ -1,4 +1,4 @@
-//! Models a camera's transport: cuts frames into packets and sends them behind a congestion window.
+//! Models a camera's transport: it cuts frames into packets and sends them with a congestion window.
 
 use super::scene::Load;
 use crate::chance::Chance;
@@ -11,11 +11,10 @@ const ANSWERED_PACKETS: u32 = 2;
 const WINDOW_FIRST: f64 = 10.0;
 /// The smallest window, in packets.
 const WINDOW_MIN: f64 = 2.0;
-/// The idle time after which the window starts anew, in nanoseconds: half of Linux's shortest retransmission
-/// timeout of 200 ms.
+/// The idle time after which the window is reset, in nanoseconds: half of Linux's shortest retransmission timeout of 200 ms.
 const PAUSE: u64 = 100_000_000;
 
-/// The transport of one camera. It sends a frame once the one before has arrived.
+/// The transport of one camera. It sends a frame once the previous one has arrived.
 pub(super) struct Flow {
     pub(super) load: Option<Load>,
     /// Whether a load with pauses is sending now.
@@ -27,12 +26,12 @@ pub(super) struct Flow {
     to_arrive: usize,
     captured: u64,
     next_due: u64,
-    /// Frames that are still to come.
+    /// How many more frames will be captured.
     frames: usize,
     window: f64,
-    /// Packets that are sent and not acknowledged.
+    /// Packets that were sent and not acknowledged.
     unanswered: usize,
-    /// Packets that have arrived and are not acknowledged yet.
+    /// Packets that have arrived and are not acknowledged.
     owed: u32,
     idle_since: u64,
     pub(super) latencies_ms: Vec<f64>,
@@ -57,7 +56,7 @@ impl Flow {
         }
     }
 
-    /// Whether no packet is on its way, and no frame will come.
+    /// Whether no packet is in flight, and no frame will come.
     pub(super) fn is_over(&self) -> bool {
         self.to_arrive == 0 && (self.frames == 0 || self.load.is_none())
     }
@@ -80,8 +79,7 @@ impl Flow {
             return;
         }
         let interval = (1e9 / load.frames_per_second) as u64;
-        // The next multiple of the interval: a camera that could not keep up skips frames but keeps its
-        // rhythm.
+        // The next multiple of the interval: a camera that could not keep up skips frames but keeps its rhythm.
         self.next_due += ((now - due) / interval + 1) * interval;
         if let Some((on_ms, off_ms)) = load.on_off_ms {
             while self.phase_until <= now {
@@ -103,7 +101,7 @@ impl Flow {
         self.frames -= 1;
     }
 
-    /// Packets that enter the driver's queue, which has `room`.
+    /// Releases packets into the driver's queue, which has `room`. Returns their number.
     pub(super) fn release(&mut self, room: usize) -> usize {
         let window = (self.window as usize).saturating_sub(self.unanswered);
         let packets = self.to_queue.min(room).min(window);
@@ -112,8 +110,7 @@ impl Flow {
         packets
     }
 
-    /// Packets have arrived. Returns how many packets each acknowledgement covers, and whether the frame is
-    /// complete.
+    /// Packets have arrived. Returns how many packets each acknowledgement covers, and whether the frame is complete.
     pub(super) fn arrive(&mut self, packets: usize) -> (Vec<u32>, bool) {
         self.to_arrive -= packets;
         self.owed += packets as u32;
@@ -132,14 +129,14 @@ impl Flow {
         self.idle_since = now;
     }
 
-    /// The radio gave up packets: they are sent again, with half the window (RFC 5681).
+    /// The radio gave up packets. They are sent again, with half the window (RFC 5681).
     pub(super) fn lose(&mut self, packets: usize) {
         self.to_queue += packets;
         self.unanswered -= packets;
         self.window = (self.window / 2.0).max(WINDOW_MIN);
     }
 
-    /// An acknowledgement has come.
+    /// An acknowledgement has arrived.
     pub(super) fn answered(&mut self, packets: u32, window_max: f64) {
         self.unanswered -= packets as usize;
         self.window = (self.window + f64::from(packets)).min(window_max);

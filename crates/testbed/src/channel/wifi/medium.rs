@@ -1,4 +1,4 @@
-//! Simulates cameras on one medium: their transports above, the air below.
+//! Simulates cameras on one medium: their transports, and the air below.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,7 @@ use crate::random::Random;
 
 /// Bytes of a data packet on the air.
 const MPDU_BYTES: f64 = 1_538.0;
-/// Bytes of a transport acknowledgement on the air. An access point drops none of them: they are few and
-/// small.
+/// Bytes of a transport acknowledgement on the air. An access point drops none, because they are few and small.
 const ANSWER_BYTES: f64 = 104.0;
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -29,7 +28,7 @@ pub enum Through {
     Down(usize),
 }
 
-/// A medium with cameras, on its own clock.
+/// A medium with cameras, with its own clock.
 pub struct Medium {
     constants: Constants,
     chance: Chance,
@@ -39,18 +38,17 @@ pub struct Medium {
     flows: Vec<Flow>,
     /// The camera that always has packets to send, if there is one.
     backlogged: Option<usize>,
-    /// How many stations are live: the first ones, whose packets come through [`Medium::offer`].
+    /// How many stations are live. These are the first ones; their packets come through [`Medium::offer`].
     live: usize,
     /// The fates of packets of live stations.
     through: VecDeque<Through>,
     /// Bytes of the backlogged camera that arrived in each millisecond.
     arrived_by_ms: Vec<f64>,
     changes: VecDeque<Change>,
-    /// Acknowledgements that wait at the access point: the station, and the number of packets they cover. 0
+    /// Acknowledgements that wait at the access point: the station, and the number of packets covered. 0
     /// stands for a packet of [`Medium::offer_down`].
     answers: VecDeque<(usize, u32)>,
-    /// Acknowledgements on their way besides the medium: when they arrive, the station, and the packets they
-    /// cover.
+    /// Acknowledgements in the delay beyond the medium: their time of arrival, the station, and the number of packets covered.
     returning: VecDeque<(u64, usize, u32)>,
 }
 
@@ -61,8 +59,8 @@ pub fn latencies_ms(constants: &Constants, loads: &[Load], frames: usize, seed: 
     medium.flows.into_iter().map(|flow| flow.latencies_ms).collect()
 }
 
-/// What the first camera of a scene can send in each of `ms` milliseconds beside the others, if it always has
-/// packets to send. Its own load in `Scene::cameras` is ignored.
+/// What the first camera of a scene can send in each of `ms` milliseconds beside the others, if it
+/// always has packets to send. The camera's load in `Scene::cameras` is ignored.
 pub fn capacity(scene: &Scene, ms: usize, seed: u64) -> Capacity {
     let mut medium = Medium::new(scene, usize::MAX, seed);
     medium.flows[0].load = None;
@@ -73,7 +71,7 @@ pub fn capacity(scene: &Scene, ms: usize, seed: u64) -> Capacity {
 }
 
 impl Medium {
-    /// A medium whose cameras all capture their first frame at once.
+    /// A medium whose cameras all capture their first frame at the beginning.
     pub fn new(scene: &Scene, frames: usize, seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let chance = Chance::new(random.split());
@@ -98,8 +96,7 @@ impl Medium {
         }
     }
 
-    /// A medium whose first `live` stations send only what [`Medium::offer`] gives them. The others send
-    /// frames of their own.
+    /// A medium whose first `live` stations send only packets from [`Medium::offer`]. The others send frames of their own loads.
     pub fn live(scene: &Scene, live: usize, seed: u64) -> Self {
         let mut medium = Self::new(scene, usize::MAX, seed);
         medium.flows[..live].iter_mut().for_each(|flow| flow.load = None);
@@ -113,8 +110,7 @@ impl Medium {
         self.air.queue(self.now, station, packets);
     }
 
-    /// Gives the access point `bytes` for a station. Returns how many packets they take. No event may be due
-    /// before `now`.
+    /// Gives the access point `bytes` for a station. Returns the number of packets. No event may be due before `now`.
     pub fn offer_down(&mut self, now: u64, station: usize, bytes: u64) -> usize {
         self.now = self.now.max(now);
         let packets = bytes.div_ceil(ANSWER_BYTES as u64).max(1) as usize;
@@ -122,7 +118,7 @@ impl Medium {
         packets
     }
 
-    /// How many packets of a station `bytes` take.
+    /// How many packets of a station carry `bytes`.
     pub fn packets(bytes: u64) -> usize {
         bytes.div_ceil(PAYLOAD_BYTES as u64).max(1) as usize
     }
@@ -155,7 +151,7 @@ impl Medium {
     pub fn step(&mut self) -> bool {
         self.fill_queues();
         let Some(other) = self.other_due() else {
-            // Only the air is left, where interferers never end.
+            // Only events of the air are left, and interferers never end.
             let is_over = self.backlogged.is_none() && self.live == 0 && self.flows.iter().all(Flow::is_over);
             return !is_over && self.step_air();
         };
@@ -217,7 +213,7 @@ impl Medium {
         self.air.queue(self.now, self.flows.len(), answers.len());
     }
 
-    /// Packets of the backlogged camera have arrived. They are acknowledged like those of others.
+    /// Packets of the backlogged camera have arrived. They are acknowledged like other packets.
     fn count(&mut self, index: usize, packets: usize) {
         let ms = (self.now / NANOS_PER_MS) as usize;
         if let Some(bytes) = self.arrived_by_ms.get_mut(ms) {
@@ -226,8 +222,7 @@ impl Medium {
         self.answer(index, &vec![2; packets / 2]);
     }
 
-    /// Acknowledgements have left the access point. If the radio gave some up, they count as arrived: the
-    /// next one covers them.
+    /// Acknowledgements have left the access point. One that the radio gave up counts as arrived, because the next acknowledgement covers it.
     fn return_answers(&mut self, arrived: usize, dropped: usize) {
         for _ in 0..arrived + dropped {
             let Some((flow, packets)) = self.answers.pop_front() else { break };

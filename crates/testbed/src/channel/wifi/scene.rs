@@ -1,15 +1,15 @@
-//! Describes what is on a medium, and what changes there.
+//! Describes the stations on a medium, and changes there.
 
 use super::Constants;
 
 /// A station: a camera, or the access point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Station {
-    /// Its highest rate, in Mbit/s.
+    /// The highest rate, in Mbit/s.
     pub phy_mbps: f64,
     /// The share of lost MPDUs.
     pub mpdu_loss: f64,
-    /// The most packets in its driver's queue.
+    /// The most packets in the driver's queue.
     pub queue_packets_max: usize,
 }
 
@@ -33,22 +33,22 @@ pub struct Load {
     pub frames_per_second: f64,
     /// The relative deviation of the sizes.
     pub size_noise: f64,
-    /// Mean times for which it sends and pauses, both exponential, in milliseconds. `None`: it always sends.
+    /// Mean times for which the camera sends and pauses, both exponential, in milliseconds. `None`: it always sends.
     pub on_off_ms: Option<(f64, f64)>,
 }
 
 /// A device that radiates in bursts without sensing the medium: a microwave oven, a radio of another kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interferer {
-    /// Mean time for which it is active, exponential, in milliseconds.
+    /// Mean time for which the device is active, exponential, in milliseconds.
     pub on_ms_mean: f64,
-    /// Mean time for which it is inactive, exponential, in milliseconds. It is inactive at first.
+    /// Mean time for which the device is inactive, exponential, in milliseconds. It is inactive at first.
     pub off_ms_mean: f64,
-    /// The length of a burst, in microseconds. A transmission that overlaps it is lost.
+    /// The length of a burst, in microseconds. A transmission that overlaps a burst is lost.
     pub burst_us: f64,
     /// The time between two bursts, in microseconds.
     pub gap_us: f64,
-    /// Whether stations sense it and wait.
+    /// Whether stations sense the device and wait.
     pub is_sensed: bool,
 }
 
@@ -64,25 +64,25 @@ impl Interferer {
 pub struct Change {
     /// When, in milliseconds.
     pub at_ms: f64,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// The kind of a change. Stations are counted from 0; the one after the cameras is the access point.
+/// The kind of a change. Stations are counted from 0. The station after the cameras is the access point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
     /// A station moves.
     Station {
-        /// Which.
+        /// The station's index.
         station: usize,
-        /// Its rate, losses and queue from now on.
+        /// The station's rate, losses and queue from now on.
         to: Station,
     },
     /// A camera changes its load, or stops, after the frame in service.
     Load {
-        /// Which.
+        /// The camera's index.
         camera: usize,
-        /// What it sends.
+        /// What the camera sends. `None`: nothing.
         to: Option<Load>,
     },
     /// Two stations cease or begin to sense each other.
@@ -94,9 +94,9 @@ pub enum What {
     },
     /// An interferer is switched on or off, and stays so.
     Interferer {
-        /// Which.
+        /// The interferer's index.
         interferer: usize,
-        /// Whether it is active.
+        /// Whether the interferer is active.
         is_on: bool,
     },
 }
@@ -110,12 +110,12 @@ pub struct Scene {
     pub cameras: Vec<(Station, Option<Load>)>,
     /// The access point, which acknowledges packets of all stations.
     pub access_point: Station,
-    /// Pairs of stations that do not sense each other. None includes the access point: a station that it does
-    /// not hear could not have associated.
+    /// Pairs of stations that do not sense each other. No pair includes the access point: a station that
+    /// the access point does not hear could not have associated.
     pub hidden: Vec<(usize, usize)>,
     /// The interferers.
     pub interferers: Vec<Interferer>,
-    /// The changes, in the order of time.
+    /// The changes, in order of time.
     pub changes: Vec<Change>,
 }
 

@@ -24,11 +24,11 @@ impl Distance {
 /// A cell of a table: what was sent, and the measured 95th percentile of the latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// 1 or 2.
+    /// The number of the table: 1 or 2.
     pub table: u8,
     /// The size of a frame, in kilobytes.
     pub kilobytes: f64,
-    /// Cameras that send at once.
+    /// How many cameras send at once.
     pub cameras: usize,
     /// Frames in a second.
     pub frames_per_second: f64,
@@ -48,13 +48,12 @@ const fn cell(
     Cell { table, kilobytes, cameras, frames_per_second, distance: Distance::Near, latency_ms_p95 }
 }
 
-/// A cell of table 2 with the cameras twice as far away.
+/// A cell of table 2 with the cameras at 12 m.
 const fn far(cameras: usize, latency_ms_p95: f64) -> Cell {
     Cell { distance: Distance::Far, ..cell(2, 1740.0, cameras, 5.0, latency_ms_p95) }
 }
 
-/// The cells of both tables. The cells of one and of five cameras with 1740 kB are in both tables, and listed
-/// once, under the first.
+/// The cells of both tables. The cells of one and of five cameras with 1740 kB are in both tables, and are listed once, under the first.
 pub const CELLS: [Cell; 25] = [
     cell(1, 610.0, 1, 5.0, 32.09),
     cell(1, 760.0, 1, 5.0, 35.16),
@@ -86,7 +85,7 @@ pub const CELLS: [Cell; 25] = [
 /// The room of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Room {
-    /// The medium. Its highest rate is that at 6 m.
+    /// The medium. Its highest rate is the rate at 6 m.
     pub near: Constants,
     /// The highest rate at 12 m, in Mbit/s.
     pub far_mbps: f64,
@@ -130,7 +129,7 @@ pub fn error(room: &Room, frames: usize, seed: u64, which: impl Fn(&Cell) -> boo
 mod tests {
     use super::*;
 
-    /// Fewer frames than the experiment has, so the bound is wider.
+    /// The experiment has more frames, so the bound is wider here.
     #[test]
     fn the_model_is_near_the_tables() {
         let error = error(&Room::CALIBRATED, 30, 5, |cell| cell.frames_per_second < 10.0);

@@ -7,7 +7,7 @@ fn scene(cameras: usize) -> Scene {
     Scene::new(&Constants::CALIBRATED, &vec![LOAD; cameras])
 }
 
-/// Megabits per second that the first camera can have.
+/// The rate that the first camera can have, in Mbit/s.
 fn mbps(scene: &Scene) -> f64 {
     let carried: f64 = (0..3).map(|seed| capacity(scene, SECONDS * 1_000, seed).total()).sum();
     carried * 8.0 / 1e6 / (3 * SECONDS) as f64
@@ -40,7 +40,7 @@ fn who_does_not_sense_the_other_runs_into_it() {
     hidden.hidden = vec![(0, 1)];
     let collided = mbps(&hidden);
     assert!(collided < 0.3 * seen, "{collided} instead of {seen} Mbit/s");
-    // Leave is heard by those who do not hear who asks for it.
+    // Stations that do not hear the RTS hear the CTS.
     hidden.constants.request_after_failures = 1;
     let asked = mbps(&hidden);
     assert!(asked > 2.0 * collided && asked < seen, "{asked} Mbit/s, {collided} without");
@@ -54,7 +54,7 @@ fn an_interferer_takes_its_time_and_what_is_on_the_air_beside_it() {
     let unseen = mbps(&disturbed);
     disturbed.interferers[0].is_sensed = true;
     let sensed = mbps(&disturbed);
-    // Half of the time is left at most.
+    // At most half of the time is left.
     assert!(sensed < 0.55 * alone && sensed > 0.35 * alone, "{sensed} of {alone} Mbit/s");
     assert!(unseen < 0.9 * sensed, "{unseen} instead of {sensed} Mbit/s");
 }
@@ -64,7 +64,7 @@ fn a_slow_station_takes_the_time_of_fast_ones() {
     let fast = mbps(&scene(2));
     let mut uneven = scene(2);
     uneven.cameras[1].0.phy_mbps = 30.0;
-    // Stations have the same number of turns, not of seconds (M. Heusse et al., "Performance anomaly of 802.11b", 2003).
+    // Stations have equally many turns, not equal times (M. Heusse et al., "Performance anomaly of 802.11b", 2003).
     let beside_slow = mbps(&uneven);
     assert!(beside_slow < 0.75 * fast, "{beside_slow} instead of {fast} Mbit/s");
 }

@@ -1,7 +1,7 @@
-//! Chooses a rung by the estimator that most systems have: a moving average of the measured rate, times a safety factor.
+//! Chooses a rung by the most common estimator: a moving average of the measured rate, times a safety factor.
 //!
-//! It is a baseline. It knows all that [`mez_core::controller::quantile`] knows of delays and of bytes on their way. It lacks the
-//! distribution of its errors. The safety factor stands in its place.
+//! This is a baseline. It knows as much as [`mez_core::controller::quantile`] about delays and bytes in flight. It lacks the distribution of its
+//! errors; the safety factor takes its place.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use mez_core::units::{BitsPerSecond, Instant};
 
 /// The weight of the newest sample of the rate.
 const GAIN: f64 = 0.3;
-/// How long a frame that does not fit waits for those on their way before it is offered again.
+/// How long a frame that does not fit waits for frames in flight before it is offered again.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Sends the best rung that fits into what is left of the latency bound at `safety` times the average rate.
+/// Sends the best rung that fits into the rest of the latency bound at `safety` times the average rate.
 #[derive(Debug)]
 pub struct Ewma {
     safety: f64,
-    /// Whether a frame's wait for the link counts as time that its bytes took.
+    /// Whether the rate also counts a frame's wait for the link.
     counts_waits: bool,
     flights: Flights,
-    /// Bytes per millisecond.
+    /// The rate, in bytes per millisecond.
     rate: Option<f64>,
     out: bool,
     tried: Option<Instant>,
 }
 
 impl Ewma {
-    /// With a safety factor, which multiplies the rate; usual ones are 0.5 to 0.9.
+    /// A policy with this safety factor, which multiplies the rate. Usual factors are 0.5 to 0.9.
     pub fn new(safety: f64) -> Self {
         Self { safety, counts_waits: false, flights: Flights::new(), rate: None, out: false, tried: None }
     }
 
-    /// The same, but the rate counts the wait for the link as well. On Wi-Fi, what passes between a frame's first and last
-    /// aggregate says little. On links that nobody shares, the wait says nothing of the rate.
+    /// A policy whose rate also counts the wait for the link. On Wi-Fi, the time between a frame's first and last aggregate says little. On links
+    /// without other users, the wait says nothing about the rate.
     pub fn counting_waits(safety: f64) -> Self {
         Self { counts_waits: true, ..Self::new(safety) }
     }
@@ -74,7 +74,7 @@ impl Policy for Ewma {
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
         let (floor, reaches_floor) = offer.floor_rung();
         let Some(rate) = self.rate.filter(|_| !self.out).map(|rate| rate * self.safety) else {
-            // One packet measures nothing. So the first frame takes a rung of several packets, if there is one.
+            // One packet measures nothing, so the first frame takes a rung of several packets, if there is one.
             let rung = offer.ladder.rungs().partition_point(|rung| rung.bytes.mean < 2.0 * PACKET_BYTES);
             let floor = if self.out { floor } else { rung.min(offer.ladder.len() - 1).max(floor) };
             return match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {

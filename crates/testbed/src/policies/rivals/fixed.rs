@@ -1,4 +1,4 @@
-//! Chooses one rung, always. A system without adaptation does so, and every other policy has to beat it.
+//! Always chooses the same rung. A system without adaptation does so, and every other policy has to beat it.
 
 use mez_core::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use mez_core::frame::FrameId;
@@ -11,7 +11,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Sends at the rung of this place in the ladder, or at the highest if the ladder is shorter.
+    /// Sends at the rung with this index in the ladder, or at the highest if the ladder is shorter.
     pub const fn new(rung: usize) -> Self {
         Self { rung }
     }

@@ -1,5 +1,5 @@
-//! Holds policies that only experiments need, and that no user can choose. [`super::entrants`] names them beside those of the
-//! product ([`mez_core::controller::named`]).
+//! Holds policies that only experiments use, and that no user can choose. [`super::entrants`] names them and those of the product
+//! ([`mez_core::controller::named`]).
 
 pub mod ewma;
 pub mod fixed;
@@ -21,8 +21,8 @@ mod tests {
         vec![Box::new(Ewma::new(0.7)), Box::new(Ewma::counting_waits(0.7)), Box::new(Fixed::new(3))]
     }
 
-    /// Whatever is reported, in whatever order, a decision is a rung of the ladder, with whether it keeps the floor, or a later instant.
-    /// The policies of the product have the same test in core.
+    /// Whatever is reported, in whatever order, a decision is a rung of the ladder, marked if it is below the floor, or a later instant. Core has the
+    /// same test for the product's policies.
     #[test]
     fn decisions_make_sense_whatever_the_link_reports() {
         let ladder = ladder(ACCURACY_BYTES);

@@ -9,7 +9,7 @@ use super::fields::{ScenarioError, disk, footage, milliseconds, within, wrong};
 use super::link::RawLink;
 use crate::world::{CameraSpec, SourceVideo};
 
-/// The fastest camera, in frames per second, and the largest frame, in bytes.
+/// The highest frame rate, in frames per second, and the largest frame, in bytes.
 const FRAMES_PER_SECOND_MAX: f64 = 1_000.0;
 const FRAME_BYTES_MAX: f64 = crate::PAYLOAD_BYTES_MAX as f64;
 
@@ -61,7 +61,7 @@ impl RawCamera {
         Ok(spec)
     }
 
-    /// How its source codes video of its own.
+    /// The source's own video.
     fn video(&self, field: &str) -> Result<Option<SourceVideo>, ScenarioError> {
         let video = match self.video.as_deref() {
             Some("x264") => SourceVideo::X264,

@@ -11,7 +11,7 @@ use crate::disk::Faults;
 use crate::scenario_file::{Change, Happening, Scenario};
 use crate::world::Counter;
 
-/// How often a gradual change changes the rate, and how often a change may happen again at most, in seconds.
+/// A gradual change changes the rate at this interval, in seconds. A repeated change has at least this interval.
 const STEP_S: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -57,7 +57,7 @@ pub(super) struct RawChange {
     fault: Option<RawFault>,
 }
 
-/// The cameras that a pattern names.
+/// The cameras of a pattern, by index.
 pub(super) fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result<Vec<usize>, ScenarioError> {
     let parsed: CameraPattern = match pattern.parse() {
         Ok(parsed) => parsed,
@@ -72,7 +72,7 @@ pub(super) fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result
     Ok(named)
 }
 
-/// The rates of links that change gradually: in steps of [`STEP_S`], each by the same factor.
+/// The steps of a gradual change of links' rates: at most [`STEP_S`] apart, each by the same factor.
 fn ramp(
     field: &str,
     (entry, at_s, over_s): (usize, f64, f64),
@@ -143,7 +143,7 @@ impl RawChange {
         Ok(all.collect())
     }
 
-    /// What happens once.
+    /// The happenings of one occurrence of the change.
     fn happens(&self, field: &str, scenario: &Scenario) -> Result<Vec<Happening>, ScenarioError> {
         let of_cameras = |what: &dyn Fn(usize) -> Happening| {
             let Some(pattern) = &self.camera else {
@@ -153,7 +153,7 @@ impl RawChange {
             Ok(named.into_iter().map(what).collect())
         };
         if let Some(rate) = self.megabits_per_second {
-            // At 0 nothing passes, and what waits in the network's queue stays there.
+            // At rate 0 nothing passes, and bytes in the network's queue stay there.
             let least = if rate == 0.0 { 0.0 } else { 0.01 };
             let rate = within(&format!("{field}.megabits_per_second"), rate, least, MEGABITS_MAX)?;
             return of_cameras(&|camera| Happening::Rate(camera, (rate * 1e6) as u64));

@@ -1,4 +1,4 @@
-//! Reads single fields, and says what is wrong with them.
+//! Reads single fields, and makes the errors about them.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ pub(super) const SECONDS_MAX: f64 = 3_600.0;
 /// Why a file is not a scenario.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
-    /// It is no TOML, lacks a field, or has one that is not known or of another type. The message names line and field.
+    /// The file is not TOML, lacks a field, or has one that is unknown or of another type. The message names line and field.
     #[error("{0}")]
     Syntax(String),
     /// A field has a value that makes no sense.
     #[error("{field}: {problem}")]
     Field {
-        /// Where, as `camera[0].link.megabits_per_second`.
+        /// The path of the field, such as `camera[0].link.megabits_per_second`.
         field: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and what would be right.
         problem: String,
     },
 }
@@ -55,7 +55,7 @@ pub(super) fn footage(field: &str, name: &str) -> Result<Footage, ScenarioError>
         .map_or_else(|| wrong(field, format!("there is no {name}; there are {}", known.join(", "))), Ok)
 }
 
-/// The place of a subscription by its name.
+/// The index of a subscription by its name.
 pub(super) fn place_of(field: &str, name: &str, scenario: &Scenario) -> Result<usize, ScenarioError> {
     let position = scenario.subscriptions.iter().position(|(other, _)| other == name);
     let field = format!("{field}.subscription");

@@ -7,7 +7,7 @@ use crate::channel::links::Kind;
 use crate::link::LinkSpec;
 use crate::scenario_file::Sharing;
 
-/// The fastest link.
+/// The highest rate of a link, in Mbit/s.
 pub(super) const MEGABITS_MAX: f64 = 100_000.0;
 
 #[derive(Clone, Default, Deserialize)]
@@ -22,7 +22,7 @@ pub(super) struct RawLink {
 }
 
 impl RawLink {
-    /// Makes a link of its fields. A missing field is taken from `others`.
+    /// Makes a link of the fields. A missing field is taken from `others`.
     pub(super) fn spec(&self, field: &str, others: &Self) -> Result<LinkSpec, ScenarioError> {
         let mut spec = LinkSpec::default();
         if let Some(rate) = self.megabits_per_second.or(others.megabits_per_second) {
@@ -46,7 +46,7 @@ impl RawLink {
         Ok(spec)
     }
 
-    /// The medium that it shares with the links of other cameras. A link with a channel of its own shares none.
+    /// The medium that the link shares with other cameras' links. A link with its own channel shares none.
     pub(super) fn sharing(&self, field: &str, others: &Self) -> Result<Option<Sharing>, ScenarioError> {
         if self.shared.is_some() && self.channel.is_some()
             || others.shared.is_some() && others.channel.is_some()
@@ -65,7 +65,7 @@ impl RawLink {
         }
     }
 
-    /// The kind of link, if its rates are drawn. A camera with a rate of its own does not take the channel of the others.
+    /// The kind of link, if its rates are drawn. A camera with its own rate does not take the channel of the others.
     pub(super) fn channel(&self, field: &str, others: &Self) -> Result<Option<Kind>, ScenarioError> {
         if self.megabits_per_second.is_some() && self.channel.is_some() {
             return wrong(format!("{field}.channel"), "give either a channel or megabits_per_second");

@@ -1,4 +1,4 @@
-//! Reads what a file says, and makes a scenario of it. Anything that makes no sense is an error that names the field.
+//! Parses a scenario file into a scenario. A value that makes no sense is an error that names the field.
 
 mod camera;
 mod change;
@@ -24,7 +24,7 @@ use self::link::RawLink;
 use self::subscription::RawSubscription;
 use super::{Scenario, Sharing};
 
-/// The most cameras, subscriptions, changes and expectations each.
+/// The most entries of each kind: cameras, subscriptions, changes and expectations.
 const ENTRIES_MAX: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -122,7 +122,7 @@ impl FromStr for Scenario {
 }
 
 impl Scenario {
-    /// A camera's link is one of those that share something.
+    /// Notes that a camera's link shares a medium.
     fn share(&mut self, sharing: Option<Sharing>, field: &str, camera: usize) -> Result<(), ScenarioError> {
         let Some(sharing) = sharing else { return Ok(()) };
         let (known, cameras) = self.shared.get_or_insert_with(|| (sharing, Vec::new()));
@@ -146,7 +146,7 @@ impl Scenario {
     }
 }
 
-/// The channels that are declared to the edge.
+/// The channels declared to the edge.
 fn channels(raw: &[String]) -> Result<Channels, ScenarioError> {
     let channels = raw.iter().map(|text| text.parse()).collect::<Result<Vec<DeclaredChannel>, _>>();
     channels.and_then(Channels::new).or_else(|error| wrong("edge_channels", error.to_string()))

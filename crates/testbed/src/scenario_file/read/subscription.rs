@@ -38,7 +38,7 @@ enum RawQuality {
 }
 
 impl RawSubscription {
-    /// The footage whose profile it names.
+    /// The footage whose profile the subscription names.
     pub(super) fn profile(&self, field: &str) -> Result<Option<Footage>, ScenarioError> {
         let field = format!("{field}.profile");
         let Some(name) = &self.profile else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Tests that a file which makes no sense is refused, with the name of the field.
+//! Tests that a file that makes no sense is refused, with the name of the field.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Asks an edge's rights and its deny list for an application or a group, as the interface of a real edge does: when it subscribes, at every change of
-//! either, and before everything that its stream is told.
+//! Checks an edge's rights and its deny list for an application or a group, as the API of a real edge does: when it subscribes, at every change of
+//! either, and before its stream gets anything.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::name::CameraName;
@@ -12,23 +12,23 @@ use crate::world::bug::Bug;
 use crate::world::edge::EdgeHost;
 use crate::world::stage::Stage;
 
-/// Who an application is, and what its stream was granted.
+/// An application's principal, and what its stream was granted.
 pub(in crate::world) struct Access {
     pub(in crate::world) who: Bearer,
-    /// What its newest stream was granted. `None`: it was refused, or has not asked yet.
+    /// What the newest stream was granted. `None`: it was refused, or has not asked yet.
     stream: Option<StreamRights>,
     granted: Granted,
-    /// What it shows.
+    /// The certificate that the application presents.
     pub(in crate::world) certificate: Certificate,
-    /// How often the rights of its edge and its deny list had changed when it last looked.
+    /// The change counts of the edge's rights and deny list at the last check.
     noticed: (u64, u64),
 }
 
 /// Why a stream has to end.
 pub(in crate::world) enum Ending {
-    /// Its application was revoked.
+    /// The application was revoked.
     Revoked,
-    /// It has lost a right.
+    /// The application has lost a right.
     Lost(Lost),
 }
 
@@ -37,19 +37,19 @@ impl Access {
         Self { who, stream: None, granted: Granted::EVERYTHING, certificate, noticed: (0, 0) }
     }
 
-    /// Whether its stream may have a camera, by what it was granted when it began.
+    /// Whether the stream may read a camera, by what was granted at its beginning.
     pub(in crate::world) fn allows(&self, camera: &CameraName) -> bool {
         self.granted.allows(camera)
     }
 
-    /// Whether the rights or the deny list have changed since they were last looked at.
+    /// Whether the rights or the deny list have changed since the last check.
     pub(in crate::world) fn have_changed(&self, edge: &EdgeHost, stage: &Stage<'_>) -> bool {
         let (rights, lists) = self.noticed;
         rights != edge.rights.changes && stage.bug != Some(Bug::LostRightForgotten)
             || lists != edge.lists.changes && stage.bug != Some(Bug::RevokedStreamKept)
     }
 
-    /// Whether it is turned away, because it was revoked. The rules look at either answer.
+    /// Whether the application is refused because it was revoked. The rules check both answers.
     pub(in crate::world) fn is_turned_away(&self, edge: &EdgeHost, stage: &mut Stage<'_>) -> bool {
         let is_turned_away = edge.turns_away(&self.certificate, stage.bug);
         match is_turned_away {
@@ -59,7 +59,7 @@ impl Access {
         is_turned_away
     }
 
-    /// What it may have of what it asks for at this time. `None`: it is refused.
+    /// What the application may have of its request at this time. `None`: it is refused.
     pub(in crate::world) fn ask(
         &mut self,
         spec: SubscriptionSpec,
@@ -88,7 +88,7 @@ impl Access {
         }
     }
 
-    /// Its stream begins. The rules learn whose it is.
+    /// The stream begins. The rules learn whose stream it is.
     pub(in crate::world) fn begin(
         &self,
         id: SubscriptionId,
@@ -101,7 +101,7 @@ impl Access {
         stage.checks.begins(id, (edge.index, &self.who), asks, &self.certificate);
     }
 
-    /// Looks at the deny list and the rights. Returns why the stream has to end, if it has to.
+    /// Checks the deny list and the rights. Returns why the stream has to end, if it has to.
     pub(in crate::world) fn look(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) -> Option<Ending> {
         self.noticed = (edge.rights.changes, edge.lists.changes);
         if stage.bug != Some(Bug::RevokedStreamKept) && self.is_turned_away(edge, stage) {

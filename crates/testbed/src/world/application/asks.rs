@@ -1,4 +1,4 @@
-//! Lets an application ask something of a running session: another contract, a measured accuracy taken into account, a new chain.
+//! Lets an application make requests to a running session: a new contract, a measured accuracy, a new chain, or a list of cameras.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::world::spec::{Ask, PROFILE_BYTES};
 use crate::world::stage::Stage;
 
 impl Application {
-    /// Asks something of its session, if it has one. Returns whether its cameras may choose their rungs again.
+    /// Makes a request to the session, if there is one. Returns whether the cameras may choose their rungs again.
     pub(in crate::world) fn ask(&mut self, ask: Ask, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         stage.trace.record(stage.now, What::Asks { application: self.index });
         let updated = match ask {
@@ -44,7 +44,7 @@ impl Application {
 
     fn update_contract(&mut self, contract: Contract, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         let profile = contract.profile.and_then(|hash| stage.profiles.get(&hash)).cloned();
-        // Who asks for originals asks for no floor.
+        // An application that asks for originals has no floor.
         let contract = match self.spec.originals {
             true => Contract { accuracy_floor: None, profile: None, ..contract },
             false => contract,
@@ -58,7 +58,7 @@ impl Application {
         };
         let id = *id;
         let now = edge.clock.monotonic(stage.now);
-        // The planted bug is that the session is not told. The broker is.
+        // With the planted bug, the broker is told and the session is not.
         let forgets = stage.bug == Some(Bug::UpdateForgotten);
         let told = if forgets {
             session.contract().is_some()
@@ -66,7 +66,7 @@ impl Application {
             session.handle_update(now, contract.clone(), shared)
         };
         if !told {
-            // A reading of the past keeps what it was asked for, and its application knows that.
+            // A reading of the past keeps its first contract, and its application knows that.
             return false;
         }
         self.spec.contract = contract.clone();

@@ -1,4 +1,4 @@
-//! Records what an application got. It keeps the last frame of each camera at hand, because rules look at it after every event.
+//! Records what an application got. The last frame of each camera is kept at hand, because rules look at it after every event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,50 +14,50 @@ use crate::time::Moment;
 /// A frame that an application got.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// When it came.
+    /// When the application got the frame.
     pub at: Moment,
     /// The camera.
     pub camera: CameraName,
     /// The frame.
     pub frame: FrameId,
-    /// Its capture time.
+    /// The capture time of the frame.
     pub captured: Timestamp,
-    /// When it was published.
+    /// When the frame was published.
     pub published: Moment,
-    /// What was skipped before it.
+    /// The frames skipped before this one.
     pub skipped: SkipCounts,
-    /// What was asked for and is not held.
+    /// What was requested before this frame and is not held.
     pub not_held: Option<NotHeld>,
     /// How many subscriptions the application had before this one.
     pub subscription: u64,
-    /// What the contract watch said of it, if the reading is live.
+    /// The verdict of the contract watch, if the reading is live.
     pub verdict: Option<FrameVerdict>,
-    /// What was done to it.
+    /// The rung at which the frame was encoded.
     pub rung: Rung,
     /// The encoding in which it came.
     pub encoding: Encoding,
 }
 
 impl Delivered {
-    /// The time from publishing until the application had it.
+    /// The time from publishing until the application had the frame.
     pub fn age(&self) -> Duration {
         self.at.since(self.published)
     }
 }
 
-/// Everything that an application got, in order.
+/// All frames that an application got, in order.
 #[derive(Default)]
 pub(in crate::world) struct Deliveries {
     all: Vec<Delivered>,
     last: BTreeMap<CameraName, Last>,
 }
 
-/// The last frame that an application got of a camera.
+/// The last frame of a camera that an application got.
 #[derive(Clone, Copy)]
 struct Last {
     at: Moment,
     subscription: u64,
-    /// The newest frame that this subscription got, now and before the last one came.
+    /// The newest frame that this subscription got, with and without the last one.
     newest: FrameId,
     before: Option<FrameId>,
 }
@@ -79,7 +79,7 @@ impl Deliveries {
         self.all.push(got);
     }
 
-    /// The frame that came last, of whichever camera, and the newest of the same camera that the same subscription got before.
+    /// The last frame of any camera, and the newest frame of the same camera that the same subscription got before.
     pub(in crate::world) fn last(&self) -> Option<(&Delivered, Option<FrameId>)> {
         let got = self.all.last()?;
         Some((got, self.last.get(&got.camera).and_then(|last| last.before)))

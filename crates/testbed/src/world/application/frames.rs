@@ -1,4 +1,4 @@
-//! Takes frames from an application's session at the application's pace, and tells it of changes of its contract.
+//! Takes frames from an application's session at the application's pace, and tells the application of changes of its contract.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ use crate::world::stage::Stage;
 /// The shortest time between two frames of one application. Without it, a moment of the world might never end.
 const CONSUMES_MIN: Duration = Duration::from_micros(1);
 
-/// What the rules have to be shown. The application goes on after that ([`Application::handle_shown`]).
+/// What the rules have to be shown. The application then continues with [`Application::handle_shown`].
 pub(in crate::world) enum Effect {
     /// Nothing.
     Nothing,
-    /// It has taken a frame. Before, it had this one of the same camera.
+    /// The application has taken a frame. `had` is the last frame of the same camera before.
     Took { had: Option<LastFrame> },
-    /// Its reading has come to its own end, and it was told the rest.
+    /// The reading has reached its end, and the application was told the rest.
     Ended,
-    /// It may have lost its right: nothing is told before that was looked at.
+    /// A right may be lost: the application gets nothing until the rights are checked.
     RightsChanged,
 }
 
 impl Application {
-    /// Takes a frame, if it is free and there is one.
+    /// Takes a frame, if the application is free and a frame is available.
     pub(in crate::world) fn serve(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> Effect {
         if self.stalled || self.held.is_some() {
             return Effect::Nothing;
@@ -54,10 +54,10 @@ impl Application {
             session.handle_attach(now, letter.camera.clone(), letter.log, letter.present);
         }
         if !self.letters.is_empty() && session.cameras().next().is_none() {
-            // The first logs are there before anybody looks.
+            // The first logs are noticed before the session is polled.
             return Effect::Nothing;
         }
-        // The edge's view of a camera is as new as it can be here.
+        // In a world, the edge's view of a camera is always up to date.
         session.handle_view_changed();
         let id = *id;
         while let Some(output) = self.poll_session(true, edge, stage) {
@@ -80,7 +80,7 @@ impl Application {
         Effect::Nothing
     }
 
-    /// Goes on after the rules were shown what it has taken, or how it ended.
+    /// Continues after the rules were shown what was taken, or how the reading ended.
     pub(in crate::world) fn handle_shown(
         &mut self,
         shown: &Effect,
@@ -104,7 +104,7 @@ impl Application {
         }
     }
 
-    /// Asks its session what it has. `ready`: the application can take a frame.
+    /// Polls the session. `ready`: the application can take a frame.
     fn poll_session(&mut self, ready: bool, edge: &EdgeHost, stage: &Stage<'_>) -> Option<SessionOutput> {
         let (Some(process), Some((_, session))) = (&edge.process, &mut self.reading) else { return None };
         if self.access.have_changed(edge, stage) {
@@ -128,7 +128,7 @@ impl Application {
         Some(output)
     }
 
-    /// Takes a frame, and plans when it has done with it.
+    /// Takes a frame, and plans the end of the work on it.
     fn take(
         &mut self,
         id: SubscriptionId,
@@ -176,7 +176,7 @@ impl Application {
         Effect::Took { had }
     }
 
-    /// It has done with the frame that it took as this one of all.
+    /// The work on the frame with this number is done.
     pub(in crate::world) fn handle_done(&mut self, frames: u64, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if self.frames != frames {
             return;
@@ -201,13 +201,13 @@ impl Application {
         stage.touch(Node::Application(self.index));
     }
 
-    // ---- its contract and its end -------------------------------------------------------------------------
+    // ---- the contract and the end -------------------------------------------------------------------------
 
-    /// Learns the state of its contract, if it has changed.
+    /// Learns of changes of the contract's state.
     fn tell_contract(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let Some((id, session)) = &mut self.reading else { return };
         let id = *id;
-        // The edge's view of a camera is as new as it can be here.
+        // In a world, the edge's view of a camera is always up to date.
         session.handle_view_changed();
         while let Some(output) = self.poll_session(false, edge, stage) {
             if let SessionOutput::Contract(change) = output {
@@ -216,7 +216,7 @@ impl Application {
         }
     }
 
-    /// Records a change of its contract's state. It may end the subscription.
+    /// Records a change of the contract's state. The change may end the subscription.
     fn handle_change(
         &mut self,
         id: SubscriptionId,
@@ -237,7 +237,7 @@ impl Application {
         }
     }
 
-    /// Checks whether frames that did not come have broken its contract.
+    /// Checks whether frames that did not come have broken the contract.
     pub(in crate::world) fn look_at_contract(
         &mut self,
         subscription: SubscriptionId,
@@ -247,14 +247,14 @@ impl Application {
         let tells = |session: &Session| session.tells_between_frames();
         if self.reading.as_ref().is_some_and(|(id, session)| *id == subscription && tells(session)) {
             self.tell_contract(edge, stage);
-            // It may have been waiting.
+            // The session may have waited for this moment.
             stage.touch(Node::Application(self.index));
             let event = Event::Contract { application: self.index, subscription };
             stage.events.push(stage.now + LOOK_INTERVAL, event);
         }
     }
 
-    /// Ends a subscription whose end has passed, unless the edge's clock is slow.
+    /// Polls a subscription whose end may have passed. If the edge's clock is slow, the poll is repeated.
     pub(in crate::world) fn look(&mut self, subscription: SubscriptionId, stage: &mut Stage<'_>) {
         if self.subscription() == Some(subscription) {
             stage.touch(Node::Application(self.index));

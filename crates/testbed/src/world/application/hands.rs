@@ -1,4 +1,4 @@
-//! Models the client library between an edge and an application's hands.
+//! Models the client library between an edge and an application.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::world::events::{Event, Took};
 use crate::world::spec::Library;
 use crate::world::stage::Stage;
 
-/// What a library says of a frame that it has received and its application has taken at these instants.
+/// A library's report about a frame that the library received and the application took at these instants.
 fn report(frame: FrameId, captured: Instant, (received, taken): (Instant, Instant)) -> TakenReport {
     let age = |at: Instant| Some(at.saturating_since(captured));
     TakenReport { frame, received: age(received), taken: age(taken), error: Duration::ZERO }
 }
 
 impl Application {
-    /// Lets its client library have a frame that is handed over now, captured at `captured` by the edge's clock.
+    /// Passes a frame to the client library. The frame was captured at `captured` by the edge's clock.
     pub(super) fn give_to_library(
         &self,
         subscription: SubscriptionId,
@@ -40,7 +40,7 @@ impl Application {
         stage.events.push(stage.now + way + takes_after, Event::Took { application: self.index, took });
     }
 
-    /// It has taken a frame, and its library says so. Returns whether its cameras may choose their rungs again.
+    /// The application has taken a frame, and its library reports it. Returns whether the cameras may choose their rungs again.
     pub(in crate::world) fn handle_took(
         &mut self,
         took: &Took,
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// By a clock that is compared badly, a frame was captured after it was handed over. Its age when it is taken counts from that moment.
+    /// Badly compared clocks can make a frame's capture later than its arrival. The age when it is taken counts from the capture.
     #[test]
     fn ages_count_from_the_capture_also_if_that_lies_ahead() {
         let frame = FrameId { epoch: Epoch(1), sequence: Sequence(0) };

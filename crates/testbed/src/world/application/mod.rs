@@ -1,20 +1,20 @@
 //! Models applications. Each reads the replica logs through a session of core, at its own pace.
 //!
-//! The session is the one that the edge's driver uses, so that worlds test what users run. An [`Application`] owns its session and what it got. The
-//! world lends it its edge and the [`Stage`]. It returns what the rules have to be shown.
+//! The edge's driver uses the same session, so that worlds test what users run. An [`Application`] owns its session and its deliveries. The world
+//! lends it its edge and the [`Stage`]. The application returns what the rules have to be shown.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | subscribes and unsubscribes |
-//! | `access.rs` | knows what it was granted, and asks for it |
-//! | `rights.rs` | loses rights or is revoked, and does what needs rights |
+//! | `access.rs` | asks for grants and keeps them |
+//! | `rights.rs` | notices lost rights and revocation, and does what needs rights |
 //! | `frames.rs` | takes frames, and learns of changes of its contract |
-//! | `asks.rs` | asks something of a running session |
-//! | `hands.rs` | has a client library, which reports when it takes frames |
-//! | `past.rs` | has questions for the past answered |
-//! | `deliveries.rs` | records what it got |
+//! | `asks.rs` | makes requests to a running session |
+//! | `hands.rs` | models a client library, which reports when frames are taken |
+//! | `past.rs` | gets requests for the past answered |
+//! | `deliveries.rs` | records the deliveries |
 //! | `records.rs` | makes records of frames |
-//! | `publishing.rs` | publishes them |
+//! | `publishing.rs` | publishes records as a derived stream |
 
 mod access;
 mod asks;
@@ -58,54 +58,54 @@ use crate::payload::PAST_RUNG;
 use crate::random::Random;
 use crate::time::{Moment, ms};
 
-/// The longest time until an application's thread notices a log that it is to read.
+/// The longest time until an application's thread notices a new log to read.
 const LETTER_TIME_MAX: Duration = Duration::from_millis(5);
-/// How long a subscription still waits after its end, with a small margin.
+/// How long after its end a subscription is checked. A subscription waits 2 s after its end.
 const LOOK_AFTER_END: Duration = Duration::from_millis(2_001);
 
-/// A change of a contract's state, as an application was told it.
+/// A change of a contract's state that an application was told.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// When it was told.
+    /// When the application was told.
     pub at: Moment,
     /// The change.
     pub change: Change,
 }
 
 pub(super) struct Application {
-    /// Its place among the applications.
+    /// The application's index.
     index: usize,
     pub(super) spec: ApplicationSpec,
     pub(super) pattern: CameraPattern,
-    /// It subscribes again when the edge is back.
+    /// Whether the application subscribes again when its edge is back.
     pub(super) wants: bool,
-    /// What it was granted.
+    /// The granted rights.
     pub(super) access: Access,
     pub(super) stalled: bool,
-    /// Since when it is ready for frames.
+    /// Since when the application is ready for frames.
     pub(super) ready_since: Moment,
     pub(super) deliveries: Deliveries,
     pub(super) reading: Option<(SubscriptionId, Session)>,
-    /// All changes of its contract's state that it was told, in order.
+    /// All changes of the contract's state that the application was told, in order.
     pub(super) changes: Vec<Told>,
     random: Random,
     pub(super) questions: Questions,
-    /// The last frame that it has of each camera.
+    /// The last frame of each camera that the application has.
     has: BTreeMap<CameraName, LastFrame>,
-    /// When it last subscribed.
+    /// When the application last subscribed.
     pub(super) subscribed: Moment,
-    /// Logs that it is to read. Its thread learns of them a little later.
+    /// Logs to read that the application's thread has not noticed yet.
     letters: Vec<Letter>,
-    /// How many subscriptions it has had.
+    /// How many subscriptions the application has had.
     pub(super) subscriptions: u64,
-    /// How many frames it has taken.
+    /// How many frames the application has taken.
     frames: u64,
-    /// The frame that it works on.
+    /// The frame that the application works on.
     held: Option<Delivery>,
     pub(super) ended: bool,
-    /// What it was told at the end.
+    /// What the application was told at the end.
     pub(super) rest: Vec<CameraRest>,
-    /// What it publishes.
+    /// The derived stream that the application publishes.
     publishing: Option<Publishing>,
 }
 
@@ -113,12 +113,12 @@ struct Letter {
     arrives: Moment,
     camera: CameraName,
     log: LogReader,
-    /// The end of the log when the subscription began to want it.
+    /// The end of the log when the subscription began to read it.
     present: u64,
 }
 
 impl Application {
-    /// One that has not subscribed yet.
+    /// An application that has not subscribed yet.
     pub(super) fn new(
         index: usize,
         spec: ApplicationSpec,
@@ -153,7 +153,7 @@ impl Application {
         }
     }
 
-    /// Its subscription, if it has one.
+    /// The present subscription.
     pub(super) fn subscription(&self) -> Option<SubscriptionId> {
         self.reading.as_ref().map(|(id, _)| *id)
     }
@@ -165,12 +165,12 @@ impl Application {
             && self.access.allows(camera)
     }
 
-    /// The last frame of a camera that it had before it subscribed, if it resumes after that frame.
+    /// The last frame of a camera that the application had before it subscribed, if it resumes after that frame.
     pub(super) fn had(&self, camera: &CameraName) -> Option<LastFrame> {
         self.has.get(camera).copied().filter(|_| self.spec.resumes != Resumes::Anew)
     }
 
-    /// Its edge's process is gone, and its subscription with it.
+    /// The edge's process has ended, and the subscription with it.
     pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
         self.publishing.iter_mut().for_each(|publishing| publishing.lose_edge(stage));
         self.reading = None;
@@ -180,7 +180,7 @@ impl Application {
 
     // ---- subscribing --------------------------------------------------------------------------------------
 
-    /// Subscribes, under this identity. Returns whether that was used: no edge may run.
+    /// Subscribes, as the subscription `id`. Returns whether `id` was used: not if the edge does not run or refuses.
     pub(super) fn subscribe(
         &mut self,
         id: SubscriptionId,
@@ -243,7 +243,7 @@ impl Application {
         true
     }
 
-    /// Ends its subscription, if it has one.
+    /// Ends the subscription, if there is one.
     pub(super) fn unsubscribe(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         self.wants = false;
         self.letters.clear();
@@ -258,7 +258,7 @@ impl Application {
         }
     }
 
-    /// Stands still in the middle of a frame.
+    /// Stalls in the middle of a frame.
     pub(super) fn stall(&mut self, edge: &mut EdgeHost, stage: &Stage<'_>) {
         self.stalled = true;
         if self.reading.is_some() {
@@ -275,9 +275,9 @@ impl Application {
         stage.touch(Node::Application(self.index));
     }
 
-    // ---- logs that it is to read --------------------------------------------------------------------------
+    // ---- new logs -----------------------------------------------------------------------------------------
 
-    /// Its subscription reads a camera's log from now on. Its thread learns of that a little later.
+    /// The subscription reads a camera's log from now on. The application's thread notices it a little later.
     pub(super) fn handle_attach(&mut self, camera: CameraName, log: LogReader, stage: &mut Stage<'_>) {
         let arrives = stage.now + self.random.duration(Duration::ZERO..=LETTER_TIME_MAX);
         let present = log.held().end;
@@ -287,7 +287,7 @@ impl Application {
 
     // ---- the past, and stills -----------------------------------------------------------------------------
 
-    /// Puts the questions of its reading.
+    /// Makes the requests of the reading for the past and for stills.
     fn put_questions(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if let Some((id, session)) = &mut self.reading {
             self.questions.put((self.index, *id), session, edge, stage);
@@ -297,7 +297,7 @@ impl Application {
         }
     }
 
-    /// Its edge has a still for it, or cannot make it.
+    /// The edge has made a still for the application, or cannot make it.
     pub(super) fn handle_still(&mut self, made: StillMade, stage: &mut Stage<'_>) {
         let StillMade { subscription, camera, frame, answer } = made;
         if let Some((_, session)) = self.reading.as_mut().filter(|(id, _)| *id == subscription) {
@@ -306,7 +306,7 @@ impl Application {
         }
     }
 
-    /// Its edge has the answer to one of its questions. `misled`: a thief was asked in the camera's place.
+    /// The edge has the answer to a request. `misled`: a thief was asked in the camera's place.
     pub(super) fn handle_answered(
         &mut self,
         request: u64,
@@ -319,20 +319,20 @@ impl Application {
         stage.events.push(stage.now + later, event);
     }
 
-    /// Its reading has the answer.
+    /// The answer reaches the reading.
     pub(super) fn handle_answer(&mut self, request: u64, answer: PastAnswer, stage: &mut Stage<'_>) {
         self.questions.handle_answer((self.index, request), answer, self.reading.as_mut(), stage);
     }
 }
 
-/// What a session is opened with. A planted bug may forget something of what was asked for.
+/// The spec with which a session is opened. A planted bug may forget a part of the request.
 fn opened_with(spec: &SubscriptionSpec, bug: Option<Bug>) -> SubscriptionSpec {
     let forgets = bug == Some(Bug::OriginalsForgotten) && spec.wants_originals();
     let past = if forgets { PastOptions::ALL } else { spec.past };
     SubscriptionSpec { past, ..spec.clone() }
 }
 
-/// What an application asks for that subscribes at this time. `has`: the last frame that it has of each camera, if it resumes after it.
+/// The spec of an application that subscribes at this time. `has`: the last frame of each camera that the application has, if it resumes.
 fn asked_for(
     (spec, pattern): (&ApplicationSpec, &CameraPattern),
     has: &BTreeMap<CameraName, LastFrame>,

@@ -1,6 +1,6 @@
-//! Has an application's questions for the past answered.
+//! Gets an application's requests for the past answered.
 //!
-//! What an edge's memory lacks is looked for on its disk, if it keeps a log there. The camera is asked for the rest, as in `mez-node`.
+//! What an edge's memory lacks is searched on its disk, if it keeps a log there. The camera is asked for the rest, as in `mez-node`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::world::edge::{DiskStills, EdgeHost};
 use crate::world::node::Node;
 use crate::world::stage::Stage;
 
-/// How long it takes until an application's reading has its answer.
+/// The longest time until an answer reaches an application's reading.
 const ANSWER_TIME_MAX: Duration = ms(5);
 
-/// A question that a reading has put.
+/// A request of a reading.
 struct Asked {
     subscription: SubscriptionId,
     camera: CameraName,
@@ -32,21 +32,21 @@ struct Asked {
     on_disk: PastAnswer,
 }
 
-/// An application's questions for the past.
+/// An application's requests for the past.
 pub(in crate::world) struct Questions {
-    /// How many it has asked.
+    /// How many requests were made.
     count: u64,
-    /// Those that are not answered yet, by request.
+    /// Open requests, by number.
     open: BTreeMap<u64, Asked>,
-    /// What decodes frames from the edge's disk.
+    /// Decoders of frames from the edge's disk.
     stills: BTreeMap<CameraName, DiskStills>,
-    /// Frames from the edge's disk. They come after what a camera was asked for.
+    /// Frames found on the edge's disk that come after what a camera was asked for.
     ahead: BTreeMap<CameraName, Record>,
-    /// Whether one was not answered in time or in full. There may then be holes.
+    /// Whether a request was not answered in time or in full. There may then be holes.
     pub(in crate::world) excused: bool,
-    /// Cameras of which a thief has answered one since their last frame.
+    /// Cameras for which a thief has answered a request since their last frame.
     pub(in crate::world) misled: BTreeSet<CameraName>,
-    /// When one was last answered.
+    /// When a request was last answered.
     pub(in crate::world) past_until: Moment,
 }
 
@@ -63,17 +63,17 @@ impl Questions {
         }
     }
 
-    /// Whether all are answered.
+    /// Whether all requests are answered.
     pub(in crate::world) fn are_answered(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// The camera that an open question is about.
+    /// The camera of an open request.
     pub(in crate::world) fn camera_of(&self, request: u64) -> Option<&CameraName> {
         self.open.get(&request).map(|asked| &asked.camera)
     }
 
-    /// Puts the questions of a reading.
+    /// Makes the requests of a reading.
     pub(super) fn put(
         &mut self,
         (application, subscription): (usize, SubscriptionId),
@@ -109,7 +109,7 @@ impl Questions {
         }
     }
 
-    /// The edge has an answer. `misled`: a thief was asked in the camera's place. Returns how long it takes until the reading has it.
+    /// The edge has an answer. `misled`: a thief was asked in the camera's place. Returns how long the answer takes to reach the reading.
     pub(super) fn handle_answered(
         &mut self,
         request: u64,
@@ -122,7 +122,7 @@ impl Questions {
         random.duration(Duration::ZERO..=ANSWER_TIME_MAX)
     }
 
-    /// A reading has its answer.
+    /// An answer reaches the reading.
     pub(super) fn handle_answer(
         &mut self,
         (application, request): (usize, u64),
@@ -134,7 +134,7 @@ impl Questions {
         self.past_until = stage.now;
         let Some((_, reading)) = reading.filter(|(id, _)| *id == asked.subscription) else { return };
         match stage.bug {
-            // As if the camera had said that it holds nothing there.
+            // The camera is taken to hold nothing there.
             Some(Bug::AbsenceTakenForNothing) if answer.unanswered.is_some() => {
                 answer = PastAnswer { camera_holds_from: Some(Timestamp::MIN), ..PastAnswer::default() };
             }
@@ -151,7 +151,7 @@ impl Questions {
         stage.touch(Node::Application(application));
     }
 
-    /// Drops all. Nobody waits for the answers any more.
+    /// Drops all requests. Their answers are not wanted any more.
     pub(super) fn drop_all(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let open = std::mem::take(&mut self.open);
         self.stills.clear();
@@ -162,7 +162,7 @@ impl Questions {
         });
     }
 
-    /// The edge's process is gone, and they with it.
+    /// The edge's process has ended, and the requests with it.
     pub(super) fn lose(&mut self) {
         self.open.clear();
         self.stills.clear();

@@ -1,4 +1,4 @@
-//! Publishes at its edge what an application made of frames: a derived stream, by one or several programs of the application.
+//! Publishes what an application made of frames as a derived stream at its edge, by one or several programs of the application.
 
 use mez_core::broker::Published;
 use mez_core::broker::edge::{Deriving, PublisherId};
@@ -16,18 +16,18 @@ use crate::world::events::MadeRecord;
 use crate::world::spec::DeriveSpec;
 use crate::world::stage::Stage;
 
-/// What an application publishes.
+/// An application's derived stream.
 pub(super) struct Publishing {
-    /// Its place among the applications.
+    /// The application's index.
     application: usize,
     pub(super) spec: DeriveSpec,
     pub(super) stream: CameraName,
     of: Vec<CameraName>,
-    /// Its programs, and under which number each was let in.
+    /// The publisher number of each program that the edge has admitted.
     pub(super) workers: Vec<Option<PublisherId>>,
-    /// What it was granted when it began.
+    /// The rights granted at the beginning.
     rights: Option<StreamRights>,
-    /// How often the rights of its edge and its deny list had changed when it last looked.
+    /// The change counts of the edge's rights and deny list at the last check.
     noticed: (u64, u64),
     opened: u64,
     made: u64,
@@ -44,14 +44,14 @@ impl Publishing {
         Self { application, spec, stream, of, workers, rights, noticed, opened: 0, made: 0, accepted: 0 }
     }
 
-    /// The edge's process is gone.
+    /// The edge's process has ended.
     pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
         for id in self.workers.iter_mut().filter_map(Option::take) {
             stage.checks.publisher_gone(&self.stream, id);
         }
     }
 
-    /// All its programs end; why, if not in good order.
+    /// Ends all programs. `reason` says why, unless they end in an orderly way.
     pub(super) fn end(&mut self, reason: Option<&str>, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         (0..self.workers.len()).for_each(|worker| self.end_worker(worker, reason, edge, stage));
     }
@@ -69,7 +69,7 @@ impl Publishing {
         edge.lose_publisher(id, reason.map(str::to_owned), stage);
     }
 
-    /// Ends what it may not do any more, if rights or the deny list have changed.
+    /// Checks the rights and the deny list, if they have changed, and ends the programs if publishing is not allowed any more.
     pub(super) fn look(&mut self, access: &Access, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let changes = (edge.rights.changes, edge.lists.changes);
         let is_open = self.workers.iter().any(Option::is_some);
@@ -86,7 +86,7 @@ impl Publishing {
         }
     }
 
-    /// Asks to publish. Returns whether it may. `is_camera`: whether a camera of the world has the name of the stream.
+    /// Asks to publish. Returns whether it is allowed. `is_camera`: whether a camera of the world has the name of the stream.
     pub(super) fn open(
         &mut self,
         worker: usize,
@@ -120,7 +120,7 @@ impl Publishing {
         }
     }
 
-    /// Publishes a record, and perhaps dies.
+    /// Publishes a record. The program may then die.
     pub(super) fn publish(
         &mut self,
         id: PublisherId,

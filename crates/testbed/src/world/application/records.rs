@@ -1,4 +1,4 @@
-//! Makes records of frames that an application has done with, and brings them to its edge.
+//! Makes records of frames that an application has processed, and sends them to its edge.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::world::events::{Event, MadeRecord};
 use crate::world::spec::DeriveSpec;
 use crate::world::stage::Stage;
 
-/// How long a program waits for the edge's word that it may publish.
+/// How long the edge's permission to publish takes to arrive.
 const OPENING: Duration = ms(1);
-/// Payloads of applications have numbers from here on, so that they are not those of cameras' frames.
+/// Payloads of applications are numbered from here on, to differ from those of cameras' frames.
 const PAYLOADS: u64 = 1 << 40;
 
 impl Application {
-    /// The derived stream that it publishes, if it publishes one.
+    /// The derived stream that the application publishes, if it publishes one.
     pub(in crate::world) fn stream(&self) -> Option<&CameraName> {
         self.publishing.as_ref().map(|publishing| &publishing.stream)
     }
 
-    /// How many of its records the edge has accepted.
+    /// How many records of the application the edge has accepted.
     pub(in crate::world) fn records_published(&self) -> u64 {
         self.publishing.as_ref().map_or(0, |publishing| publishing.accepted)
     }
 
-    /// Makes a record of a frame that it has done with, and sends it on its way.
+    /// Makes a record of a processed frame, and sends it to the edge.
     pub(super) fn make_record(&mut self, done: &Delivery, stage: &mut Stage<'_>) {
         let Some(publishing) = &self.publishing else { return };
         if done.camera == publishing.stream {
@@ -49,8 +49,8 @@ impl Application {
         stage.events.push(arrives, Event::Derived { application: self.index, made: Box::new(made) });
     }
 
-    /// A record reaches the edge. Its program asks first whether it may publish, if it has not; a record that finds no edge is lost, and was never
-    /// accepted.
+    /// A record reaches the edge. If its program is not admitted yet, it first asks whether it may publish.
+    /// A record that finds no running edge is lost; it was never accepted.
     pub(in crate::world) fn handle_made(
         &mut self,
         made: MadeRecord,
@@ -72,7 +72,7 @@ impl Application {
         }
     }
 
-    /// Looks whether it may still publish, if rights or the deny list have changed.
+    /// Checks whether the application may still publish, if rights or the deny list have changed.
     pub(super) fn look_at_publishing(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if let Some(publishing) = &mut self.publishing {
             publishing.look(&self.access, edge, stage);

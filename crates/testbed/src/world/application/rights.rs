@@ -1,4 +1,4 @@
-//! Lets an application notice what it may do, and whether it was revoked: its stream may have to end, and it may be refused.
+//! Lets an application notice changes of its rights and its revocation: its stream may have to end, and requests may be refused.
 
 use mez_core::name::CameraName;
 use mez_core::rights::{Lost, Verb};
@@ -9,15 +9,15 @@ use crate::world::edge::EdgeHost;
 use crate::world::stage::Stage;
 
 impl Application {
-    /// Looks at the rights of its edge, if they have changed: its stream may have to end. Returns whether it subscribes again, because it may have
-    /// something else than before. One that stands still looks when it goes on, but the connection of one that was revoked is closed.
+    /// Checks the edge's rights, if they have changed: the stream may have to end. Returns whether the application subscribes again, because other
+    /// cameras may be granted. A stalled application checks when it continues, but the connection of a revoked one is closed.
     pub(in crate::world) fn look_at_rights(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         self.look_at_publishing(edge, stage);
         if edge.process.is_none() || !self.access.have_changed(edge, stage) {
             return false;
         }
         let Some(id) = self.subscription() else {
-            // It was refused, and asks again.
+            // The application was refused, and asks again.
             return self.wants;
         };
         let revoked = edge.lists.denies(&self.access.certificate).is_some();
@@ -33,7 +33,7 @@ impl Application {
         matches!(ending, Ending::Lost(Lost::Changed { .. }))
     }
 
-    /// Whether it may send a result back to a camera.
+    /// Whether the application may send a reply to a camera.
     pub(super) fn may_reply(&self, camera: &CameraName, edge: &EdgeHost, stage: &mut Stage<'_>) -> bool {
         if self.access.is_turned_away(edge, stage) {
             return false;
@@ -43,7 +43,7 @@ impl Application {
         may
     }
 
-    /// Lists the cameras of its pattern, as its edge answers that.
+    /// Lists the cameras of the application's pattern, as its edge answers.
     pub(super) fn list_cameras(&self, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let Some(process) = &edge.process else { return };
         if self.access.is_turned_away(edge, stage) {

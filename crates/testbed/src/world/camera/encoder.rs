@@ -1,4 +1,4 @@
-//! Models a camera's encoder without any pixels: which frame refers to which, and how large each is.
+//! Models a camera's encoder without any pixels: the references between frames, and the frames' sizes.
 
 use std::time::Duration;
 
@@ -10,46 +10,46 @@ use mez_core::units::Timestamp;
 use crate::footage::{Footage, Order, Scene};
 use crate::world::bug::Bug;
 
-/// A frame that an encoder made.
+/// An encoded frame.
 pub(super) struct Coded {
     pub(super) link: ChainLink,
-    /// The frame that it refers to.
+    /// The frame that this one refers to.
     pub(super) refers: Option<Sequence>,
-    /// The rung. It is coarser than the requested one if the budget forced it.
+    /// The rung used. It is coarser than the requested one if the byte budget forced it.
     pub(super) setting: Setting,
-    /// Its size. So many bytes of the published frame stand for its payload.
+    /// The size. The payload is as many bytes of the published frame.
     pub(super) bytes: u64,
 }
 
 /// A camera's encoder.
 #[derive(Default)]
 pub(super) struct Encoder {
-    /// The first frame of the chain, the index of the last, and what was asked for it.
+    /// The first frame of the chain, the index of the last, and the rung requested for it.
     chain: Option<(Sequence, u32, Setting)>,
     /// The last frame, if it was not lost.
     last: Option<Sequence>,
-    /// When the frame that was made last was captured.
+    /// The capture time of the last encoded frame.
     captured: Option<Timestamp>,
     /// The newest frame of the chain that has arrived.
     arrived: Option<Sequence>,
 }
 
 impl Encoder {
-    /// Takes into account what is known of earlier frames.
+    /// Takes into account which earlier frames have arrived or were lost.
     pub(super) fn heed(&mut self, transform: &Transform, bug: Option<Bug>) {
         self.arrived = self.arrived.max(transform.news.arrived.iter().copied().max());
         if bug == Some(Bug::LossForgotten) {
             return;
         }
         for lost in &transform.news.lost {
-            // All later frames of the chain refer to it.
+            // All later frames of the chain refer to the lost one.
             self.last.take_if(|last| *last >= *lost);
             self.chain.take_if(|(first, ..)| first == lost);
         }
     }
 
-    /// Encodes a frame as the plan asks, whose picture has so many bytes as JPEG, and returns how long that takes. The error is the smallest size that
-    /// it reached.
+    /// Encodes a frame as requested and returns how long this takes. `picture_bytes` is the size of the frame's picture as JPEG. The error is the
+    /// smallest size that was reached.
     pub(super) fn encode(
         &mut self,
         (transform, picture_bytes): (&Transform, u64),
@@ -85,7 +85,7 @@ impl Encoder {
             None => ChainLink::still(sequence),
         };
         if setting.is_chained() {
-            // With a chain ends what is known of the one before. Where a later epoch has begun, its numbers are those of other frames.
+            // A new chain ends all knowledge of the old one. In a later epoch, the numbers name other frames.
             self.arrived.take_if(|_| refers.is_none());
             (self.chain, self.last) = (Some((link.chain, link.index, setting)), Some(sequence));
             self.captured = Some(meta.captured);
@@ -93,7 +93,7 @@ impl Encoder {
         (takes, Ok(Coded { link, refers, setting: cooked.setting, bytes: cooked.bytes }))
     }
 
-    /// How its frames are coded.
+    /// The encoding of a setting.
     pub(super) fn encoding(setting: &Setting) -> Encoding {
         match setting.form {
             Form::H264(_) => Encoding::H264,

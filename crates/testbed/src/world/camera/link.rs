@@ -1,4 +1,4 @@
-//! Tells a camera's broker what comes over its link.
+//! Passes what arrives over its link to a camera's broker.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::world::bug::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
-/// Rules judge a cap for this much less than it lasts, because clocks differ.
+/// Rules judge a cap for this much less than its lifetime, because clocks differ.
 const CAP_MARGIN: Duration = ms(2);
-/// How late the broker learns of a byte under [`Bug::LeftUntold`].
+/// How late the broker learns under [`Bug::LeftUntold`] that a frame has left, in milliseconds.
 const LEFT_UNTOLD_MS: u64 = 100;
 
 impl CameraHost {
-    /// Tells the broker of a new connection. `window` is how many bytes it may have on their way, as long as its path was never full.
+    /// Tells the broker of a new connection. `window` is its congestion window, as long as its path was never full.
     pub(in crate::world) fn handle_dialled(
         &mut self,
         connection: LinkId,
@@ -45,14 +45,14 @@ impl CameraHost {
         process.broker.handle_dial_failed(self.clock.monotonic(stage.now), reached);
     }
 
-    /// Gives up all connections that it is making, because its edge is out of reach. Returns the process that made them.
+    /// Fails all dials in progress, because the edge is out of reach. Returns the process that dialled.
     pub(in crate::world) fn fail_dials(&mut self, stage: &mut Stage<'_>) -> Option<u64> {
         let (run, dialling) = self.process.as_ref().map(|process| (process.run, process.dialling))?;
         (0..dialling).for_each(|_| self.handle_dial_failed(stage));
         Some(run)
     }
 
-    /// Tells the broker how many bytes of a frame have not left.
+    /// Tells the broker how many bytes of a frame are unsent.
     pub(in crate::world) fn handle_unsent(
         &mut self,
         connection: LinkId,
@@ -88,7 +88,7 @@ impl CameraHost {
         process.broker.handle_sent(self.clock.monotonic(stage.now), connection, frame);
     }
 
-    /// Tells the broker that a connection is gone.
+    /// Tells the broker that a connection has ended.
     pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
         stage.trace.record(stage.now, What::CameraClosed { camera: self.index, link: connection });
         self.forget(connection, stage);
@@ -96,7 +96,7 @@ impl CameraHost {
         process.broker.handle_closed(self.clock.monotonic(stage.now), connection);
     }
 
-    /// Forgets a connection, and what was under way on it.
+    /// Forgets a connection, and gives up its frames in flight.
     pub(super) fn forget(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         let known = process.connections.remove(&connection);
@@ -105,7 +105,7 @@ impl CameraHost {
         }
     }
 
-    /// Bytes of the edge's messages have come.
+    /// Bytes of the edge's messages have arrived.
     pub(in crate::world) fn handle_bytes(
         &mut self,
         connection: LinkId,
@@ -117,7 +117,7 @@ impl CameraHost {
         process.handle_window(stage.now, connection, window);
         let Some(known) = process.connections.get_mut(&connection) else { return };
         known.buffer.push(bytes);
-        // The buffer is put back: what the broker makes of a message does not concern it.
+        // The buffer is taken out for the loop, which borrows the host, and put back afterwards.
         let mut buffer = std::mem::take(&mut known.buffer);
         loop {
             match buffer.next() {
@@ -171,7 +171,7 @@ impl CameraHost {
 }
 
 impl CameraProcess {
-    /// Tells the broker how many bytes of a connection may be on their way. `None` once its path was full.
+    /// Tells the broker the congestion window of a connection. `None` once its path was full.
     fn handle_window(&mut self, now: Moment, connection: LinkId, window: Option<u64>) {
         self.opening_until = window.map(|_| now).or(self.opening_until);
         self.broker.handle_window(connection, window);
@@ -186,7 +186,7 @@ impl CameraProcess {
         }
     }
 
-    /// The edge says what the camera has of a channel.
+    /// The edge reports the camera's share of a channel.
     fn note_share(&mut self, now: Moment, share: Share) {
         self.capped = match share {
             Share::Cap { frame_bytes_max, lifetime, .. } => {

@@ -1,4 +1,4 @@
-//! Carries the site's deny list from edge to edge, and leaves edges that were revoked, as the camera's driver does.
+//! Carries the site's deny list from edge to edge, and leaves revoked edges, as the camera's driver does.
 
 use bytes::Bytes;
 use mez_core::revocation::Certificate;
@@ -12,12 +12,12 @@ use crate::world::site::SignedList;
 use crate::world::stage::Stage;
 
 impl CameraHost {
-    /// Whether it has nothing to do with an edge that shows this certificate.
+    /// Whether the camera refuses an edge with this certificate.
     pub(in crate::world) fn turns_away_from(&self, edge: &Certificate) -> bool {
         self.lists.denies(edge).is_some()
     }
 
-    /// An edge has given it a list. Returns whether another one is in force.
+    /// An edge has sent a list. Returns whether it is in force from now on.
     pub(super) fn take_brought(&mut self, bytes: &Bytes, stage: &Stage<'_>) -> bool {
         let taken = SignedList::read(bytes).is_some_and(|signed| self.lists.take(&signed, false));
         if taken {
@@ -26,7 +26,7 @@ impl CameraHost {
         taken
     }
 
-    /// Tells the broker of the list that it holds, so that it is handed on.
+    /// Tells the broker of the present list, to be handed on.
     pub(super) fn hand_on(&mut self, stage: &Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         if self.lists.version() > 0 && stage.bug != Some(Bug::ListNotHandedOn) {
@@ -34,7 +34,7 @@ impl CameraHost {
         }
     }
 
-    /// Leaves its edge, which was revoked.
+    /// Leaves the edge, which was revoked.
     pub(in crate::world) fn leave_edge(&mut self, link: &mut Link, stage: &mut Stage<'_>) {
         let connections: Vec<_> =
             self.process.iter().flat_map(|process| process.connections.keys().copied()).collect();
@@ -44,8 +44,8 @@ impl CameraHost {
         }
     }
 
-    /// Lies to an edge about deny lists, if it is a thief that does: it says that it holds the newest of all, and gives one that nobody has
-    /// signed, and then the one that it had when it was last taken in.
+    /// Lies to an edge about deny lists, if this is a thief that does so. It claims to hold the highest
+    /// version, sends a list that nobody has signed, and then its own old list.
     pub(super) fn forge(&self, link: &mut Link, stage: &Stage<'_>) {
         let Some(process) = self.process.as_ref().filter(|_| self.forges) else { return };
         let old = (self.lists.version() > 0).then(|| self.lists.bytes());
@@ -59,7 +59,7 @@ impl CameraHost {
         }
     }
 
-    /// Thieves of its kind lie about deny lists.
+    /// Makes this thief lie about deny lists.
     pub(in crate::world) fn become_forger(&mut self) {
         self.forges = true;
     }

@@ -1,4 +1,4 @@
-//! Encodes frames smaller, as a codec would, without any pixels.
+//! Encodes frames at smaller sizes, as a codec would, without any pixels.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,23 +23,23 @@ const CODEC_FAILS_ONCE_IN: u64 = 150;
 /// One frame in this many makes the codec hang.
 const CODEC_HANGS_ONCE_IN: u64 = 400;
 
-/// How long a knob takes.
+/// How long a knob's function takes.
 const DEGRADING: Duration = ms(2);
 
-/// How long the decoder takes to see that its log lacks a frame.
+/// How long the decoder takes to notice that its log lacks a frame.
 const LOOKING: Duration = ms(1);
 
 impl CameraHost {
-    /// Begins to encode a frame smaller. The result has the same bytes, but fewer of them.
+    /// Begins to encode a frame. The result is the beginning of the frame's payload.
     pub(super) fn make(&mut self, transform: &Transform, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         let (now, id) = (stage.now, transform.frame.meta.id);
         let fails = stage.codecs_fail && self.random.one_in(CODEC_FAILS_ONCE_IN);
         let hangs = stage.codecs_fail && self.random.one_in(CODEC_HANGS_ONCE_IN);
-        // A rung that was chosen at the very moment of the cap may have been chosen before it.
+        // A rung chosen at the moment of the cap may have been chosen before the cap arrived.
         let live = process.capped.filter(|(_, [from, until])| *from < now && now < *until);
         if let (Some((bytes_max, _)), Some((expected, floor))) = (live, process.broker.expected_bytes()) {
-            // A cap never goes below the floor. If there is no room at all, the rung is the cheapest.
+            // A cap never goes below the floor. If the channel has no room at all, the rung is the cheapest.
             let most = f64::from(bytes_max).max(floor);
             stage.checks.makes_within_cap(self.index, id, expected, most);
         }
@@ -69,7 +69,7 @@ impl CameraHost {
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
         let made = if fails || late {
             process.stuck_until = done;
-            // All state of the encoder is lost.
+            // A failed encoder loses all its state.
             process.encoder = Encoder::default();
             process.video.fail();
             Transformed::Failed
@@ -90,7 +90,7 @@ impl CameraHost {
         let Some(process) = &mut self.process else { return };
         let (now, frame) = (stage.now, transform.frame.meta.id);
         let Form::Data(asked) = transform.setting.form else { return };
-        // The next of the values, or the first.
+        // Another value of the knob: the next one, or the first.
         let other = || {
             let all = knobs().all();
             let place = all.iter().position(|known| *known == asked).unwrap_or_default();
@@ -136,12 +136,12 @@ impl CameraHost {
         stage: &mut Stage<'_>,
     ) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
-        // A frame that is not sent now need not be sent later. But a missed byte budget is no reason for silence.
+        // A frame that is not sent now need not be sent later. But a missed byte budget is no excuse for silence.
         if !matches!(made, Transformed::TooLarge { .. } | Transformed::NotYet) {
             (process.sent, process.left_out) = (process.sent.max(Some(frame)), 0);
         }
         if made == Transformed::Failed {
-            // A codec that fails or hangs costs its frame. If that happens twice in a row, the silence is not the broker's.
+            // A codec that fails or hangs costs its frame. If that happens twice in a row, the silence is not the broker's fault.
             stage.checks.breaks_silence(run);
         }
         process.broker.handle_transformed(self.clock.monotonic(stage.now), frame, made);
@@ -149,7 +149,7 @@ impl CameraHost {
     }
 }
 
-/// Returns what a codec made, as the broker is told, and the frame that it refers to.
+/// What the broker is told of a codec's result, and the frame that the result refers to.
 fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed, Option<Sequence>) {
     let Transform { frame, setting, .. } = transform;
     let Coded { link: chain, refers, setting: made, bytes } = match coded {
@@ -157,9 +157,9 @@ fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed
         Err(bytes) => return (Transformed::TooLarge { bytes }, None),
     };
     let (width, height) = setting.size((frame.meta.width, frame.meta.height));
-    // The copy has memory of its own, so that the log's frame can be freed.
+    // The copy has its own memory, so that the log's frame can be freed.
     let payload = match frame.meta.encoding.is_chained() {
-        // What is made of a small frame of video may be larger.
+        // Encoding a small video frame anew may enlarge it.
         true => payload(frame.meta.id.sequence.0, bytes.min(PAYLOAD_BYTES_MAX.into()) as u32),
         false => received(&frame.payload).slice(..bytes as usize),
     };
@@ -167,7 +167,7 @@ fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed
     (Transformed::Made { payload, encoding, width, height, rung, chain }, refers)
 }
 
-/// Gives a still the size that a contract's profile states for its rung, if there is one.
+/// Gives a still the size that a profile states for its rung, if there is such a profile.
 fn follow_profiles(
     profiles: &BTreeMap<ProfileHash, SizedProfile>,
     footage: &Footage,

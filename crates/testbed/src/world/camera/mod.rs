@@ -1,16 +1,16 @@
-//! Models a camera host: the publisher, the intake, the camera broker, and its driver.
+//! Models a camera host: the publisher, the intake, the camera broker, and the broker's driver.
 //!
-//! [`CameraHost`] owns all of it. The world lends it its link and the [`Stage`]. The host returns what it cannot do itself.
+//! [`CameraHost`] owns all of these. The world lends it its link and the [`Stage`]. The host returns what the world has to do.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | starts a process, and says how it is |
-//! | `publishing.rs` | brings frames from the publisher into the log, and tells the broker |
+//! | `mod.rs` | starts and stops the process, and keeps its state |
+//! | `publishing.rs` | appends frames of the publisher to the log, and tells the broker |
 //! | `outputs.rs` | carries out the broker's outputs |
-//! | `link.rs` | tells the broker what comes over the link |
-//! | `making.rs`, `encoder.rs` | encodes frames smaller |
-//! | `lists.rs` | carries deny lists, and leaves edges that were revoked |
-//! | `video.rs` | pictures of a source's own video, and their decoder |
+//! | `link.rs` | passes what arrives over the link to the broker |
+//! | `making.rs`, `encoder.rs` | encodes frames at smaller sizes |
+//! | `lists.rs` | carries deny lists, and leaves revoked edges |
+//! | `video.rs` | models a source's own video, and its decoder |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
 mod encoder;
@@ -53,30 +53,30 @@ use crate::payload::knobs;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
-/// The longest time until a counter is on the disk.
+/// The longest time until a raised counter is on the disk, in milliseconds.
 const PERSIST_MS_MAX: u64 = 20;
 
-/// What a camera's host has done, over all starts of its process.
+/// Counts of what a camera's host has done, over all starts of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CameraCounts {
-    /// Frames that its log took.
+    /// Frames that were published.
     pub published: u64,
-    /// Frames that its log refused.
+    /// Frames that the broker refused.
     pub refused: u64,
-    /// Frames that it gave to the link.
+    /// Frames whose sending began.
     pub sent: u64,
-    /// Connections that it asked for.
+    /// Dials that the broker asked for.
     pub dials: u64,
-    /// Connections on which it said who it is.
+    /// Connections on which the broker sent its greeting.
     pub greetings: u64,
-    /// Replies of applications that came back.
+    /// Replies of applications that arrived.
     pub replies: u64,
-    /// Frames that it cancelled for newer ones.
+    /// Frames that were cancelled for newer ones.
     pub cancelled: u64,
 }
 
 pub(super) struct CameraHost {
-    /// Its place among the cameras.
+    /// The host's index among the cameras.
     pub(super) index: usize,
     pub(super) name: CameraName,
     pub(super) identity: String,
@@ -86,49 +86,49 @@ pub(super) struct CameraHost {
     pub(super) publishing: bool,
     /// When a fault last touched the camera or its path.
     pub(super) disturbed: Moment,
-    /// When its publisher last gave a frame that nobody can get: with a wrong capture time, or a picture of video that needs one that is not there.
+    /// When the publisher last gave a frame that no application can get: with a wrong capture time, or a video picture whose reference is missing.
     pub(super) useless: Moment,
-    /// When the edge last refused it. It may then wait before it dials again.
+    /// When the edge last refused the camera with a reason. The camera may then wait before it dials again.
     pub(super) refused: Option<Moment>,
     /// Whether another process claims, or has claimed, the same name.
     pub(super) rivals: bool,
-    /// Whether it is such a process itself.
+    /// Whether this host was created as a rival or thief of another one.
     pub(super) is_rival: bool,
-    /// When it last started without all of its counter. The connection of the start before may then count as a later one.
+    /// When the camera last started without its whole counter. The edge may then take the connection of the previous start for a later one.
     pub(super) counter_lost: Option<Moment>,
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
     pub(super) random: Random,
-    /// What it sees.
+    /// What the camera sees.
     scene: Scene,
-    /// Its log on disk.
+    /// The log on disk.
     kept: Option<KeptLog>,
     counts: CameraCounts,
-    /// The counter on the disk.
+    /// The counter of starts on the disk.
     pub(super) persisted: u64,
-    /// Whether the counter was ever lost, so that frames of two starts have the same names.
+    /// Whether the counter was ever lost, so that frames of two starts may have the same ids.
     lost_counter: bool,
-    /// What it shows.
+    /// The certificate that the camera presents.
     pub(super) certificate: Certificate,
-    /// The deny list that it carries. A start finds the same.
+    /// The deny list that the camera carries. It outlives the process.
     pub(super) lists: HeldList,
-    /// Whether it lies about that, as a thief may.
+    /// Whether the camera lies about deny lists, as a thief may.
     forges: bool,
-    /// Whether it and its edge have nothing to do with each other, because one of them was revoked.
+    /// Whether the camera and its edge refuse each other, because one of them was revoked.
     pub(super) is_shut_out: bool,
-    /// The edges that it dials, in this order. It reaches that of its `spec`.
+    /// The edges that the camera dials, in this order. It reaches only the edge of its `spec`.
     edges: Vec<EdgeId>,
 }
 
 impl CameraHost {
-    // ---- what is done to it -------------------------------------------------------------------------------
+    // ---- changes ------------------------------------------------------------------------------------------
 
-    /// A fault touches it or its path. Its time to recover begins now.
+    /// A fault touches the camera or its path. Its time to recover begins now.
     pub(super) fn disturb(&mut self, now: Moment) {
         self.disturbed = now;
     }
 
-    /// Its edge has refused it, and had a reason to.
+    /// The edge has refused the camera, and had a reason to.
     pub(super) fn handle_refused(&mut self, now: Moment) {
         self.refused = Some(now);
     }
@@ -138,29 +138,29 @@ impl CameraHost {
         self.rivals = true;
     }
 
-    /// It is such a process itself, with a counter of starts of its own. It does not run yet.
+    /// Makes this host a rival, with its own counter of starts. Its process does not run yet.
     pub(super) fn become_rival(&mut self) {
         (self.persisted, self.is_rival, self.rivals) = (0, true, true);
     }
 
-    /// Its publisher stops, or goes on.
+    /// Stops or continues publishing.
     pub(super) fn set_publishing(&mut self, publishing: bool) {
         self.publishing = publishing;
     }
 
-    /// Its counter of starts stands here, on the disk.
+    /// Sets the counter of starts on the disk.
     pub(super) fn set_persisted(&mut self, epoch: u64) {
         self.persisted = epoch;
     }
 
-    /// Its wall clock is set forwards by this many seconds, or backwards.
+    /// Steps the wall clock forwards by this many seconds, or backwards.
     pub(super) fn step_wall(&mut self, seconds: i64) {
         self.clock.step_wall(seconds * 1_000_000_000);
     }
 
-    // ---- as it is -----------------------------------------------------------------------------------------
+    // ---- state --------------------------------------------------------------------------------------------
 
-    /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
+    /// Whether two frames may have the same id, or another process claims the camera's name. The camera's frames are then not to be trusted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.lost_counter || self.rivals
     }
@@ -200,7 +200,7 @@ impl CameraHost {
             scene,
             kept,
             counts: CameraCounts::default(),
-            // It has been started a few times before.
+            // The camera has been started a few times before.
             persisted: 3,
             lost_counter: false,
             certificate,
@@ -211,17 +211,17 @@ impl CameraHost {
         }
     }
 
-    /// The place of the edge that it reaches among those that it dials.
+    /// The place of the edge that the camera reaches among the edges that it dials.
     pub(super) fn reached(&self) -> EdgeIndex {
         EdgeIndex(self.edges.iter().position(|edge| *edge == self.spec.edge).unwrap_or(0))
     }
 
-    /// What it has done so far.
+    /// Counts of what the host has done so far.
     pub(super) const fn counts(&self) -> CameraCounts {
         self.counts
     }
 
-    /// When its broker's timer is due.
+    /// When the broker's timer is due.
     pub(super) fn due(&self) -> Moment {
         let process = self.process.as_ref();
         process.map_or(Moment::NEVER, |process| self.clock.moment_of(process.broker.poll_timeout()))
@@ -237,7 +237,7 @@ impl CameraHost {
         }
     }
 
-    /// Starts a process, with what its disk gives back and what it remembers of its counter.
+    /// Starts a process, with the log on disk and the remembered counter.
     pub(super) fn start(&mut self, run: u64, counter: Counter, stage: &mut Stage<'_>) {
         debug_assert!(self.process.is_none(), "a host runs one process at a time");
         let now = stage.now;
@@ -249,7 +249,7 @@ impl CameraHost {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(log_bytes_max));
         if let Some(recovery) = recovery {
             for record in recovery.records {
-                // What does not fit stays on disk.
+                // Records that do not fit into memory stay on disk.
                 let _ = writer.append(record.frame, record.skipped, record.arrived);
             }
             let clocks = (self.clock.monotonic(now), self.clock.wall(now));
@@ -279,14 +279,14 @@ impl CameraHost {
         }
     }
 
-    /// What the disk holds of its log, if it has one.
+    /// Recovers the log on disk, if there is one.
     fn recover(&mut self, stage: &mut Stage<'_>) -> Option<Recovery> {
         let (now, bytes_max) = (self.clock.monotonic(stage.now), self.spec.log_bytes_max);
         let recovered = self.kept.as_mut()?.recover(now, bytes_max);
         stage.checks.recovered(&self.name, recovered)
     }
 
-    /// Ends the process. Its log stays on disk. Returns the process as it was, if it ran.
+    /// Ends the process. The log on disk stays. Returns the process as it was, if it ran.
     pub(super) fn stop(&mut self, stage: &mut Stage<'_>) -> Option<CameraProcess> {
         let process = self.process.take()?;
         if let Some(kept) = &mut self.kept {
@@ -295,7 +295,7 @@ impl CameraHost {
         Some(process)
     }
 
-    /// Notes whether what it has of a channel holds frames back. The newest may then have been left out for good.
+    /// Notes whether a channel's share holds frames back. The newest frame may then have been left out for good.
     pub(super) fn note_held_back(&mut self, now: Moment) {
         let local = self.clock.monotonic(now);
         if let Some(process) = self.process.as_mut().filter(|process| process.broker.holds_back(local)) {
@@ -303,9 +303,9 @@ impl CameraHost {
         }
     }
 
-    // ---- its disk -----------------------------------------------------------------------------------------
+    // ---- the disk -----------------------------------------------------------------------------------------
 
-    /// The writer of its log has something to do, for the process `run`. It does nothing while the host is `frozen`.
+    /// Runs the log's writer for the process `run`. The writer does nothing while the host is `frozen`.
     pub(super) fn handle_store(&mut self, run: u64, frozen: bool, stage: &mut Stage<'_>) {
         if self.process.as_ref().is_some_and(|process| process.run == run)
             && let Some(kept) = &mut self.kept
@@ -314,14 +314,14 @@ impl CameraHost {
         }
     }
 
-    /// The disk does this wrong from now on, or nothing.
+    /// Sets the faults of the disk.
     pub(super) fn set_disk_faults(&mut self, faults: Faults) {
         if let Some(kept) = &mut self.kept {
             kept.set_faults(faults);
         }
     }
 
-    /// The host has lost its power, and its process: of what was not synced anything may be left.
+    /// Cuts the power of a host without a process: any part of the unsynced data may be left.
     pub(super) fn cut_power(&mut self) {
         debug_assert!(self.process.is_none(), "a process needs power");
         if let Some(kept) = &mut self.kept {
@@ -329,9 +329,9 @@ impl CameraHost {
         }
     }
 
-    // ---- its counter of starts ----------------------------------------------------------------------------
+    // ---- the counter of starts ----------------------------------------------------------------------------
 
-    /// Counts a start, as far as the counter is remembered. `newest` is the newest epoch that its log on disk knows.
+    /// Counts a start, as far as the counter is remembered. `newest` is the newest epoch in the log on disk.
     fn count_start(&mut self, counter: Counter, newest: Option<Epoch>, now: Moment) -> Epoch {
         self.lost_counter |= counter != Counter::Kept;
         match counter {
@@ -340,7 +340,7 @@ impl CameraHost {
             Counter::Lost => (self.persisted, self.counter_lost) = (1, Some(now)),
         }
         if let Some(newest) = newest.filter(|newest| newest.0 >= self.persisted) {
-            // The log on disk knows a later start.
+            // The log on disk knows a later start than the counter.
             self.persisted = newest.0 + 1;
         }
         Epoch(self.persisted)
@@ -351,41 +351,41 @@ pub(in crate::world) struct CameraProcess {
     pub(super) run: u64,
     pub(super) broker: CameraBroker,
     pub(super) intake: Intake,
-    /// The newest frame of which the broker knows.
+    /// The newest frame that the broker was told of.
     pub(super) told: Option<FrameId>,
-    /// The newest frame that it sent, or that it need not send because it was captured before anybody asked.
+    /// The newest frame that was sent, or that need not be sent, such as frames captured before the present demand.
     pub(super) sent: Option<FrameId>,
-    /// How many frames after it its rung leaves out.
+    /// How many frames after `sent` the rung leaves out.
     left_out: u64,
-    /// When it was last told that the path of a connection was never full.
+    /// When the broker was last told a window, which is only while a connection's path was never full.
     pub(super) opening_until: Option<Moment>,
-    /// Until when its codec hangs.
+    /// Until when the codec hangs.
     pub(super) stuck_until: Moment,
-    /// Until when it decodes what its frames of video need.
+    /// Until when the decoder works on the frames that a video frame needs.
     pub(super) catching_up_until: Moment,
-    /// The newest frame when its share of a channel last held it back.
+    /// The newest frame when the share of a channel last held frames back.
     pub(super) held_back: Option<FrameId>,
-    /// And when that was.
+    /// When the share of a channel last held frames back.
     pub(super) held_back_until: Moment,
     anchor: ClockAnchor,
     reader: LogReader,
     connections: BTreeMap<LinkId, Connection>,
     up: bool,
-    /// Whether its edge has taken it in with the epoch at hand, and has named no other start with it since.
+    /// Whether an edge has accepted the present epoch, and has named no other start with it since.
     accepted: bool,
-    /// Epochs in which no edge took it in. Another start may have the same epochs, so it delivers none of their frames.
+    /// Epochs in which no edge accepted this process. Another start may have the same epochs, so none of their frames is delivered.
     pub(super) doubted: BTreeSet<Epoch>,
     dialled: bool,
-    /// How many connections it is making.
+    /// How many dials are in progress.
     dialling: u32,
     captured: Option<Timestamp>,
     encoder: Encoder,
     video: VideoState,
-    /// Whether it last told the edge that no rung keeps the leading contracts.
+    /// Whether the last report to the edge said that no rung keeps the leading contracts.
     says_infeasible: bool,
-    /// When it last heard that nothing is wanted any more.
+    /// When the demand last ended.
     unwanted: Option<Moment>,
-    /// The cap that it was told on its present connection: the mean frame size, and from when until when it holds.
+    /// The cap of the present connection: the mean frame size, and from when until when it is valid.
     capped: Option<(u32, [Moment; 2])>,
 }
 
@@ -394,7 +394,7 @@ struct Connection {
     buffer: MessageBuffer,
     /// Frames that were sent and not reported as complete.
     under_way: BTreeSet<FrameId>,
-    /// When the edge last reported bytes, or a frame was sent after a rest.
+    /// When the edge last reported bytes, or a frame was sent while none was in flight.
     progress: Moment,
 }
 
@@ -434,27 +434,27 @@ impl CameraProcess {
         self.connections.contains_key(&connection)
     }
 
-    /// How many connections it has open.
+    /// How many connections are open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// What it has of the past, in memory and on disk.
+    /// What the camera holds of the past, in memory and on disk.
     pub(super) fn whole_past(&self, kept: Option<&mut KeptLog>, query: PastQuery) -> PastAnswer {
         past_of(&self.reader, kept, query)
     }
 
-    /// Its log in memory.
+    /// The log in memory.
     pub(super) fn log(&self) -> LogReader {
         self.reader.clone()
     }
 
-    /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
+    /// Whether the leading contracts want no frames below their bounds, and the camera has reported that no rung keeps the bounds.
     pub(super) fn is_silenced(&self) -> bool {
         self.says_infeasible && self.broker.joint().is_some_and(|joint| !joint.degrade)
     }
 
-    /// Whether it has a frame that it should send.
+    /// Whether the camera has a frame that it should send.
     pub(super) fn has_to_send(&self) -> bool {
         match (self.told, self.sent) {
             (Some(told), Some(sent)) if told.epoch == sent.epoch => {

@@ -1,4 +1,4 @@
-//! Carries out what a camera broker's outputs ask for.
+//! Carries out a camera broker's outputs.
 
 use bytes::Bytes;
 use mez_core::broker::camera::CameraOutput;
@@ -23,11 +23,11 @@ use crate::world::stage::Stage;
 pub(in crate::world) enum Effect {
     /// Nothing.
     Nothing,
-    /// The link has something to do.
+    /// The link may have outputs.
     Link,
-    /// The same, and the edge has refused the camera.
+    /// The link may have outputs, and the edge has refused the camera.
     Refused,
-    /// It holds another deny list from now on.
+    /// The camera holds another deny list from now on.
     ListChanged,
 }
 
@@ -107,7 +107,7 @@ impl CameraHost {
                     self.forge(link, stage);
                 }
             }
-            // Nobody in a world answers, or asks what cameras hold.
+            // Worlds have no answers, and no surveys of what cameras hold.
             CameraOutput::Survey { .. } => {}
             CameraOutput::Answer(_) | CameraOutput::AnswersSkipped(_) => {}
             CameraOutput::Reply { frame, application, result } => {
@@ -119,7 +119,7 @@ impl CameraHost {
         Effect::Link
     }
 
-    /// The broker wants nothing more: what it said of its link is what it thinks.
+    /// All outputs are processed. The link state that the broker reported must now equal its own.
     pub(in crate::world) fn drained(&self, stage: &mut Stage<'_>) {
         if let Some(process) = &self.process {
             stage.checks.thinks_of_link(self.index, process.up, process.broker.is_up());
@@ -188,7 +188,7 @@ impl CameraHost {
         }
     }
 
-    /// What is sent in place of a live frame, by the bug that is planted.
+    /// The frame to send, changed by a planted bug. `None`: the frame is not sent.
     fn spoilt(
         &mut self,
         connection: LinkId,
@@ -200,7 +200,7 @@ impl CameraHost {
         let is_own = meta.encoding.is_chained() && meta.rung == Rung::original();
         let (place, needs) = (meta.id.sequence.0 % 20, meta.chain.reference != Reference::Independent);
         match stage.bug {
-            // Of three in a row, others need one.
+            // At least one of three frames in a row is needed by another.
             Some(Bug::NeededNotSent) if is_own && needs && place > 16 => {
                 process.broker.handle_sent(self.clock.monotonic(stage.now), connection, meta.id);
                 return None;
@@ -215,7 +215,7 @@ impl CameraHost {
         Some((header, payload))
     }
 
-    /// Calls back a frame that is being sent.
+    /// Cancels a frame that is being sent.
     fn reset(
         &mut self,
         connection: LinkId,
@@ -259,7 +259,7 @@ impl CameraHost {
 
     fn link_changed(&mut self, up: bool, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
-        // What was told before was told on another connection.
+        // Earlier caps belong to another connection.
         process.capped = None;
         let before = std::mem::replace(&mut process.up, up);
         process.accepted |= up;

@@ -1,4 +1,4 @@
-//! Finds frames of the past at a camera, encodes them smaller, and sends them.
+//! Finds frames of the past at a camera, encodes them, and sends them.
 
 use std::ops::RangeInclusive;
 
@@ -18,11 +18,11 @@ use crate::world::bug::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
-/// How long a camera looks for a frame of the past, and how long it takes to make it smaller.
+/// How long a camera searches for a frame of the past, and how long encoding it takes, in milliseconds.
 const LOOKS_MS: RangeInclusive<u64> = 0..=20;
 
 impl CameraHost {
-    /// Looks for a frame of the past.
+    /// Begins to search for a frame of the past.
     pub(super) fn look_for(&mut self, ticket: u64, query: PastQuery, stage: &mut Stage<'_>) {
         let Some(process) = &self.process else { return };
         let (camera, run) = (self.index, process.run);
@@ -30,7 +30,7 @@ impl CameraHost {
         stage.events.push(done, Event::Found { camera, run, ticket, query });
     }
 
-    /// It has looked. Returns whether the process that asked still runs.
+    /// Ends a search. Returns whether the process that asked for it still runs.
     pub(in crate::world) fn handle_found(
         &mut self,
         run: u64,
@@ -51,7 +51,7 @@ impl CameraHost {
         true
     }
 
-    /// Makes a frame of the past smaller.
+    /// Begins to encode a frame of the past at a smaller size.
     pub(super) fn make_past(&mut self, ticket: u64, transform: &Transform, stage: &mut Stage<'_>) {
         let Some(process) = &self.process else { return };
         let Transform { frame, setting, .. } = transform;
@@ -65,7 +65,7 @@ impl CameraHost {
         stage.events.push(done, Event::PastMade { camera, run, ticket, made });
     }
 
-    /// It is made. Returns whether the process that asked still runs.
+    /// Ends the encoding of a frame of the past. Returns whether the process that asked for it still runs.
     pub(in crate::world) fn handle_past_made(
         &mut self,
         run: u64,
@@ -78,7 +78,7 @@ impl CameraHost {
         true
     }
 
-    /// Gives a frame of the past to the link.
+    /// Begins to send a frame of the past.
     pub(super) fn send_past(
         &mut self,
         connection: LinkId,
@@ -101,7 +101,7 @@ impl CameraHost {
         }
     }
 
-    /// The last byte of a frame of the past has left, or will not.
+    /// The last byte of a frame of the past has left, or the edge has stopped the frame.
     pub(in crate::world) fn handle_past_left(
         &mut self,
         connection: LinkId,

@@ -1,4 +1,4 @@
-//! Brings frames from the publisher into the log, and tells the broker of them.
+//! Appends frames of the publisher to the log, and tells the broker of them.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use crate::world::stage::Stage;
 const TELL_NANOS_MAX: u64 = 100_000;
 /// How long before publishing a frame was exposed, according to publishers that give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
-/// A picture has so many times the bytes of a data record in its place.
+/// A picture has this many times the bytes of a data record that replaces it.
 const RECORD_SHARE: usize = 8;
 
 impl CameraHost {
-    /// Plans when the next frame is published. Returns whether this one is: its process still runs.
+    /// Plans the next frame. Returns whether this one is published.
     pub(in crate::world) fn plan_next(&mut self, run: u64, stage: &mut Stage<'_>) -> bool {
         if self.process.as_ref().is_none_or(|process| process.run != run) {
             return false;
@@ -40,7 +40,7 @@ impl CameraHost {
         self.publishing
     }
 
-    /// The source of its frames is gone, and its broker is told.
+    /// The source of the frames is lost, and the broker is told.
     pub(in crate::world) fn lose_source(&mut self, stage: &Stage<'_>) {
         self.publishing = false;
         if let Some(process) = &mut self.process {
@@ -49,7 +49,7 @@ impl CameraHost {
         }
     }
 
-    /// Publishes a frame, of a payload with this number.
+    /// Publishes a frame with the payload of this number.
     pub(in crate::world) fn publish(&mut self, number: u64, stage: &mut Stage<'_>) {
         if let Some((id, payload)) = self.append(number, stage)
             && let (Some(process), Some(kept)) = (&self.process, &mut self.kept)
@@ -59,7 +59,7 @@ impl CameraHost {
         }
     }
 
-    /// Brings a frame into the log. Returns it, unless the log refuses it.
+    /// Appends a frame to the log. Returns the frame, unless it is refused.
     fn append(&mut self, number: u64, stage: &mut Stage<'_>) -> Option<(FrameId, Bytes)> {
         self.scene.pass(self.spec.interval);
         let within = (*self.spec.frame_bytes.start(), *self.spec.frame_bytes.end());
@@ -114,7 +114,7 @@ impl CameraHost {
                 if wrong || error == PublishPartError::NoKeyFrame {
                     self.useless = now;
                 }
-                // One that needs a refused frame is refused as well.
+                // A picture that needs a refused one is refused too (`NoKeyFrame`), and is not checked.
                 if let PublishPartError::Publish(error) = &error {
                     stage.checks.refused(error, wrong);
                 }
@@ -124,7 +124,7 @@ impl CameraHost {
         }
     }
 
-    /// What the publisher says of the capture time, and whether it is that of the last frame.
+    /// The capture time that the publisher gives, and whether it is wrong: the time of the last frame.
     fn capture_time(&mut self, stage: &Stage<'_>) -> (Option<Timestamp>, bool) {
         let Some(process) = &self.process else { return (None, false) };
         match self.spec.capture_times {
@@ -154,18 +154,18 @@ impl CameraHost {
         let now = self.clock.monotonic(stage.now);
         process.broker.handle_published(now);
         if process.broker.holds_back(now) {
-            // It may have left the frame out, for which there was no room then.
+            // The broker may have left the frame out, because the channel had no room for it.
             process.sent = process.sent.max(process.told);
         }
         true
     }
 
-    /// A counter above `above` is on the disk: the process begins another epoch. Returns whether it still runs.
+    /// A counter above `above` is on the disk: the process begins another epoch. Returns whether the process still runs.
     pub(in crate::world) fn raise_epoch(&mut self, run: u64, above: Epoch, stage: &mut Stage<'_>) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
         let before = process.broker.epoch();
         if !std::mem::take(&mut process.accepted) {
-            // No edge has taken it in with this epoch: somebody else may have used its numbers.
+            // No edge has accepted this epoch, so another start may have used its numbers.
             process.doubted.insert(before);
             stage.checks.gives_up_epoch(&self.name, run, before);
         }
@@ -182,7 +182,7 @@ impl CameraHost {
     }
 }
 
-/// A data record of a fraction of these bytes. Data is small beside pictures.
+/// A data record with a fraction of these bytes, because data is small beside pictures.
 fn record_of(bytes: &Bytes) -> DataRecord {
     let content_type = "application/octet-stream".parse().expect("a content type");
     DataRecord { content_type, of: None, body: bytes.slice(..bytes.len() / RECORD_SHARE + 1) }

@@ -1,4 +1,4 @@
-//! Models a source that gives pictures of its own video, and the camera's decoder of them, without any pixels.
+//! Models a source that gives pictures of its own video, and the camera's decoder for them, without any pixels.
 
 use std::time::Duration;
 
@@ -14,34 +14,34 @@ use crate::world::spec::SourceVideo;
 
 /// How long the decoder takes for a picture.
 const DECODING: Duration = ms(2);
-/// The most pictures that it decodes for one frame.
+/// The most pictures that are decoded at once for one frame.
 const DECODED_MAX: usize = 20;
 
-/// Where the source and the decoder are.
+/// The state of the source and of the decoder.
 #[derive(Default)]
 pub(super) struct VideoState {
-    /// Pictures since the last key frame, itself among them.
+    /// Pictures since the last key frame, which counts too.
     since_key: u64,
-    /// A key frame was asked for.
+    /// A key frame was requested.
     asked: bool,
     /// A picture was lost, and no key frame has come since.
     lost: bool,
-    /// The picture that was decoded last, and the one that it needs. Others may need the one or the other.
+    /// The picture that was decoded last, and its reference. Other pictures may refer to either.
     held: [Option<FrameId>; 2],
 }
 
-/// What the decoder came to.
+/// The result of a decoder.
 pub(super) enum Decoding {
-    /// The frame is decoded. It took so long.
+    /// The frame is decoded, after this time.
     Done(Duration),
-    /// It is at an earlier frame. It took so long, and needs so much more for all of them.
+    /// Some earlier frames are decoded, after the first time. The rest needs the second time.
     NotYet(Duration, Duration),
-    /// The log has not all that it needs.
+    /// The log lacks a frame that is needed.
     Lacking,
 }
 
 impl VideoState {
-    /// What the next picture is. `None`: it is lost, or needs one that was.
+    /// The kind of the next picture. `None`: the picture is lost, or refers to a lost one.
     pub(super) fn next_part(&mut self, video: &SourceVideo, random: &mut Random) -> Option<StreamPart> {
         self.lost |= video.lost_once_in > 0 && random.one_in(video.lost_once_in);
         let is_key = self.since_key == 0 || self.since_key >= video.key_every || self.asked && video.answers;
@@ -54,12 +54,12 @@ impl VideoState {
         (!self.lost).then_some(StreamPart::Following { is_needed })
     }
 
-    /// The broker asks for a key frame.
+    /// The broker requests a key frame.
     pub(super) fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// Decodes the frame that a codec is given, with those that it needs.
+    /// Decodes a frame for the codec, with the frames that it needs.
     pub(super) fn decode(&mut self, transform: &Transform, log: &LogReader) -> Decoding {
         if !transform.frame.meta.encoding.is_chained() {
             return Decoding::Done(ms(0));
@@ -74,7 +74,7 @@ impl VideoState {
         if rest > ms(0) { Decoding::NotYet(takes, rest) } else { Decoding::Done(takes) }
     }
 
-    /// The decoder has lost what it held.
+    /// The decoder has lost its frames.
     pub(super) fn fail(&mut self) {
         self.held = [None; 2];
     }

@@ -1,4 +1,4 @@
-//! Remembers of each derived stream how often it began and whose it is.
+//! Remembers the last epoch and the owner of each derived stream.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use mez_core::name::CameraName;
 
 use crate::world::bug::Bug;
 
-/// What outlives a process, whether or not logs are kept on disk.
+/// The state of derived streams, which outlives a process even without logs on disk.
 #[derive(Default)]
 pub(super) struct DerivedStates {
     kept: BTreeMap<CameraName, (Epoch, Deriving)>,
@@ -30,7 +30,7 @@ impl DerivedStates {
         epoch
     }
 
-    /// Whose a stream on disk is, and what it is made of. `None`: it is a camera.
+    /// The owner and the sources of a stream on disk. `None`: it is a camera.
     pub(super) fn remembered(&self, name: &CameraName, bug: Option<Bug>) -> Option<Deriving> {
         let kept = self.kept.get(name).filter(|_| bug != Some(Bug::StreamTakenForCamera));
         kept.map(|(_, deriving)| deriving.clone())

@@ -1,4 +1,4 @@
-//! Models an edge's decoders without any pixels: what can be decoded.
+//! Models an edge's decoders without any pixels: which frames can be decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use crate::world::node::Reader;
 /// A decoder of one camera's chains.
 #[derive(Default)]
 pub(super) struct Decoder {
-    /// What it is working on.
+    /// The present task.
     pub(super) work: Option<Work>,
-    /// The chain, the index of its last decoded frame, and all decoded frames.
+    /// The epoch, the chain, the index of the last decoded frame, and all decoded frames.
     held: Option<(Epoch, Sequence, u32, BTreeSet<Sequence>)>,
 }
 
-/// What a decoder was told to do.
+/// A decoder's task.
 pub(super) enum Work {
     /// To decode a frame.
     Decode { frame: Frame, wanted: bool },
-    /// To make a still of the frame that it decoded last.
+    /// To make a still of the frame that was decoded last.
     Show(FrameId),
 }
 
 impl Work {
-    /// The frame that it is about.
+    /// The frame of the task.
     pub(super) fn frame(&self) -> FrameId {
         match self {
             Self::Decode { frame, .. } => frame.meta.id,
@@ -38,12 +38,12 @@ impl Work {
 }
 
 impl Decoder {
-    /// Loses what it holds.
+    /// Loses all decoded frames.
     pub(super) fn fail(&mut self) {
         self.held = None;
     }
 
-    /// Decodes a frame if it can, and then holds it. Returns whether it could.
+    /// Decodes a frame, if the frames that it needs are decoded. Returns whether it was decoded.
     pub(super) fn take(&mut self, meta: &FrameMeta) -> bool {
         if meta.chain.reference == Reference::Independent {
             let frames = BTreeSet::from([meta.id.sequence]);
@@ -65,20 +65,20 @@ impl Decoder {
     }
 }
 
-/// Who makes the stills of one camera, and who waits for them.
+/// The maker of stills of one camera, and the requests that wait for it.
 pub(super) struct Stills {
     pub(super) maker: StillMaker,
-    /// The log whose frames they are of.
+    /// The log of the frames.
     pub(super) log: LogReader,
     pub(super) decoders: [Decoder; DECODERS_MAX],
-    /// Who asked what, by the number of the question.
+    /// The open requests, by their number.
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) questions: u64,
-    /// When its timer is set.
+    /// When the timer is due.
     pub(super) armed: Option<Instant>,
 }
 
-/// A question for a still.
+/// A request for a still.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) reader: Reader,

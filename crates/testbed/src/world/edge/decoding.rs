@@ -1,4 +1,4 @@
-//! Makes stills of frames of chains, as the edge's driver has it done.
+//! Makes stills of frames of chains, as the edge's driver does.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::world::node::{Node, Reader};
 use crate::world::stage::Stage;
 use crate::world::storage::KeptLog;
 
-/// How long a decoder takes for a frame.
+/// How long a decoder takes for a frame, in milliseconds.
 const DECODING_MS: std::ops::RangeInclusive<u64> = 1..=8;
-/// How long a decoder that hangs takes until it is given up.
+/// After how long a hanging decoder is given up, in milliseconds.
 const HANG_MS: u64 = 250;
 /// One frame in this many makes a decoder fail.
 const DECODER_FAILS_ONCE_IN: u64 = 500;
@@ -31,7 +31,7 @@ const DECODER_FAILS_ONCE_IN: u64 = 500;
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
 
 impl EdgeProcess {
-    /// Who makes the stills of a camera's frames. A camera that was reset has another log.
+    /// The maker of stills of a camera. After a reset of the camera, it is created anew for the new log.
     fn stills_of(&mut self, camera: &CameraName) -> Option<&mut Stills> {
         let log = self.logs.get(camera)?;
         let stills = self.stills.entry(camera.clone()).or_insert_with(|| Stills::new(log.clone()));
@@ -43,7 +43,7 @@ impl EdgeProcess {
 }
 
 impl EdgeHost {
-    /// A subscription asks for the still of a frame.
+    /// A subscription requests the still of a frame.
     pub(in crate::world) fn ask_still(
         &mut self,
         (reader, subscription): (Reader, SubscriptionId),
@@ -53,7 +53,7 @@ impl EdgeHost {
     ) {
         let now = self.clock.monotonic(stage.now);
         let Some(stills) = self.process.as_mut().and_then(|process| process.stills_of(camera)) else {
-            // A camera of which only the disk knows, since the edge was started again.
+            // After a restart of the edge, only the disk may know the camera.
             let answer = StillAnswer::NotDecoded;
             let made = StillMade { subscription, camera: camera.clone(), frame: query.frame, answer };
             stage.events.push(stage.now, Event::Still { reader, made: Box::new(made) });
@@ -78,7 +78,7 @@ impl EdgeHost {
         }
     }
 
-    /// The timer of who makes a camera's stills.
+    /// The timer of the maker of a camera's stills is due.
     pub(in crate::world) fn handle_stills(&mut self, run: u64, camera: &CameraName, stage: &mut Stage<'_>) {
         let now = self.clock.monotonic(stage.now);
         let process = self.process.as_mut().filter(|process| process.run == run);
@@ -89,7 +89,7 @@ impl EdgeHost {
         }
     }
 
-    /// Carries out what the maker of a camera's stills wants.
+    /// Carries out the outputs of the maker of a camera's stills.
     fn make_stills(&mut self, camera: &CameraName, stage: &mut Stage<'_>) {
         let now = self.clock.monotonic(stage.now);
         let Some(process) = &mut self.process else { return };
@@ -138,7 +138,7 @@ impl EdgeHost {
         }
     }
 
-    /// Ends a decoder's work. Returns whether the process that gave it still runs.
+    /// Ends a decoder's work. Returns whether the process that asked for it still runs.
     pub(in crate::world) fn handle_decoded(
         &mut self,
         run: u64,
@@ -192,7 +192,7 @@ impl EdgeHost {
     }
 }
 
-/// A decoder begins, and is done later.
+/// Starts a decoder's work, which ends later.
 fn begin(stage: &mut Stage<'_>, (edge, run, camera): (usize, u64, &CameraName), decoder: usize) {
     let fails = stage.codecs_fail && stage.random.one_in(DECODER_FAILS_ONCE_IN);
     let hangs = stage.codecs_fail && stage.random.one_in(DECODER_HANGS_ONCE_IN);
@@ -203,17 +203,17 @@ fn begin(stage: &mut Stage<'_>, (edge, run, camera): (usize, u64, &CameraName), 
         .push(stage.now + takes, Event::Decoded { edge, run, camera: camera.clone(), decoder, fails });
 }
 
-/// Makes a still of a decoded frame: the same bytes, because there are no pixels.
+/// Makes a still of a decoded frame. It has the same bytes, because worlds have no pixels.
 fn still(frame: &Frame) -> Decoded {
     let (payload, encoding) = (frame.payload.clone(), Encoding::Jpeg);
     Decoded::Still { payload, encoding, width: frame.meta.width, height: frame.meta.height }
 }
 
-/// One camera's log on disk, for a reading that decodes no chains.
+/// One camera's log on disk, for a reading that does not decode chains.
 pub(super) struct OnDisk<'a> {
     pub(super) log: &'a mut KeptLog,
     pub(super) decoder: &'a mut Decoder,
-    /// Whose decoder it is: the edge's run, and the camera with the number of the decoder.
+    /// The edge's run, the camera, and the number of the decoder.
     pub(super) of: (u64, (&'a CameraName, usize)),
     pub(super) checks: &'a mut Checks,
 }

@@ -1,4 +1,4 @@
-//! Takes in derived streams, as the edge's driver does.
+//! Accepts records of derived streams, as the edge's driver does.
 
 use mez_core::broker::Published;
 use mez_core::broker::edge::{DerivedError, Deriving, PublisherId, PublisherRefused};
@@ -10,18 +10,18 @@ use super::EdgeHost;
 use crate::world::bug::Bug;
 use crate::world::stage::Stage;
 
-/// What a publisher hears of a record that was accepted.
+/// What a publisher is told about an accepted record.
 pub(in crate::world) struct Accepted {
     /// The run of the edge.
     pub(in crate::world) run: u64,
     pub(in crate::world) frame: FrameId,
     pub(in crate::world) captured: Timestamp,
-    /// Whether it is the newest record of the stream's log.
+    /// Whether the record is the newest of the stream's log.
     pub(in crate::world) is_held: bool,
 }
 
 impl EdgeHost {
-    /// Lets somebody publish a stream. Returns the stream's epoch and the run of this edge; nothing, if the edge does not run.
+    /// Lets a publisher open a stream. Returns the stream's epoch and the run of this edge. `None` if the edge does not run.
     pub(in crate::world) fn open_publisher(
         &mut self,
         (id, stream): (PublisherId, &CameraName),
@@ -51,7 +51,7 @@ impl EdgeHost {
         }
     }
 
-    /// Takes in a record. Nothing is returned if the edge does not run.
+    /// Accepts or refuses a record. `None` if the edge does not run.
     pub(in crate::world) fn take_record(
         &mut self,
         (id, stream): (PublisherId, &CameraName),
@@ -77,7 +77,7 @@ impl EdgeHost {
         })
     }
 
-    /// A publisher is gone; why, if not in good order.
+    /// A publisher has gone. `reason` says why, unless it ended in an orderly way.
     pub(in crate::world) fn lose_publisher(
         &mut self,
         id: PublisherId,

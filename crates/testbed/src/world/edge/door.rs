@@ -1,6 +1,6 @@
-//! Models an edge's door, which decides who may wait without having proved who it is. It drives [`Admission`] as the real driver does.
+//! Models an edge's door, which limits connections that are not authenticated. It drives [`Admission`] as the real driver does.
 //!
-//! Cameras come over their links. Applications that come over TLS, and attackers, are visitors ([`Visitors`](crate::world::visitors::Visitors)).
+//! Cameras arrive over their links. Applications that connect over TLS, and attackers, are visitors ([`Visitors`](crate::world::visitors::Visitors)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,35 +13,35 @@ use crate::check::DoorHolds;
 use crate::world::bug::Bug;
 use crate::world::spec::{AttackSpec, Conduct};
 
-/// Whose connection it is.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Who {
-    /// A camera's, on this link.
+    /// The camera on this link, with this connection.
     Camera(usize, LinkId),
     Visitor(usize),
     Attacker,
 }
 
-/// Whose connection had to make room, or was too slow.
+/// The client whose connection the door has dropped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TurnedAway {
     Visitor(usize),
-    /// A camera's connection that proves itself later will be closed then.
+    /// A camera. If its connection authenticates later, it is closed then.
     Camera {
         link: usize,
         connection: LinkId,
-        /// Whether it was too slow, and not in the way.
+        /// Whether the connection was too slow. If not, it had to make room.
         too_slow: bool,
     },
 }
 
-/// The door of one start of an edge.
+/// The door of one run of an edge.
 pub(in crate::world) struct Door {
     admission: Admission,
     limits: Limits,
     who: BTreeMap<Ticket, Who>,
     links: BTreeMap<LinkId, Ticket>,
-    /// Connections of cameras that had to make room in their handshake.
+    /// Connections of cameras that had to make room during their handshake.
     turned_away: BTreeSet<LinkId>,
     bug: Option<Bug>,
 }
@@ -67,7 +67,7 @@ impl Door {
         self.admission.handle_timeout(now);
     }
 
-    /// Who is there now.
+    /// The present clients.
     pub(super) fn holds(&self) -> DoorHolds {
         DoorHolds {
             strangers: (self.admission.strangers(), self.limits.strangers_max),
@@ -76,7 +76,7 @@ impl Door {
         }
     }
 
-    /// Lets somebody come to the door. `None` if the door stays shut, which only a planted bug causes.
+    /// Registers a new connection. `None` if the door refuses it, which only a planted bug causes.
     fn enter(&mut self, now: Instant, address: u8, who: Who) -> Option<Ticket> {
         let full = self.admission.strangers() >= self.limits.strangers_max;
         if self.bug == Some(Bug::NobodyMakesRoom) && full {
@@ -90,7 +90,7 @@ impl Door {
 
     // ---- attackers and visitors ---------------------------------------------------------------------------
 
-    /// An attacker opens a connection, and holds it as `spec` says.
+    /// An attacker opens a connection, which continues as `spec` says.
     pub(in crate::world) fn handle_attack(&mut self, now: Instant, spec: &AttackSpec) {
         let Some(ticket) = self.enter(now, spec.address, Who::Attacker) else { return };
         match spec.conduct {
@@ -100,7 +100,7 @@ impl Door {
         }
     }
 
-    /// A visitor opens a connection from this address. `None` if nobody lets it in.
+    /// A visitor opens a connection from this address. `None` if the door refuses it.
     pub(in crate::world) fn handle_visitor(
         &mut self,
         now: Instant,
@@ -110,17 +110,17 @@ impl Door {
         self.enter(now, address, Who::Visitor(visitor))
     }
 
-    /// A visitor says something.
+    /// A visitor has sent something.
     pub(in crate::world) fn handle_heard(&mut self, ticket: Ticket) {
         self.admission.handle_heard(ticket);
     }
 
-    /// A visitor has proved who it is.
+    /// A visitor has authenticated.
     pub(in crate::world) fn handle_authenticated(&mut self, now: Instant, ticket: Ticket) {
         self.admission.handle_authenticated(now, ticket);
     }
 
-    /// Whoever has this ticket has said what it wants, or is gone.
+    /// The holder of this ticket has sent its request, or has gone.
     pub(in crate::world) fn handle_left(&mut self, ticket: Ticket) {
         self.admission.handle_left(ticket);
         self.who.remove(&ticket);
@@ -128,7 +128,7 @@ impl Door {
 
     // ---- cameras ------------------------------------------------------------------------------------------
 
-    /// The first packet of a camera's connection is there. It may come again.
+    /// The first packet of a camera's connection has arrived. It may be repeated.
     pub(super) fn handle_knocked(&mut self, now: Instant, link: usize, address: u8, connection: LinkId) {
         if !self.links.contains_key(&connection) {
             self.knock(now, link, address, connection);
@@ -149,7 +149,7 @@ impl Door {
         ticket
     }
 
-    /// A camera's connection has proved whose it is. Returns whether it may stay: it may not if it had to make room before.
+    /// A camera's connection has authenticated. Returns whether it may stay: not if it had to make room before.
     pub(super) fn handle_proved(
         &mut self,
         now: Instant,
@@ -160,7 +160,7 @@ impl Door {
         if self.turned_away.remove(&connection) {
             return false;
         }
-        // The model of the link may take longer for its last packet than a handshake may take.
+        // On a modelled link, the last packet of a handshake may arrive after the door's time limit.
         let known = self.links.get(&connection).copied();
         let Some(ticket) = known.or_else(|| self.knock(now, link, address, connection)) else {
             return false;
@@ -169,7 +169,7 @@ impl Door {
         true
     }
 
-    /// A camera's connection has said its first message, or is gone.
+    /// A camera's connection has sent its first message, or has ended.
     pub(super) fn handle_said(&mut self, connection: LinkId) {
         self.turned_away.remove(&connection);
         if let Some(ticket) = self.links.remove(&connection) {
@@ -177,14 +177,14 @@ impl Door {
         }
     }
 
-    /// Remembers a camera's connection that was closed before it proved itself.
+    /// Remembers a camera's connection that had to make room before it authenticated.
     pub(super) fn shut_out(&mut self, connection: LinkId) {
         self.turned_away.insert(connection);
     }
 
-    // ---- who has to go ------------------------------------------------------------------------------------
+    // ---- dropped connections ------------------------------------------------------------------------------
 
-    /// The next connection that has to go. Nobody need be told of an attacker's.
+    /// The next dropped connection. Those of attackers are left out.
     pub(super) fn poll_turned_away(&mut self) -> Option<TurnedAway> {
         while let Some(dropped) = self.admission.poll_output() {
             if self.bug == Some(Bug::DroppedKept) {

@@ -1,4 +1,4 @@
-//! Accounts for what an edge holds for applications that stand still in the middle of a frame, as its driver does.
+//! Counts the memory that an edge holds for applications that are stalled in the middle of a frame, as the edge's driver does.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use mez_core::units::Instant;
 
 use crate::world::bug::Bug;
 
-/// How many principals the applications belong to.
+/// The number of principals to which the applications belong.
 const PRINCIPALS: usize = 3;
 
-/// What one edge process holds.
+/// The memory that one edge process holds.
 pub(in crate::world) struct Lent {
     reader_memory: ReaderMemory<usize>,
-    /// By application.
+    /// Frames by application.
     held: BTreeMap<usize, Held>,
 }
 
 struct Held {
     share: Option<ShareId>,
     log: LogReader,
-    /// The budget at the time when the share was taken. Budgets change when cameras come.
+    /// The log's budget when the share was granted. Budgets change when cameras come.
     budget: LogShare,
     frame: FrameId,
     payload: Bytes,
@@ -34,7 +34,7 @@ impl Lent {
         Self { reader_memory: ReaderMemory::new(ReaderMemoryLimits::default()), held: BTreeMap::new() }
     }
 
-    /// Lets an application take the beginning of the newest frame of a log, and then stand still.
+    /// Lets an application take the beginning of the newest frame of a log, and then stall.
     pub(super) fn stand_still(
         &mut self,
         now: Instant,
@@ -54,14 +54,14 @@ impl Lent {
         }
     }
 
-    /// Ends that: the application takes the rest, or has gone.
+    /// Ends a stall: the application takes the rest of the frame, or has gone.
     pub(super) fn let_go(&mut self, application: usize) {
         if let Some(share) = self.held.remove(&application).and_then(|held| held.share) {
             self.reader_memory.give_back(share);
         }
     }
 
-    /// Finds a log that has let go of more bytes than readers may hold of it: how many they hold, and how many they may.
+    /// Finds a log of which readers hold more evicted bytes than they may. Returns how many they hold, and how many they may hold.
     pub(in crate::world) fn excess(&self) -> Option<(u64, u64)> {
         self.held.values().find_map(|Held { budget, .. }| {
             let evicted =

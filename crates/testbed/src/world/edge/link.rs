@@ -1,4 +1,4 @@
-//! Tells an edge's broker what comes over cameras' links.
+//! Passes what arrives over cameras' links to an edge's broker.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -18,19 +18,19 @@ use crate::world::bug::Bug;
 use crate::world::site::SignedList;
 use crate::world::stage::Stage;
 
-/// What becomes of a frame of which the header has come.
+/// What becomes of a frame whose header has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::world) enum Opened {
-    /// Its header makes no sense.
+    /// The header cannot be decoded.
     Garbled,
-    /// It is taken.
+    /// The broker accepts the frame.
     Taken,
-    /// This stream is to be stopped.
+    /// The broker does not want the frame: this stream is to be stopped.
     Stopped(FrameId),
 }
 
 impl EdgeHost {
-    /// The first packet of a camera's connection has come, on this link.
+    /// The first packet of a camera's connection has arrived on this link.
     pub(in crate::world) fn handle_knocked(
         &mut self,
         (camera, connection): (usize, LinkId),
@@ -41,8 +41,8 @@ impl EdgeHost {
         self.with_process(stage, |process, now| process.door.handle_knocked(now, link, address, connection));
     }
 
-    /// A camera's connection has come, on this link, and has proved whose it is. Returns whether it may stay: it may not if it had to make room at the
-    /// door before, or if what it shows was revoked.
+    /// A camera's connection on this link has authenticated. Returns whether it may stay: not if the door
+    /// has dropped it before, or if its certificate is revoked.
     pub(in crate::world) fn handle_accepted(
         &mut self,
         (camera, connection): (usize, LinkId),
@@ -57,7 +57,7 @@ impl EdgeHost {
             return false;
         }
         if self.turns_away(shown, stage.bug) {
-            // The handshake ends with an alert: nothing that the camera says is read.
+            // The handshake ends with an alert, and messages of the camera are not read.
             stage.checks.shut_out(self.index, shown);
             self.with_process(stage, |process, _| process.door.handle_said(connection));
             return false;
@@ -71,7 +71,7 @@ impl EdgeHost {
         true
     }
 
-    /// A connection is gone.
+    /// A connection has ended.
     pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
         stage.trace.record(stage.now, What::EdgeClosed { edge: self.index, link: connection });
         self.with_process(stage, |process, now| {
@@ -80,7 +80,7 @@ impl EdgeHost {
         });
     }
 
-    /// Bytes of a camera's messages have come.
+    /// Bytes of a camera's messages have arrived.
     pub(in crate::world) fn handle_bytes(
         &mut self,
         connection: LinkId,
@@ -116,7 +116,7 @@ impl EdgeHost {
         stage.trace.record(stage.now, What::ToEdge { edge: self.index, link: connection, kind: bytes[4] });
     }
 
-    /// Tells the broker on every connection of bytes of a frame that is not there.
+    /// Tells the broker on every connection about bytes of a frame that does not exist.
     pub(in crate::world) fn hear_all(&mut self, now: Moment) {
         let now = self.clock.monotonic(now);
         let Some(process) = &mut self.process else { return };
@@ -126,7 +126,7 @@ impl EdgeHost {
         }
     }
 
-    /// The header of a frame has come.
+    /// The header of a frame has arrived.
     pub(in crate::world) fn handle_opened(
         &mut self,
         connection: LinkId,
@@ -159,7 +159,7 @@ impl EdgeHost {
         }
     }
 
-    /// So many bytes of a frame have come.
+    /// This many bytes of a frame have arrived.
     pub(in crate::world) fn handle_progress(
         &mut self,
         connection: LinkId,
@@ -171,7 +171,7 @@ impl EdgeHost {
         process.broker.handle_frame_progress(self.clock.monotonic(stage.now), connection, frame, bytes);
     }
 
-    /// All of a frame has come, from this camera.
+    /// All bytes of a frame of this camera have arrived.
     pub(in crate::world) fn handle_finished(
         &mut self,
         camera: &CameraName,
@@ -198,7 +198,7 @@ impl EdgeHost {
         process.broker.handle_frame_complete(now, connection, frame, payload);
     }
 
-    /// The rest of a frame will not come.
+    /// The rest of a frame will not arrive.
     pub(in crate::world) fn handle_cancelled(
         &mut self,
         connection: LinkId,
@@ -224,7 +224,7 @@ fn altered(payload: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Gives cameras addresses in the order in which they were made.
+/// The last byte of a camera's address. Cameras have 1, 2, 3 in the order of their creation.
 fn camera_address(camera: usize) -> u8 {
     u8::try_from(camera + 1).unwrap_or(u8::MAX)
 }

@@ -1,4 +1,4 @@
-//! Knows who was revoked, refuses them and ends their links, as the edge's driver does.
+//! Holds the deny list, refuses revoked members and closes their links, as the edge's driver does.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -12,15 +12,15 @@ use crate::world::site::SignedList;
 use crate::world::stage::Stage;
 
 impl EdgeHost {
-    /// Whether it would turn somebody away who shows this certificate.
+    /// Whether the edge refuses a client with this certificate.
     pub(in crate::world) fn turns_away(&self, certificate: &Certificate, bug: Option<Bug>) -> bool {
         let member = Subject::Member(certificate.member.clone());
         let by_name = bug == Some(Bug::NewcomerRefused) && self.lists.list().get(&member).is_some();
         by_name || self.lists.denies(certificate).is_some()
     }
 
-    /// The operator puts a list into its folder of keys. Returns whether it is looked at later: a newer one that has not been looked at is not
-    /// overwritten, and nobody leaves an edge alone that does not start with the list that it finds.
+    /// The operator puts a list into the key folder. Returns whether the edge will read it. It will not if a list of at least this version already
+    /// waits there, or if the edge is stopped and holds a newer list.
     pub(in crate::world) fn write_list(&mut self, signed: &SignedList) -> bool {
         let version = signed.list.version();
         let waits = self.written.as_ref().is_some_and(|written| written.list.version() >= version);
@@ -31,7 +31,7 @@ impl EdgeHost {
         taken
     }
 
-    /// Looks at what the operator has put there. Returns whether another list is in force.
+    /// Reads the list that the operator has put into the key folder. Returns whether another list is in force.
     pub(in crate::world) fn read_list(&mut self, stage: &mut Stage<'_>) -> bool {
         if self.process.is_none() {
             return false;
@@ -57,7 +57,7 @@ impl EdgeHost {
         is_taken
     }
 
-    /// A process starts with the list that lies there.
+    /// A process starts with the list in the key folder.
     pub(super) fn take_up_list(&mut self, stage: &mut Stage<'_>) {
         if stage.bug == Some(Bug::ListForgotten) {
             self.lists.forget();
@@ -68,7 +68,7 @@ impl EdgeHost {
         self.apply_list(stage);
     }
 
-    /// Tells the broker of the list in force, and whom it denies.
+    /// Tells the broker of the list in force, and of connected members that the list denies.
     fn apply_list(&mut self, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         stage.touch(Node::Edge(self.index));
@@ -88,7 +88,7 @@ impl EdgeHost {
         }
     }
 
-    /// Shows the rules who is connected.
+    /// Shows the rules which members are connected.
     pub(in crate::world) fn watch_connected(&self, checks: &mut Checks) {
         let Some(process) = &self.process else { return };
         for shown in process.connections.keys().filter_map(|link| process.shown.get(link)) {

@@ -17,7 +17,7 @@ use crate::world::stage::Stage;
 use crate::world::storage::KeptLog;
 
 impl EdgeHost {
-    /// Gives a broker that starts what its disk holds, and begins to write all of it.
+    /// Restores the logs on disk into a broker that starts, and begins to write them.
     pub(super) fn take_up_logs(&mut self, run: u64, stage: &mut Stage<'_>) {
         let now = self.clock.monotonic(stage.now);
         let bytes_max = self.spec.log_bytes_max / self.kept.len().max(1) as u64;
@@ -26,7 +26,7 @@ impl EdgeHost {
             let recovered = kept.recover(now, bytes_max);
             let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
             let Some(newest) = recovery.resume.newest_epoch else { continue };
-            // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
+            // If the anchor of a start is unknown, the camera is asked to begin another epoch.
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
             let start = recovery.start.filter(|(epoch, _)| *epoch >= newest).unwrap_or((newest, anchor));
             let (name, records) = (camera.clone(), recovery.records);
@@ -44,7 +44,7 @@ impl EdgeHost {
         }
     }
 
-    /// Begins to write a camera's log from what its replica in memory holds now on.
+    /// Begins to write a camera's log, from the present end of its replica in memory.
     fn write_log(&mut self, run: u64, camera: &CameraName, resume: Resume, stage: &mut Stage<'_>) {
         let clocks = (self.clock.monotonic(stage.now), self.clock.wall(stage.now));
         let Some(process) = &mut self.process else { return };
@@ -77,7 +77,7 @@ impl EdgeHost {
         let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
         self.write_log(run, camera, recovery.resume, stage);
     }
-    /// The writer of a camera's log has something to do, for the process `run`.
+    /// Runs the writer of a camera's log, for the process `run`.
     pub(in crate::world) fn handle_store(&mut self, camera: &CameraName, run: u64, stage: &mut Stage<'_>) {
         let frozen = self.is_frozen();
         if self.process.as_ref().is_some_and(|process| process.run == run)
@@ -88,7 +88,7 @@ impl EdgeHost {
         }
     }
 
-    /// What the disk has of a camera's past, as stills. `stills` is what the reading of an application has of decoders.
+    /// What the disk holds of a camera's past, as stills. `stills` is the decoder state of an application's reading.
     pub(in crate::world) fn find(
         &mut self,
         (camera, application): (&CameraName, usize),
@@ -106,12 +106,12 @@ impl EdgeHost {
         answer
     }
 
-    /// The disk does this wrong from now on, or nothing.
+    /// Sets the faults of the disk.
     pub(in crate::world) fn set_disk_faults(&mut self, faults: Faults) {
         self.kept.values_mut().for_each(|kept| kept.set_faults(faults));
     }
 
-    /// The host has lost its power, and its process: of what was not synced anything may be left.
+    /// Cuts the power of a host without a process: any part of the unsynced data may be left.
     pub(in crate::world) fn cut_power(&mut self) {
         debug_assert!(self.process.is_none(), "a process needs power");
         self.kept.values_mut().for_each(KeptLog::cut_power);

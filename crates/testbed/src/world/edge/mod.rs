@@ -1,21 +1,21 @@
 //! Models an edge host: the edge broker and its driver.
 //!
-//! [`EdgeHost`] owns all of it. The world lends it the [`Stage`]. The host returns what concerns links and applications.
+//! [`EdgeHost`] owns both. The world lends it the [`Stage`]. The host returns what concerns links and applications.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | starts a process |
+//! | `mod.rs` | starts and stops the process |
 //! | `outputs.rs` | carries out the broker's outputs |
-//! | `link.rs` | tells the broker what comes over cameras' links |
-//! | `door.rs` | decides who may wait without having proved who it is |
+//! | `link.rs` | passes what arrives over cameras' links to the broker |
+//! | `door.rs` | limits connections that are not authenticated |
 //! | `logs.rs` | keeps replica logs on disk |
-//! | `derived.rs` | takes in derived streams |
-//! | `begun.rs` | remembers how often each of them began |
-//! | `lent.rs` | accounts for what is held for applications that stand still |
+//! | `derived.rs` | accepts records of derived streams |
+//! | `begun.rs` | remembers the epochs of derived streams |
+//! | `lent.rs` | counts the memory held for stalled applications |
 //! | `decoder.rs`, `decoding.rs` | makes stills of frames of chains |
-//! | `rights.rs` | knows who may do what |
-//! | `lists.rs` | knows who was revoked |
-//! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
+//! | `rights.rs` | holds the rights in force |
+//! | `lists.rs` | holds the deny list, and applies it |
+//! | `reset.rs` | starts from a state that no broker wrote, and resets cameras |
 
 mod begun;
 mod decoder;
@@ -59,29 +59,29 @@ use crate::link::LinkOutput;
 use crate::time::{HostClock, Moment};
 
 pub(super) struct EdgeHost {
-    /// Its place among the edges.
+    /// The host's index among the edges.
     pub(super) index: usize,
     pub(super) spec: EdgeSpec,
     pub(super) clock: HostClock,
     pub(super) timer: Timer,
-    /// When subscriptions last came or went.
+    /// When subscriptions last began or ended.
     pub(super) subscriptions_changed: Moment,
-    /// What arrived and was not looked at, while the host is frozen, and on which link.
+    /// While the host is frozen: what has arrived, and on which link.
     frozen: Option<VecDeque<(usize, LinkOutput)>>,
     pub(super) process: Option<EdgeProcess>,
-    /// Its logs on disk.
+    /// The logs on disk.
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
-    /// What it remembers of derived streams. A start finds the same.
+    /// What the edge remembers of derived streams. It outlives the process.
     derived: DerivedStates,
-    /// Epochs that are planted in its state, beyond all bounds.
+    /// Epochs beyond all bounds that were planted in the edge's state.
     poisoned: BTreeMap<CameraName, Epoch>,
-    /// Who may do what, now. A start reads it anew, and finds the same.
+    /// The present rights. They outlive the process.
     pub(super) rights: RightsInForce,
-    /// What it shows to cameras.
+    /// The certificate that the edge presents to cameras.
     pub(super) certificate: Certificate,
-    /// Who was revoked, as far as it knows. A start finds the same.
+    /// The deny list. It outlives the process.
     pub(super) lists: HeldList,
-    /// The list that the operator has put into its folder of keys, until it is looked at.
+    /// The list that the operator has put into the key folder and the edge has not read.
     written: Option<SignedList>,
 }
 
@@ -89,32 +89,32 @@ pub(in crate::world) struct EdgeProcess {
     pub(super) run: u64,
     pub(super) broker: EdgeBroker,
     anchor: ClockAnchor,
-    /// Each with the link that it is on.
+    /// For each connection, its link and its message buffer.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
-    /// What was shown on each.
+    /// The certificate presented on each connection.
     shown: BTreeMap<LinkId, Certificate>,
-    /// The version of the deny list that the broker was told of last.
+    /// The version of the deny list that the broker was last told of.
     list_told: u64,
     pub(super) logs: BTreeMap<CameraName, LogReader>,
-    /// What it holds for applications that stand still.
+    /// Memory that is held for stalled applications.
     pub(super) lent: Lent,
-    /// How many frames each log has been given.
+    /// How many frames of each log the broker has reported.
     pub(super) appended: BTreeMap<CameraName, u64>,
-    /// How many frames entered logs of cameras that were reset at the end, and are still to be told of.
+    /// For each reset camera, how many last frames of the removed log the broker has still to report.
     pub(super) entered_last: BTreeMap<CameraName, usize>,
-    /// The connection of each camera's newest start, as the broker said.
+    /// The connection of each camera's newest start, as the broker reported.
     pub(super) holders: BTreeMap<CameraName, LinkId>,
     stills: BTreeMap<CameraName, Stills>,
     pub(super) door: Door,
 }
 
 impl EdgeProcess {
-    /// Whether a connection has been taken in.
+    /// Whether a connection is accepted.
     pub(super) fn knows(&self, connection: LinkId) -> bool {
         self.connections.contains_key(&connection)
     }
 
-    /// Closes a connection from this side.
+    /// Closes a connection from the edge's side.
     pub(super) fn close(&mut self, now: Instant, connection: LinkId) {
         self.forget(connection);
         self.broker.handle_closed(now, connection);
@@ -160,7 +160,7 @@ impl EdgeHost {
         }
     }
 
-    /// Does something with the process if it runs, at the time of its own clock. The broker may then have something to say.
+    /// Calls `f` with the process, if it runs, and the monotonic clock. The broker may then have outputs.
     pub(super) fn with_process<R>(
         &mut self,
         stage: &mut Stage<'_>,
@@ -171,24 +171,24 @@ impl EdgeHost {
         self.process.as_mut().map(|process| f(process, now))
     }
 
-    /// Its wall clock is set forwards by this many seconds, or backwards.
+    /// Steps the wall clock forwards by this many seconds, or backwards.
     pub(super) fn step_wall(&mut self, seconds: i64) {
         self.clock.step_wall(seconds * 1_000_000_000);
     }
 
-    /// Subscriptions have come or gone, or a fault makes them do so.
+    /// Subscriptions have begun or ended, or a fault makes them do so.
     pub(super) fn disturb(&mut self, now: Moment) {
         self.subscriptions_changed = now;
     }
 
-    // ---- a host that stands still -------------------------------------------------------------------------
+    // ---- freezing -----------------------------------------------------------------------------------------
 
-    /// Its processes stand still: what comes for them waits.
+    /// Freezes the processes: what arrives for them waits.
     pub(super) fn freeze(&mut self) {
         self.frozen.get_or_insert_default();
     }
 
-    /// They continue. Returns what has come meanwhile, and on which link.
+    /// Continues the processes. Returns what has arrived meanwhile, and on which link.
     pub(super) fn thaw(&mut self) -> VecDeque<(usize, LinkOutput)> {
         self.frozen.take().unwrap_or_default()
     }
@@ -197,7 +197,7 @@ impl EdgeHost {
         self.frozen.is_some()
     }
 
-    /// Keeps what has come over a link, if the host is frozen. Otherwise it is given back.
+    /// Keeps what has arrived over a link, if the host is frozen. Otherwise returns it.
     pub(super) fn keep(&mut self, link: usize, output: LinkOutput) -> Option<LinkOutput> {
         match &mut self.frozen {
             Some(waiting) => {
@@ -208,9 +208,9 @@ impl EdgeHost {
         }
     }
 
-    // ---- applications that stand still --------------------------------------------------------------------
+    // ---- stalled applications -----------------------------------------------------------------------------
 
-    /// Lets an application take the beginning of a frame of the first camera that it reads, and then stand still.
+    /// Lets an application take the beginning of a frame of the first camera that it reads, and then stall.
     pub(super) fn stand_still(
         &mut self,
         application: usize,
@@ -223,7 +223,7 @@ impl EdgeHost {
         }
     }
 
-    /// Ends that: the application takes the rest, or has gone.
+    /// Ends a stall: the application takes the rest of the frame, or has gone.
     pub(super) fn let_go(&mut self, application: usize) {
         if let Some(process) = &mut self.process {
             process.lent.let_go(application);
@@ -232,7 +232,7 @@ impl EdgeHost {
 
     // ---- starting and stopping ----------------------------------------------------------------------------
 
-    /// When the broker's timer is due, or the door's.
+    /// When the timer of the broker or of the door is due.
     pub(super) fn due(&self) -> Moment {
         let process = self.process.as_ref();
         let due = process
@@ -240,7 +240,7 @@ impl EdgeHost {
         due.map_or(Moment::NEVER, |due| self.clock.moment_of(due))
     }
 
-    /// The broker's timer is due, or the door's.
+    /// The timer of the broker or of the door is due.
     pub(super) fn handle_timeout(&mut self, stage: &mut Stage<'_>) {
         self.with_process(stage, |process, now| {
             process.broker.handle_timeout(now);
@@ -248,7 +248,7 @@ impl EdgeHost {
         });
     }
 
-    /// Starts a process, with what its disk and its state give back.
+    /// Starts a process, with the logs and the state on disk.
     pub(super) fn start(&mut self, run: u64, stage: &mut Stage<'_>) {
         self.make_process(run, stage);
         self.take_up_poison(stage);
@@ -257,7 +257,7 @@ impl EdgeHost {
         self.take_up_logs(run, stage);
     }
 
-    /// Ends the process, if it runs. Its logs stay on disk. Returns whether it ran.
+    /// Ends the process, if it runs. The logs on disk stay. Returns whether the process ran.
     pub(super) fn stop(&mut self, stage: &mut Stage<'_>) -> bool {
         if self.process.take().is_none() {
             return false;
@@ -295,9 +295,9 @@ impl EdgeHost {
         });
     }
 
-    // ---- what rules are shown -----------------------------------------------------------------------------
+    // ---- for the rules ------------------------------------------------------------------------------------
 
-    /// What waits at the door, if the process runs.
+    /// What the door holds, if the process runs.
     pub(super) fn door_holds(&self) -> Option<DoorHolds> {
         self.process.as_ref().map(|process| process.door.holds())
     }

@@ -1,4 +1,4 @@
-//! Carries out what an edge broker's outputs ask for.
+//! Carries out an edge broker's outputs.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -18,32 +18,32 @@ use crate::world::stage::Stage;
 pub(in crate::world) enum Effect {
     /// Nothing.
     Nothing,
-    /// A message goes over a link.
+    /// Sends a message over a link.
     Send { link: usize, connection: LinkId, message: Bytes },
-    /// A connection of a link ends.
+    /// Closes a connection of a link.
     Close { link: usize, connection: LinkId },
     /// A subscription reads a camera's log from now on.
     Attach { subscription: SubscriptionId, camera: CameraName, log: LogReader },
-    /// Some applications that read a camera may have something to do.
+    /// Wakes applications and groups that read a camera.
     Wake { camera: CameraName, of: Readers },
-    /// The edge itself may have something to do.
+    /// Processes the edge's outputs again.
     Again,
-    /// A visitor had to make room at the door, or was too slow there.
+    /// The door has closed a visitor's connection, to make room or because it was too slow.
     TurnedAway { visitor: usize },
-    /// A subscription is over, because this camera was reset.
+    /// A subscription has ended, because this camera was reset.
     Ended { subscription: SubscriptionId, camera: CameraName },
     /// Another deny list is in force.
     ListChanged,
-    /// A question for the past is answered.
+    /// A request for the past is answered.
     Answered { request: u64, answer: PastAnswer },
 }
 
-/// Which applications.
+/// Which readers of a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::world) enum Readers {
     /// All.
     All,
-    /// Those that ask something of the camera.
+    /// Those with a contract that asks for something.
     WithContract,
 }
 
@@ -77,11 +77,11 @@ impl EdgeHost {
             }
             EdgeOutput::Ended { subscription, camera } => Effect::Ended { subscription, camera },
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
-            // Nobody in a world asks what cameras hold.
+            // Worlds have no surveys of what cameras hold.
             EdgeOutput::Surveyed { .. } => Effect::Nothing,
-            // The contracts see it in the view, and nobody forgets a camera of a world.
+            // Contract watches read the source's state from the view. No camera of a world is forgotten.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
-            // Nobody in a world answers.
+            // Worlds have no answers.
             EdgeOutput::SendAnswer { .. } | EdgeOutput::ResetAnswer { .. } => Effect::Nothing,
             EdgeOutput::Revocations { signed, .. } => match self.take_brought(&signed, stage) {
                 true => Effect::ListChanged,
@@ -97,7 +97,7 @@ impl EdgeHost {
         }
     }
 
-    /// Whose connection has to go next, from the door.
+    /// What the world has to do about the next connection that the door has dropped.
     pub(in crate::world) fn poll_door(&mut self, stage: &mut Stage<'_>) -> Option<Effect> {
         let process = self.process.as_mut()?;
         let (link, connection, too_slow) = match process.door.poll_turned_away()? {
@@ -123,7 +123,7 @@ impl EdgeHost {
             *left -= 1;
             return Effect::Nothing;
         }
-        // Several frames may have entered at once; each is told of.
+        // Several frames may have entered at once. The broker reports each of them.
         let place = process.appended.entry(camera.clone()).or_default();
         let record = process.logs.get(&camera).and_then(|log| log.get(*place));
         *place += 1;

@@ -1,4 +1,4 @@
-//! Takes up a state that no broker with bounds has written, and undoes it: what an operator does when a thief has used a camera's name.
+//! Starts from a state that no broker with bounds has written, and resets cameras: what an operator does after a thief has used a camera's name.
 
 use mez_core::broker::edge::EdgeBroker;
 use mez_core::broker::{EPOCH_MAX, LinkId, NUMBER_MAX};
@@ -14,7 +14,7 @@ use crate::world::node::Owner;
 use crate::world::stage::Stage;
 
 impl EdgeHost {
-    /// Plants an epoch of a camera in the state on disk that no other can follow. The next start takes it up.
+    /// Plants an epoch of a camera that no start can follow in the state on disk. The edge's next start reads it.
     pub(in crate::world) fn poison(&mut self, camera: &CameraName) {
         self.poisoned.insert(camera.clone(), Epoch(NUMBER_MAX - 1));
     }
@@ -24,15 +24,15 @@ impl EdgeHost {
         self.poisoned.contains_key(camera)
     }
 
-    /// Gives a broker that starts the epochs beyond all bounds that its state holds.
+    /// Restores the epochs beyond all bounds from the state into a broker that starts.
     pub(super) fn take_up_poison(&mut self, stage: &mut Stage<'_>) {
         let poisoned = self.poisoned.iter();
         let poisoned = poisoned.map(|(name, epoch)| (name.clone(), nobodys(*epoch), Vec::new())).collect();
         self.with_process(stage, |process, _| process.broker.restore(poisoned));
     }
 
-    /// Resets a camera, as `mez cameras reset` does. Its replica log is kept apart, and can still be read. Returns whether the edge runs: one that
-    /// does not resets nothing.
+    /// Resets a camera, as `mez cameras reset` does. Its replica log is put aside, and can still be read.
+    /// Returns whether the edge runs; a stopped edge resets nothing.
     pub(in crate::world) fn handle_reset(&mut self, camera: &CameraName, stage: &mut Stage<'_>) -> bool {
         let keeps = stage.bug == Some(Bug::ResetKeepsEpoch);
         let done = self.with_process(stage, |process, _| {
@@ -62,8 +62,8 @@ impl EdgeHost {
 }
 
 impl EdgeProcess {
-    /// Takes away the log of a camera that was reset. Gives the frames that entered it with the end of the camera's connection. The broker still
-    /// tells of each.
+    /// Removes the log of a reset camera. Returns the frames that entered the log when the camera's
+    /// connection ended. The broker still reports each of them.
     fn take_log(&mut self, camera: &CameraName) -> Vec<Record> {
         let (log, told) = (self.logs.remove(camera), self.appended.remove(camera).unwrap_or_default());
         let entered = log.iter().flat_map(|log| (told..log.held().end).filter_map(|place| log.get(place)));
@@ -73,12 +73,12 @@ impl EdgeProcess {
     }
 }
 
-/// A start with an epoch, and with an anchor that is nobody's.
+/// A start with this epoch and an unknown anchor.
 fn nobodys(epoch: Epoch) -> (Epoch, ClockAnchor) {
     (epoch, ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO })
 }
 
-/// What an edge without bounds would make of a greeting: whatever it claims becomes the newest start.
+/// How an edge without bounds handles a greeting: any claimed epoch becomes the newest start.
 pub(super) fn believe(broker: &mut EdgeBroker, now: Instant, link: LinkId, hello: Hello) {
     let known = broker.log(&hello.camera).map_or(Epoch(0), |(_, epoch, _)| epoch);
     let absurd = hello.epoch > EPOCH_MAX && known < EPOCH_MAX;

@@ -1,4 +1,4 @@
-//! Knows who may do what at an edge, and lets streams notice when that changes.
+//! Holds the rights in force at an edge, and lets streams notice changes.
 
 use mez_core::rights::Rights;
 
@@ -13,7 +13,7 @@ impl RightsInForce {
         Self { now: rights, changes: 0 }
     }
 
-    /// They are these from now on.
+    /// Replaces the rights.
     pub(in crate::world) fn set(&mut self, rights: Rights) {
         self.now = rights;
         self.changes += 1;

@@ -1,4 +1,4 @@
-//! Keeps what a group has to find again after a start of its edge, on the edge's disk.
+//! Keeps a group's place on the edge's disk, for the next start of the edge.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use crate::check::WRITTEN_AFTER;
 use crate::random::Random;
 use crate::time::Moment;
 
-/// After so many changes a journal is replaced by a shorter one.
+/// After this many changes, a journal is replaced by a shorter one.
 const CHANGES_MAX: usize = 200;
 
-/// A group's journal. A killed process leaves all of it, a power cut what was synced and some of the rest.
+/// A group's journal. A kill leaves all of it. A power cut leaves what was synced and some of the rest.
 #[derive(Default)]
 pub(super) struct Journal {
     synced: Vec<Change>,
     newer: VecDeque<(Moment, Change)>,
     /// Whether anything was ever written.
     pub(super) exists: bool,
-    /// Whether the power was cut since it was read last.
+    /// Whether the power was cut since the last reading.
     pub(super) cut: bool,
 }
 
 impl Journal {
-    /// Writes a change down. It is synced a little later.
+    /// Writes a change, which is synced a little later.
     pub(super) fn write(&mut self, now: Moment, change: Change) {
         self.exists = true;
         while self.newer.front().is_some_and(|(at, _)| *at + WRITTEN_AFTER <= now) {
@@ -35,7 +35,7 @@ impl Journal {
         self.newer.push_back((now, change));
     }
 
-    /// Loses what was not synced, or some of it.
+    /// Loses some or all of what was not synced.
     pub(super) fn cut_power(&mut self, now: Moment, random: &mut Random) {
         self.cut = true;
         let sure = self.newer.iter().take_while(|(at, _)| *at + WRITTEN_AFTER <= now).count();
@@ -43,13 +43,13 @@ impl Journal {
         self.newer.truncate(kept);
     }
 
-    /// Loses its end, whatever was promised.
+    /// Loses the end of the journal, even what was synced.
     pub(super) fn lose_end(&mut self) {
         self.newer.clear();
         self.synced.truncate(self.synced.len() / 2);
     }
 
-    /// What it says.
+    /// The place that the journal describes.
     pub(super) fn read(&mut self) -> Place {
         self.synced.extend(self.newer.drain(..).map(|(_, change)| change));
         place_of(self.synced.iter())

@@ -1,12 +1,12 @@
-//! Models groups of workers that share records, served as an edge serves them.
+//! Models groups of workers that share records, served as by an edge.
 //!
-//! The group is that of core, so that worlds test what users run. A [`GroupHost`] owns it, its journal and its workers.
+//! The group is that of core, so that worlds test what users run. A [`GroupHost`] owns the group, its journal and its workers.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | serves the group: opens and closes it, has records found, gives them to workers |
-//! | `steps.rs` | lets workers join, work, speak, die and come back |
-//! | `worker.rs` | is one worker |
+//! | `mod.rs` | serves the group: opens and closes it, finds records, gives them to workers |
+//! | `steps.rs` | lets workers join, work, report, die and return |
+//! | `worker.rs` | models one worker |
 //! | `journal.rs` | keeps the group's place on the edge's disk |
 
 mod journal;
@@ -40,68 +40,68 @@ use crate::random::Random;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// Decoders of groups for frames on disk have numbers from here on, those of applications smaller ones.
+/// Groups' decoders of frames on disk are numbered from here on. Applications' decoders have smaller numbers.
 const DISK_DECODERS: usize = 10_000;
 
-/// What became of records of a group, for stories.
+/// An event of a group's records, for stories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupEvent {
     /// A worker was given a record.
     Given {
-        /// When.
+        /// When the worker was given the record.
         at: Moment,
-        /// Which worker, by its place.
+        /// The worker's index.
         worker: usize,
-        /// Whose record.
+        /// The camera of the record.
         camera: CameraName,
-        /// Which.
+        /// The record.
         frame: FrameId,
-        /// The how manieth try it is.
+        /// The number of the try, from 1.
         attempt: usize,
     },
-    /// A worker has done the work, whether or not anybody hears of it.
+    /// A worker has done the work, whether or not the edge learns of it.
     Worked {
-        /// Which worker, by its place.
+        /// The worker's index.
         worker: usize,
-        /// Whose record.
+        /// The camera of the record.
         camera: CameraName,
-        /// Which.
+        /// The record.
         frame: FrameId,
     },
     /// A record has ended.
     Ended {
-        /// Whose record.
+        /// The camera of the record.
         camera: CameraName,
-        /// Which.
+        /// The record.
         frame: FrameId,
-        /// How.
+        /// How it ended.
         end: End,
     },
-    /// Workers were told that nothing new comes, or that something comes again.
+    /// Workers were told that no new records come (true), or that they come again (false).
     HeldBack(bool),
 }
 
 pub(super) struct GroupHost {
-    /// Its place among the groups.
+    /// The group's index.
     index: usize,
     pub(super) spec: GroupSpec,
     pattern: CameraPattern,
-    /// What its principal was granted.
+    /// What the group's principal was granted.
     pub(super) access: Access,
-    /// The group, in the edge's process.
+    /// The group in the edge's process.
     session: Option<GroupSession>,
-    /// Which process that is.
+    /// The edge's process that serves the group.
     run: u64,
     journal: Journal,
     workers: Vec<Worker>,
-    /// Who is on each connection, as far as the edge knows.
+    /// The worker and the connection of each member, as far as the edge knows.
     connected: BTreeMap<MemberId, (usize, u64)>,
     connections: u64,
-    /// Members and lives are numbered.
+    /// The last number given to a member or to a life of the group.
     drawn: u128,
     disk_stills: BTreeMap<CameraName, DiskStills>,
     random: Random,
-    /// When its timer is set.
+    /// When the timer is due.
     armed: Option<Moment>,
     told: u64,
     pub(super) events: Vec<GroupEvent>,
@@ -144,25 +144,25 @@ impl GroupHost {
         self.drawn
     }
 
-    // ---- what is known ------------------------------------------------------------------------------------
+    // ---- state --------------------------------------------------------------------------------------------
 
-    /// Its subscription, while it is open.
+    /// The subscription, while the group is open.
     pub(super) fn subscription(&self) -> Option<SubscriptionId> {
         self.session.as_ref().and_then(GroupSession::subscription)
     }
 
-    /// Whether it reads a camera at an edge.
+    /// Whether the group reads a camera at an edge.
     pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
         let spec = self.session.as_ref().and_then(GroupSession::spec);
         self.spec.edge.0 == edge && spec.is_some_and(|spec| spec.selects(camera))
     }
 
-    /// What has become of its records since its edge was started.
+    /// The account of the group's records since its edge started.
     pub(super) fn account(&self) -> Option<&Account> {
         self.session.as_ref().map(|session| session.group().account())
     }
 
-    /// Shows the rules what it says of itself.
+    /// Shows the rules the group's account.
     pub(super) fn watch(&self, checks: &mut Checks) {
         let Some(session) = &self.session else { return };
         let is_free = self.workers.iter().any(|worker| {
@@ -180,7 +180,7 @@ impl GroupHost {
 
     // ---- the edge's process -------------------------------------------------------------------------------
 
-    /// The edge's process is gone, and every connection to it.
+    /// The edge's process has ended, and all connections to it.
     pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
         self.session = None;
         self.connected.clear();
@@ -197,7 +197,7 @@ impl GroupHost {
         stage.checks.group_unplugged(self.index);
     }
 
-    /// Takes up the group in the edge's process, with what the disk has of it.
+    /// Creates the group in the edge's process, with its place on disk.
     fn take_up(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let (Some(process), None) = (&edge.process, &self.session) else { return };
         let now = edge.clock.monotonic(stage.now);
@@ -226,7 +226,7 @@ impl GroupHost {
         }
     }
 
-    /// Begins to read under this identity, if that may be. Returns whether it was used.
+    /// Begins to read as the subscription `id`, if a worker is connected and the rights allow it. Returns whether `id` was used.
     pub(super) fn open(&mut self, id: SubscriptionId, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         self.take_up(edge, stage);
         if self.subscription().is_some() || self.connected.is_empty() {
@@ -254,7 +254,7 @@ impl GroupHost {
         true
     }
 
-    /// Stops reading. Records that are given stay given.
+    /// Stops reading. Given records stay given.
     pub(super) fn close(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let Some(id) = self.session.as_mut().and_then(GroupSession::close) else { return };
         self.disk_stills.clear();
@@ -263,7 +263,7 @@ impl GroupHost {
         edge.disturb(stage.now);
     }
 
-    /// Its rights may have changed. Returns whether it may have something else than before, so that it is opened anew.
+    /// Checks the rights, if they have changed. Returns whether the group is to be opened again, because other cameras may be granted.
     pub(super) fn look_at_rights(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         if edge.process.is_none() || !self.access.have_changed(edge, stage) {
             return false;
@@ -277,7 +277,7 @@ impl GroupHost {
         true
     }
 
-    /// A camera was reset: its frames count anew.
+    /// A camera was reset: its frames are numbered anew.
     pub(super) fn handle_reset(&mut self, camera: &CameraName, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         self.close(edge, stage);
         if let Some(session) = &mut self.session {
@@ -286,9 +286,9 @@ impl GroupHost {
         self.write_down(edge, stage);
     }
 
-    // ---- what happens at the edge -------------------------------------------------------------------------
+    // ---- events at the edge -------------------------------------------------------------------------------
 
-    /// It reads a camera's log from now on.
+    /// The group reads a camera's log from now on.
     pub(super) fn handle_attach(
         &mut self,
         camera: CameraName,
@@ -304,7 +304,7 @@ impl GroupHost {
         stage.touch(Node::Group(self.index));
     }
 
-    /// The edge has a still for it, or cannot make it.
+    /// The edge has made a still for the group, or cannot make it.
     pub(super) fn handle_still(&mut self, made: StillMade, stage: &mut Stage<'_>) {
         let StillMade { subscription, camera, frame, answer } = made;
         if self.subscription() == Some(subscription)
@@ -315,7 +315,7 @@ impl GroupHost {
         }
     }
 
-    /// Its timer is due.
+    /// The timer is due.
     pub(super) fn handle_timer(&mut self, run: u64, stage: &mut Stage<'_>) {
         if self.session.is_some() && self.run == run && self.armed == Some(stage.now) {
             self.armed = None;
@@ -325,7 +325,7 @@ impl GroupHost {
 
     // ---- serving ------------------------------------------------------------------------------------------
 
-    /// Gives workers what there is.
+    /// Gives the available records to workers.
     pub(super) fn serve(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if edge.process.is_none() || self.session.is_none() {
             return;
@@ -359,7 +359,7 @@ impl GroupHost {
         }
     }
 
-    /// Writes down what has changed, before anybody hears of it.
+    /// Writes down changes before any worker learns of them.
     fn write_down(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let Some(session) = &mut self.session else { return };
         while let Some(change) = session.poll_change() {
@@ -381,7 +381,7 @@ impl GroupHost {
         }
     }
 
-    /// Has one thing found that the group needs. Returns whether there was one.
+    /// Answers the group's next question. Returns whether there was one.
     fn find(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         let Some(id) = self.subscription() else { return false };
         let Some(question) = self.session.as_mut().and_then(GroupSession::poll_question) else {
@@ -443,14 +443,14 @@ impl GroupHost {
             stage.trace.record(stage.now, What::Given { group: self.index, worker, frame, attempt });
             let (at, camera) = (stage.now, camera.clone());
             self.events.push(GroupEvent::Given { at, worker, camera: camera.clone(), frame, attempt });
-            // What is on its way when a connection is lost reaches nobody.
+            // What is in flight when a connection is lost does not arrive.
             if self.workers[worker].connection == Some(connection) {
                 self.begin_work(worker, camera, frame, stage);
             }
         }
     }
 
-    /// Sets its timer.
+    /// Sets the timer.
     fn arm(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let now: Instant = edge.clock.monotonic(stage.now);
         let Some(due) = self.session.as_ref().and_then(|session| session.poll_timeout(now)) else { return };

@@ -1,4 +1,4 @@
-//! Lets the workers of a group join, work, say what came of it, die and come back.
+//! Lets the workers of a group join, work, report results, die and return.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -21,9 +21,9 @@ use crate::world::stage::Stage;
 
 /// How long it takes until an edge learns that a program has died, or that its connection is lost.
 const MISSED: RangeInclusive<Duration> = ms(0)..=ms(300);
-/// How long a lost connection takes to come back.
+/// How long a lost connection takes to return.
 const BACK: RangeInclusive<Duration> = ms(20)..=ms(2_500);
-/// How often a worker tries to reach an edge that is not there.
+/// How long a worker waits between attempts to reach an edge that does not run.
 const AGAIN: RangeInclusive<Duration> = ms(100)..=ms(300);
 
 impl GroupHost {
@@ -35,7 +35,7 @@ impl GroupHost {
         self.workers[worker].id
     }
 
-    /// Whether a worker's connection is the one that its edge knows.
+    /// Whether the edge knows a worker's present connection.
     fn is_heard(&self, worker: usize) -> bool {
         let of = &self.workers[worker];
         of.connection.is_some_and(|connection| self.connected.get(&of.id) == Some(&(worker, connection)))
@@ -64,7 +64,7 @@ impl GroupHost {
         true
     }
 
-    /// A worker that is connected joins the group, and says what it has to say.
+    /// A connected worker joins the group, and makes its pending reports.
     pub(in crate::world) fn join(&mut self, worker: usize, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let member = self.member(worker);
         let knew = self.workers[worker].knows;
@@ -86,7 +86,7 @@ impl GroupHost {
         self.is_ready(worker, free, edge, stage);
     }
 
-    /// A worker can take so many records more.
+    /// A worker can take this many more records.
     fn is_ready(&mut self, worker: usize, records: u32, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let member = self.member(worker);
         if let Some(session) = self.session.as_mut().filter(|_| records > 0) {
@@ -119,7 +119,7 @@ impl GroupHost {
         }
     }
 
-    /// A worker is through with a job.
+    /// A worker has finished a job.
     pub(in crate::world) fn handle_worked(
         &mut self,
         worker: usize,
@@ -161,7 +161,7 @@ impl GroupHost {
         }
     }
 
-    /// A worker says something now, or once it is connected.
+    /// A worker reports a result now, or once it is connected.
     fn tell(&mut self, worker: usize, word: Word, edge: &EdgeHost, stage: &mut Stage<'_>) {
         match self.is_heard(worker) {
             true => self.say(worker, &word, edge, stage),
@@ -169,7 +169,7 @@ impl GroupHost {
         }
     }
 
-    /// A worker says what came of a record.
+    /// A worker reports the result of a record.
     fn say(&mut self, worker: usize, word: &Word, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let member = self.member(worker);
         let Word { camera, frame, failed } = word;
@@ -193,9 +193,9 @@ impl GroupHost {
         stage.touch(Node::Group(self.index));
     }
 
-    // ---- going --------------------------------------------------------------------------------------------
+    // ---- leaving ------------------------------------------------------------------------------------------
 
-    /// A worker's connection is lost. It comes back by itself.
+    /// A worker's connection is lost. It returns by itself.
     pub(super) fn lose_connection(
         &mut self,
         worker: usize,
@@ -228,7 +228,7 @@ impl GroupHost {
         self.plan(worker, back, WorkerStep::Joins { program }, stage);
     }
 
-    /// A worker leaves in good order, with what it has not done.
+    /// A worker leaves in an orderly way, with unfinished records.
     fn leave(&mut self, worker: usize, edge: &EdgeHost, stage: &mut Stage<'_>) {
         if !self.is_heard(worker) {
             return self.die(worker, stage);
@@ -263,7 +263,7 @@ impl GroupHost {
         stage.touch(Node::Group(self.index));
     }
 
-    /// A worker's program, if it is the one for which a step was planned and has no connection.
+    /// Whether a worker may join: its program is the one for which the step was planned, and has no connection.
     pub(in crate::world) fn may_join(&self, worker: usize, program: u64) -> bool {
         let Worker { program: runs, connection, .. } = &self.workers[worker];
         *runs == program && connection.is_none()

@@ -1,4 +1,4 @@
-//! Models a member of a group: a program that takes records, works on them, says what came of that, and dies now and then.
+//! Models a member of a group: a program that takes records, works on them, reports the results, and occasionally dies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,29 @@ use mez_core::name::CameraName;
 use crate::random::Random;
 use crate::world::spec::{Mishaps, WorkerSpec};
 
-/// What comes of the work on a record.
+/// The result of the work on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// The program says that it cannot work on it.
+    /// The program reports that it cannot process the record.
     Fails,
-    /// The program says nothing.
+    /// The program reports nothing.
     Forgets,
-    /// It says twice that it has done it.
+    /// The program reports twice that the work is done.
     Twice,
-    /// It also says that it has done a record of somebody else.
+    /// The program also reports that a record of another member is done.
     Others,
-    /// It dies before it has done it.
+    /// The program dies before the work is done.
     DiesBefore,
-    /// It dies after it has done it, and before it has said so.
+    /// The program dies after the work is done, and before it has reported the result.
     DiesAfter,
-    /// Its connection is lost meanwhile.
+    /// The connection is lost during the work.
     Cut,
-    /// It leaves in good order.
+    /// The program leaves in an orderly way.
     Leaves,
 }
 
-/// What a worker says of a record.
+/// A worker's report about a record.
 #[derive(Clone, Debug)]
 pub(super) struct Word {
     pub(super) camera: CameraName,
@@ -44,16 +44,16 @@ pub(super) struct Word {
 pub(super) struct Worker {
     pub(super) spec: WorkerSpec,
     pub(super) id: MemberId,
-    /// Grows with each life of the program. What was planned in an earlier one does not happen.
+    /// Counts the lives of the program. Steps planned in an earlier life are ignored.
     pub(super) program: u64,
-    /// Its connection, if it has one.
+    /// The present connection.
     pub(super) connection: Option<u64>,
-    /// The life of the group that it knows.
+    /// The life of the group that the program knows.
     pub(super) knows: Option<Life>,
-    /// What it works on, by job.
+    /// The records in work, by job.
     pub(super) jobs: BTreeMap<u64, (CameraName, FrameId, Outcome)>,
     pub(super) jobs_begun: u64,
-    /// What it has to say once it is connected.
+    /// Reports to make once the program is connected.
     pub(super) unsaid: Vec<Word>,
 }
 
@@ -71,7 +71,7 @@ impl Worker {
         }
     }
 
-    /// The program is gone, with all that it knew. Another one will be a member of its own.
+    /// The program dies, with all its state. The next program is another member.
     pub(super) fn die(&mut self, next: MemberId) {
         let (spec, program) = (self.spec.clone(), self.program + 1);
         *self = Self { program, jobs_begun: self.jobs_begun, ..Self::new(spec, next) };
@@ -85,13 +85,13 @@ impl Worker {
         self.jobs_begun
     }
 
-    /// The records that it works on, and those that it still has to speak of.
+    /// The records in work, and those with pending reports.
     pub(super) fn holds(&self) -> BTreeSet<(CameraName, FrameId)> {
         let works = self.jobs.values().map(|(camera, frame, _)| (camera.clone(), *frame));
         works.chain(self.unsaid.iter().map(|word| (word.camera.clone(), word.frame))).collect()
     }
 
-    /// How many records it can take now.
+    /// How many more records the program can take.
     pub(super) fn free(&self) -> u32 {
         self.spec.at_once.saturating_sub(self.jobs.len() as u32)
     }

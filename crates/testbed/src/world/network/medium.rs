@@ -1,8 +1,7 @@
-//! Models what several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
+//! Models what several cameras share on their way to the edge: one queue before one bottleneck, or a Wi-Fi medium.
 //!
-//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays. The network tells the
-//! medium what enters a link's queues, and the medium says when that has been transmitted. So this is no second model of a link. It replaces the
-//! transmitter of each link.
+//! Each camera keeps its own [`Link`](crate::link::Link), with its connections, bounded queues and delays. The network tells the medium what enters a
+//! link's queues, and the medium reports transmissions. So a medium only replaces the transmitters of the links.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +12,16 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::spec::MediumSpec;
 
-/// The share of a Wi-Fi medium's highest rate that rules assume all stations to get together, at least. Preambles, acknowledgements, collisions and
-/// the lower rates after them take the rest.
+/// Rules assume that all stations together get at least this share of a Wi-Fi medium's highest rate. Preambles, acknowledgements, collisions and the
+/// lower rates after collisions take the rest.
 const WIFI_SHARE: f64 = 0.2;
-/// The same share if stations are hidden from each other, or something disturbs them.
+/// The same share if stations are hidden from each other, or an interferer disturbs them.
 const WIFI_SHARE_DISTURBED: f64 = 0.02;
-/// Stations that do not hear each other and never ask for leave may get nothing through at all.
+/// The same share if stations are hidden from each other and never send a request to send (RTS). Such stations may get almost nothing through.
 const WIFI_SHARE_HIDDEN: f64 = 0.000_2;
-/// How long a station may be unlucky: its attempts fail, or others always come first.
+/// How long a station may be unlucky: its attempts fail, or other stations always come first.
 const BAD_LUCK: Duration = ms(300);
-/// The same if stations are hidden from each other, or something disturbs them.
+/// The same time if stations are hidden from each other, or an interferer disturbs them.
 const BAD_LUCK_DISTURBED: Duration = secs(1);
 
 pub(super) enum Medium {
@@ -30,31 +29,31 @@ pub(super) enum Medium {
     Wifi(Box<Wifi>),
 }
 
-/// First come, first served, each way at one rate.
+/// One queue in each direction, first come, first served, at one rate.
 pub(super) struct Bottleneck {
     spec_bits_per_second: u64,
     queue_bytes_max: u64,
     cameras: usize,
-    /// Each way: who has a piece in it, and its bits.
+    /// For each direction: the member and the bits of each piece.
     queues: [VecDeque<(usize, u64)>; 2],
-    /// Each way: transmits the first.
+    /// For each direction: transmits the first piece.
     transmitters: [Transmitter; 2],
 }
 
-/// Stations that contend.
+/// Wi-Fi stations that contend.
 pub(super) struct Wifi {
     air: Air,
-    /// The stations as they were made, and as they are now.
+    /// Each station as it was created, and as it is now.
     stations: Vec<(Station, Station)>,
-    /// How many stations there are, those included that are no cameras of the world.
+    /// The number of stations, including those that are not cameras of the world.
     contenders: usize,
     is_disturbed: bool,
     never_asks: bool,
-    /// For each station and each way: pieces, with the number of packets that are not through, and whether one was given up.
+    /// For each station and direction: for each piece, the number of packets not yet transmitted, and whether one was given up.
     pieces: Vec<[VecDeque<(usize, bool)>; 2]>,
 }
 
-/// A piece is through, or was given up.
+/// A piece was transmitted, or given up.
 pub(super) struct Passed {
     pub(super) member: usize,
     pub(super) from: Side,
@@ -142,7 +141,7 @@ impl Medium {
         }
     }
 
-    /// How many cameras it has places for.
+    /// How many cameras the medium has places for.
     pub(super) fn places(&self) -> usize {
         match self {
             Medium::Queue(queue) => queue.cameras,
@@ -150,7 +149,7 @@ impl Medium {
         }
     }
 
-    /// What each camera can count on, in bits per second.
+    /// The rate that each camera can count on, in bits per second.
     pub(super) fn share(&self) -> u64 {
         match self {
             Medium::Queue(queue) => queue.transmitters[0].bits_per_second() / queue.cameras.max(1) as u64,
@@ -160,14 +159,14 @@ impl Medium {
                     (true, false) => WIFI_SHARE_DISTURBED,
                     (false, false) => WIFI_SHARE,
                 };
-                // A slow station holds up all others.
+                // A slow station delays all others.
                 let slowest = wifi.stations.iter().map(|(_, now)| now.phy_mbps).fold(f64::MAX, f64::min);
                 (slowest * 1e6 * share / wifi.contenders as f64) as u64
             }
         }
     }
 
-    /// How long a camera may wait beside what its share takes.
+    /// How long a camera may wait beyond what its share takes.
     pub(super) fn bad_luck(&self) -> Duration {
         match self {
             Medium::Queue(_) => Duration::ZERO,
@@ -176,16 +175,16 @@ impl Medium {
         }
     }
 
-    /// How many bytes of each camera may wait, if the medium sets that bound.
+    /// How many bytes of each camera may wait, if the medium sets this bound.
     pub(super) fn queue_share(&self) -> Option<u64> {
         match self {
             Medium::Queue(queue) => Some(queue.queue_bytes_max / queue.cameras.max(1) as u64),
-            // Every station has a queue of its own.
+            // Every station has its own queue.
             Medium::Wifi(_) => None,
         }
     }
 
-    /// Sets a rate: that of all members of a queue together, or the highest rate of a member's station on Wi-Fi.
+    /// Sets the rate of all members of a queue together, or the highest rate of a member's Wi-Fi station.
     pub(super) fn set_rate(&mut self, now: Moment, member: usize, bits_per_second: u64) {
         match self {
             Medium::Queue(queue) => queue.set_rate(now, bits_per_second),
@@ -197,7 +196,7 @@ impl Medium {
         }
     }
 
-    /// The rate with which a member was made, in bits per second.
+    /// The rate with which a member was created, in bits per second.
     pub(super) fn made_with(&self, member: usize) -> u64 {
         match self {
             Medium::Queue(queue) => queue.spec_bits_per_second,
@@ -205,7 +204,7 @@ impl Medium {
         }
     }
 
-    /// Bytes of a member's link wait to be transmitted.
+    /// Adds bytes of a member's link that wait for transmission.
     pub(super) fn queue(&mut self, now: Moment, member: usize, from: Side, bytes: u64) {
         match self {
             Medium::Queue(queue) => {
@@ -226,7 +225,7 @@ impl Medium {
         }
     }
 
-    /// The next piece that is through by now, or was given up.
+    /// The next piece that was transmitted or given up by now.
     pub(super) fn pass(&mut self, now: Moment) -> Option<Passed> {
         match self {
             Medium::Queue(queue) => queue.pass(now),
@@ -234,7 +233,7 @@ impl Medium {
         }
     }
 
-    /// When it is through with something next.
+    /// When the next transmission may end.
     pub(super) fn due(&mut self) -> Moment {
         match self {
             Medium::Queue(queue) => queue.due(),

@@ -1,7 +1,7 @@
-//! Holds the links of a world, and the media that several of them share.
+//! Holds the links of a world, and the media that links share.
 //!
-//! [`Network`] owns both, because a link and its medium have to agree on what is in the link's queues. The world lends it the [`Stage`], and takes
-//! from it what comes out of the links.
+//! [`Network`] owns both, because a link and its medium must agree on the contents of the link's
+//! queues. The world lends it the [`Stage`], and takes the links' outputs from it.
 
 mod medium;
 
@@ -19,25 +19,25 @@ use crate::link::{Link, LinkOutput, LinkSpec, Side};
 use crate::random::Random;
 use crate::time::Moment;
 
-/// Of what a shared medium has transmitted, one in so many is forgotten with [`Bug::PieceForgotten`].
+/// With [`Bug::PieceForgotten`], one transmitted piece of a shared medium in about this many is forgotten.
 const FORGOTTEN_ONCE_IN: u64 = 20;
 
 /// A link, with the host at its camera's end.
 struct LinkNode {
     link: Link,
-    /// The rate with which it was made, in bits per second, if it shares nothing.
+    /// The rate with which the link was created, in bits per second, if it shares no medium.
     made_with: u64,
-    /// The medium that it shares, and its place there.
+    /// The medium that the link shares, and the link's place there.
     medium: Option<(usize, usize)>,
     timer: Timer,
-    /// What the camera's host has not looked at, while it is frozen.
+    /// While the camera's host is frozen: what has arrived for it.
     frozen: Option<VecDeque<LinkOutput>>,
 }
 
 struct MediumNode {
     medium: Medium,
     timer: Timer,
-    /// The links of its cameras, by their places on it.
+    /// The links of the medium's cameras, by place.
     members: Vec<usize>,
 }
 
@@ -48,16 +48,16 @@ pub(super) struct Network {
 }
 
 impl Network {
-    // ---- making -------------------------------------------------------------------------------------------
+    // ---- creation -----------------------------------------------------------------------------------------
 
-    /// Makes a medium that links can share.
+    /// Creates a medium that links can share.
     pub(super) fn add_medium(&mut self, spec: MediumSpec, random: Random) -> MediumId {
         let medium = Medium::new(spec, random);
         self.media.push(MediumNode { medium, timer: Timer::new(), members: Vec::new() });
         MediumId(self.media.len() - 1)
     }
 
-    /// Makes a camera's link, with a place on the medium that it is to share. The medium then decides on its rate.
+    /// Creates a camera's link, with a place on the medium that it shares. The medium then sets the link's rate.
     pub(super) fn add_link(&mut self, spec: &mut CameraSpec, random: Random, bug: Option<Bug>) -> usize {
         let link = self.links.len();
         let medium = spec.medium.map(|medium| self.join(medium, link));
@@ -92,7 +92,7 @@ impl Network {
         (medium.0, member)
     }
 
-    // ---- as it is -----------------------------------------------------------------------------------------
+    // ---- state --------------------------------------------------------------------------------------------
 
     pub(super) fn link(&self, link: usize) -> &Link {
         &self.links[link].link
@@ -110,37 +110,37 @@ impl Network {
         &mut self.media[medium].timer
     }
 
-    /// When a medium has transmitted something next.
+    /// When a medium's next transmission may end.
     pub(super) fn medium_due(&mut self, medium: usize) -> Moment {
         self.media[medium].medium.due()
     }
 
-    /// How long a link may take beyond what its rate says, because stations contend for its medium.
+    /// How long a link may take beyond what its rate implies, because stations contend for its medium.
     pub(super) fn bad_luck(&self, link: usize) -> Duration {
         self.links[link].medium.map_or(Duration::ZERO, |(medium, _)| self.media[medium].medium.bad_luck())
     }
 
-    /// The rate with which a link, or the medium that it shares, was made, in bits per second.
+    /// The rate with which a link or its medium was created, in bits per second.
     pub(super) fn made_with_rate(&self, link: usize) -> u64 {
         let LinkNode { made_with, medium, .. } = self.links[link];
         medium.map_or(made_with, |(medium, member)| self.media[medium].medium.made_with(member))
     }
 
-    // ---- what happens -------------------------------------------------------------------------------------
+    // ---- events -------------------------------------------------------------------------------------------
 
-    /// Changes a link, which may then have something to say.
+    /// Changes a link, which may then have outputs.
     pub(super) fn change(&mut self, link: usize, stage: &mut Stage<'_>, change: impl FnOnce(&mut Link)) {
         change(&mut self.links[link].link);
         stage.touch(Node::Link(link));
     }
 
-    /// A side ends a connection.
+    /// Closes a connection from one side.
     pub(super) fn close(&mut self, link: usize, side: Side, connection: LinkId, stage: &mut Stage<'_>) {
         let now = stage.now;
         self.change(link, stage, |link| link.close(now, side, connection));
     }
 
-    /// Changes the rate of a link, or of the medium that it shares. Returns the links that this touches: with a medium all of its members.
+    /// Changes the rate of a link, or of its medium. Returns the links that are affected: with a medium, all its members.
     pub(super) fn set_rate(
         &mut self,
         link: usize,
@@ -162,7 +162,7 @@ impl Network {
         members
     }
 
-    /// Tells the medium of a link, if there is one, what has entered the link's queues.
+    /// Tells a link's medium, if there is one, what has entered the link's queues.
     pub(super) fn announce(&mut self, link: usize, stage: &mut Stage<'_>) {
         let LinkNode { link, medium: Some((medium, member)), .. } = &mut self.links[link] else { return };
         for from in Side::BOTH {
@@ -189,12 +189,12 @@ impl Network {
 
     // ---- the host at a camera's end -----------------------------------------------------------------------
 
-    /// The host at the camera's end of a link stands still: what comes there waits.
+    /// Freezes the host at the camera's end of a link: what arrives there waits.
     pub(super) fn freeze(&mut self, link: usize) {
         self.links[link].frozen.get_or_insert_default();
     }
 
-    /// It continues. Returns what has come meanwhile.
+    /// Continues the host. Returns what has arrived meanwhile.
     pub(super) fn thaw(&mut self, link: usize) -> VecDeque<LinkOutput> {
         self.links[link].frozen.take().unwrap_or_default()
     }
@@ -203,7 +203,7 @@ impl Network {
         self.links[link].frozen.is_some()
     }
 
-    /// Keeps what has come to the camera's end, if the host there is frozen. Otherwise it is given back.
+    /// Keeps what has arrived at the camera's end, if the host is frozen. Otherwise returns it.
     pub(super) fn keep(&mut self, link: usize, output: LinkOutput) -> Option<LinkOutput> {
         match &mut self.links[link].frozen {
             Some(waiting) => {
