@@ -35,7 +35,7 @@ const HEAPS_MAX: i32 = 2;
 
 /// Makes the allocator return large blocks to the system as soon as they are freed, in the whole process. For programs that are only a broker.
 ///
-/// By default, glibc raises this threshold to the largest freed block, up to 32 MiB. Frames of varying
+/// By default, glibc returns only blocks above a size that it raises to the largest freed block, up to 32 MiB. Frames of varying
 /// size then leave holes: about a third of a log's budget after ten minutes (`mez bench memory`). The
 /// pool above keeps memory that is needed again soon, so returning the rest costs almost nothing.
 pub fn give_large_blocks_back() {
