@@ -25,7 +25,7 @@ const LAST_PROOFS_TIME: Duration = Duration::from_secs(2);
 pub struct Patience {
     /// How long to wait for answers.
     pub lasts: Duration,
-    /// Whether the search ends earlier once an edge has proven its identity, after [`SETTLE_TIME`] for other answers.
+    /// Whether the search ends earlier once an edge has proven its identity: other edges then have 1.2 s to answer.
     pub settles: bool,
 }
 
