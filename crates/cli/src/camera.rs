@@ -1,4 +1,4 @@
-//! `mez camera`: runs a camera broker, which publishes a source or the frames of other programs.
+//! `mez camera`: runs a camera broker, which publishes a source or frames of other programs.
 
 use std::path::{Path, PathBuf};
 
@@ -153,7 +153,7 @@ fn with_credentials(source: SourceSpec, file: Option<&Path>) -> Result<SourceSpe
     let credentials = match file {
         Some(path) if path.as_os_str() == "-" => Some(SourceCredentials::read_stdin()?),
         Some(path) => Some(SourceCredentials::read_file(path)?),
-        // Given to all cameras of a host, they are not for its files and devices.
+        // The variable may be set for all cameras of a host, so files and devices must not use it.
         None if source.is_network() => SourceCredentials::of_environment()?,
         None => None,
     };
@@ -163,7 +163,7 @@ fn with_credentials(source: SourceSpec, file: Option<&Path>) -> Result<SourceSpe
     })
 }
 
-/// Whether the source was named on the command line, and not in the environment.
+/// Whether the source was given on the command line, and not in the environment.
 fn is_on_command_line() -> bool {
     std::env::args_os().any(|word| {
         let word = word.to_string_lossy();
@@ -249,13 +249,13 @@ impl OfRole for CameraArgs {
 }
 
 impl CameraArgs {
-    /// The broker, and where frames come from besides programs.
+    /// The broker's options, and the source, if there is one.
     fn options(&self) -> Result<(CameraProcessOptions, Option<SourceSpec>), Failure> {
         let source = self.source.as_deref().map(SourceSpec::parse).transpose()?;
         let source =
             source.map(|source| with_credentials(source, self.source_credentials.as_deref())).transpose()?;
         let keys = KeyFolder::find(self.keys.as_deref())?;
-        // The settings have been checked.
+        // The settings have been checked before.
         let camera = self.camera.clone().ok_or_else(|| Failure::usage("no camera is named"))?;
         let name: Name = camera.as_str().parse()?;
         let credentials = keys.credentials(Role::Camera, Some(&name))?;
@@ -291,7 +291,7 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
         let decoders = options.camera.decoders.clone();
         let source_options =
             SourceOptions { fps, looped, packets: !decode, decoders, onvif, ..SourceOptions::default() };
-        // Before the edge hears of the camera: a mistyped file is no camera that was there once.
+        // Before the edge knows of the camera, so that a mistyped file name does not leave a camera at the edge.
         let source = match source {
             Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),
             None => None,
@@ -316,7 +316,7 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
                 let fed = until_stopped_reloading(feeding.ended(), reload).await?;
                 feeding.stop().await;
                 if fed.is_some() {
-                    // What became of the source is to reach the edge.
+                    // So that the edge gets the final state of the source.
                     process.camera().leave().await;
                 }
                 fed.transpose()?;

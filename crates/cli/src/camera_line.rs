@@ -1,4 +1,4 @@
-//! What `mez subscribe` shows of one camera.
+//! The line of one camera in `mez subscribe`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::text::bytes;
 
 /// The time over which rates and percentiles are computed.
 const WINDOW: Duration = Duration::from_secs(5);
-/// The most frames of [`WINDOW`] that are remembered: 400 a second.
+/// The most remembered frames of [`WINDOW`]: 400 per second.
 const FRAMES_MAX: usize = 2_000;
 
-/// The most sizes that are told.
+/// The most frame sizes that are counted.
 const SIZES_MAX: usize = 8;
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Copy)]
 struct Came {
     at: Instant,
@@ -27,7 +27,7 @@ struct Came {
     link_bytes: Option<u64>,
 }
 
-/// What is known of one camera.
+/// What is known about one camera.
 #[derive(Default)]
 pub(crate) struct CameraLine {
     frames: VecDeque<Came>,
@@ -35,22 +35,22 @@ pub(crate) struct CameraLine {
     pub(crate) skipped: BTreeMap<&'static str, u64>,
     rung: String,
     size: (u32, u32),
-    /// How many frames of the past came at each size.
+    /// The number of past frames of each size.
     sizes: BTreeMap<(u32, u32), u64>,
-    /// What the camera publishes and what of that crosses the link, as the edge says.
+    /// The edge's report of what the camera publishes, and what of it crosses the link.
     pub(crate) traffic: Option<Traffic>,
-    /// The state of the contract, if one was asked for.
+    /// The state of the contract and its reason, if there is a contract.
     pub(crate) contract: Option<(ContractState, String)>,
-    /// Set while the camera is gone: why.
+    /// The reason, while the camera is absent.
     pub(crate) down: Option<String>,
-    /// Set while the camera's source gives no frames: why.
+    /// The reason, while the camera's source gives no frames.
     pub(crate) source: Option<String>,
-    /// The last stretch that is not held, and why.
+    /// The last hole, and its reason.
     pub(crate) not_held: Option<String>,
 }
 
 impl CameraLine {
-    /// A frame came.
+    /// Adds a frame.
     pub(crate) fn note(&mut self, now: Instant, frame: &ReceivedFrame) {
         self.delivered += 1;
         self.size = (frame.meta.width, frame.meta.height);
@@ -70,14 +70,14 @@ impl CameraLine {
         }
     }
 
-    /// The frame that came last is one of the past.
+    /// Counts the size of the last frame, which must be one of the past.
     pub(crate) fn note_size(&mut self) {
         if self.sizes.len() < SIZES_MAX || self.sizes.contains_key(&self.size) {
             *self.sizes.entry(self.size).or_default() += 1;
         }
     }
 
-    /// The row of the camera.
+    /// The camera's row in the table.
     pub(crate) fn row(&self, camera: &str, now: Instant) -> Row {
         let recent: Vec<Came> =
             self.frames.iter().filter(|came| now.duration_since(came.at) <= WINDOW).copied().collect();
@@ -108,8 +108,8 @@ impl CameraLine {
         }
     }
 
-    /// Sentences about the camera, no wider than the terminal. The reasons of skipped frames are among them if the table has no room for
-    /// those.
+    /// Sentences about the camera, wrapped to the width of the terminal. With `with_reasons`,
+    /// they include the reasons of skipped frames, for a table without this column.
     pub(crate) fn notes(&self, camera: &str, width: Option<usize>, with_reasons: bool) -> Vec<String> {
         let contract = self.contract.as_ref().map(|(state, reason)| format!("{}: {reason}", state.name()));
         let skipped = (with_reasons && !self.skipped.is_empty())
@@ -121,13 +121,13 @@ impl CameraLine {
             let counts = counts.collect::<Vec<_>>().join(", ");
             format!("several sizes, as frames crossed the link: {counts}; --quality original asks the camera for them as published")
         });
-        // The state of a contract says the same.
+        // The state of the contract contains it.
         let source = self.source.clone().filter(|_| contract.is_none());
         let notes = [down, source, contract, not_held, sizes, skipped].into_iter().flatten();
         notes.flat_map(|note| wrap(&format!("{camera}: {note}"), width)).collect()
     }
 
-    /// Whether the camera is down, or its contract is not kept: it comes first among the notes.
+    /// Whether the camera is absent, its source gives no frames, or its contract is not kept. Such cameras come first in the notes.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.down.is_some()
             || self.source.is_some()
@@ -135,7 +135,7 @@ impl CameraLine {
     }
 }
 
-/// One camera at one moment.
+/// The values of one camera at one time.
 pub(crate) struct Row {
     camera: String,
     fps: f64,
@@ -151,7 +151,7 @@ pub(crate) struct Row {
     contract: Option<ContractState>,
 }
 
-/// What `mez subscribe` can show.
+/// The columns of `mez subscribe`.
 pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "camera",
@@ -246,14 +246,14 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     },
 ];
 
-/// `12 link_busy, 3 stalled`, the most frequent first.
+/// Counts by reason, most frequent first, such as `12 link_busy, 3 stalled`.
 fn reasons(skipped: &BTreeMap<&'static str, u64>) -> String {
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `5.2/8.9 ms`
+/// Two ages, such as `5.2/8.9 ms`.
 fn ages(p50: Duration, p95: Duration) -> String {
     let (factor, unit) = if p95 < Duration::from_secs(1) { (1e3, "ms") } else { (1.0, "s") };
     format!("{:.1}/{:.1} {unit}", p50.as_secs_f64() * factor, p95.as_secs_f64() * factor)
@@ -269,14 +269,14 @@ mod tests {
         table.lines(&[row], None).0.join("\n")
     }
 
-    /// 5 kB of video crossed the link for a still of 136 kB; the edge says how much that is of what is published.
+    /// 5 kB of video crossed the link for a still of 136 kB. The share of published bytes comes from the edge.
     #[test]
     fn what_crosses_the_link_stands_beside_what_is_handed_on() {
         let now = Instant::now();
         let came = |link_bytes| Came { at: now, age: None, payload_bytes: 136_000, link_bytes };
         let traffic = Some(Traffic { published: 16_320_000.0, crossed: 600_000.0 });
         let mut line = CameraLine { traffic, ..CameraLine::default() };
-        // A broker of another version may not say what crossed.
+        // A broker of another version may not report link bytes.
         line.frames.extend([came(Some(4_000)), came(Some(6_000)), came(None)]);
         assert_eq!(
             told(&["link", "share", "crossed", "frame"], line.row("cam", now)),
@@ -289,7 +289,7 @@ mod tests {
         );
     }
 
-    /// Programs expect one size: who reads a past of several is told how many frames have each, and the way to one.
+    /// Programs expect a single size. If a past has several, a note gives the number of frames of each size, and the remedy.
     #[test]
     fn sizes_that_mix_are_told() {
         let mut line = CameraLine { size: (768, 576), ..CameraLine::default() };
@@ -304,7 +304,7 @@ mod tests {
                 "cam: several sizes, as frames crossed the link: 1 of 384x288, 2 of 768x576; --quality original asks the camera for them as published"
             ]
         );
-        // A source that changes its size all the time does not fill the screen.
+        // A source that constantly changes its size does not fill the screen.
         for width in 0..100 {
             line.size = (640 + width, 480);
             line.note_size();

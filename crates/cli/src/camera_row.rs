@@ -1,4 +1,4 @@
-//! What `mez cameras` shows of one camera.
+//! The row of one camera in `mez cameras`.
 
 use mez_core::contract::ContractState;
 use mez_core::source::SourceState;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::columns::{Column, NOTHING, cells};
 use crate::text::{bytes, for_people, milliseconds, rate};
 
-/// A camera, as the edge described it at that time.
+/// A camera, as reported by the edge at time `now`.
 pub(crate) struct Row {
     pub(crate) camera: CameraSummary,
     pub(crate) now: Timestamp,
-    /// The same moment by the monotonic clock.
+    /// The same time by the monotonic clock.
     pub(crate) monotonic: Instant,
 }
 
-/// What `mez cameras` can show.
+/// The columns of `mez cameras`.
 pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "camera",
@@ -174,7 +174,7 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     },
 ];
 
-/// What a derived stream is made of, and how many programs publish it.
+/// The sources of a derived stream, and the number of its publishers.
 fn made_of(row: &Row) -> String {
     let of: Vec<&str> = row.camera.derived_from.iter().map(|source| source.as_str()).collect();
     let Some((first, publishers)) = of.first().zip(row.camera.publishers) else { return NOTHING.into() };
@@ -183,14 +183,14 @@ fn made_of(row: &Row) -> String {
     format!("{first}{others}, by {by}")
 }
 
-/// The state of the source, and for how long, unless it gives frames.
+/// The state of the source, and its duration unless the source is live.
 fn source(row: &Row) -> String {
     let Some(source) = &row.camera.source else { return NOTHING.into() };
     let lasts = source.lasts(row.monotonic).filter(|_| source.state != SourceState::Live);
     lasts.map_or(source.state.name().into(), |lasts| format!("{} {}", source.state.name(), for_people(lasts)))
 }
 
-/// The share of frames on time, and the share that the camera's policy had predicted.
+/// The share of frames on time, and the share that the camera's policy predicted.
 fn on_time(row: &Row) -> String {
     match (row.camera.observed_on_time_share, row.camera.predicted_on_time_share) {
         (Some(observed), Some(predicted)) => {
@@ -200,7 +200,7 @@ fn on_time(row: &Row) -> String {
     }
 }
 
-/// How many contracts there are in each state, the best first.
+/// The number of contracts in each state, best state first.
 fn contracts(row: &Row) -> String {
     let count = |state| row.camera.contracts.iter().filter(|known| known.state == state).count();
     let parts: Vec<String> = ContractState::ALL
@@ -213,7 +213,7 @@ fn contracts(row: &Row) -> String {
     if parts.is_empty() { NOTHING.into() } else { parts.join(", ") }
 }
 
-/// A channel, what it carries, and the camera's share of that.
+/// A channel, its rate, and the camera's share of it.
 fn channel(channel: &ChannelStanding) -> String {
     let mut text = channel.name.clone();
     if let Some(carries) = channel.bits_per_second {
@@ -230,7 +230,7 @@ fn disk(disk: &LogOnDisk) -> String {
     if disk.degraded.is_some() { "degraded".into() } else { bytes(disk.bytes) }
 }
 
-/// Sentences about sources that give no frames, logs that are degraded and contracts that are not kept.
+/// Sentences about sources without frames, degraded logs, and contracts that are not kept.
 pub(crate) fn notes(camera: &CameraSummary, now: Instant) -> Vec<String> {
     let name = &camera.camera;
     let source = camera.source.as_ref().and_then(|source| Some((source.sentence()?, source.retry_in(now))));
@@ -250,7 +250,7 @@ pub(crate) fn notes(camera: &CameraSummary, now: Instant) -> Vec<String> {
     source.into_iter().chain(degraded).chain(broken).collect()
 }
 
-/// A camera for programs, with the names of Python's `mez.CameraInfo`.
+/// A camera as JSON, with the field names of `mez.CameraInfo` in Python.
 pub(crate) fn to_json(camera: &CameraSummary, now: Instant) -> Value {
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let disk = |disk: &Option<LogOnDisk>| {
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::columns::Table;
 
-    /// A day after the machine's start.
+    /// A day after the host's start.
     const NOW: Instant = Instant::from_nanos(86_400 * 1_000_000_000);
 
     fn summary(camera: &str, source: Option<SourceStanding>) -> CameraSummary {
@@ -360,14 +360,14 @@ mod tests {
         }
     }
 
-    /// A source that is in that state for `lasts_s`, and is tried again in `retry_s`.
+    /// A source in this state for `lasts_s`, with the next attempt in `retry_s`.
     fn standing(state: SourceState, reason: &str, lasts_s: u64, retry_s: Option<u64>) -> SourceStanding {
         let since = Some(Instant::from_nanos(NOW.as_nanos() - lasts_s * 1_000_000_000));
         let retry = retry_s.map(|retry| NOW + Duration::from_secs(retry));
         SourceStanding { state, reason: reason.into(), since, retry }
     }
 
-    /// Cameras whose source gives frames, has stalled, is lost and tried again, is lost for good, has ended, and one that has not begun.
+    /// Cameras whose source is live, stalled, lost with a retry, lost for good, or ended, and one whose source has not begun.
     fn cameras() -> Vec<CameraSummary> {
         let (live, stalled) = (SourceState::Live, SourceState::Stalled);
         let (lost, ended) = (SourceState::Lost, SourceState::Ended);
@@ -401,7 +401,7 @@ mod tests {
         table.lines(&rows(cameras), None).0
     }
 
-    /// The state of each source, and for how long; no rate of a camera that is not there.
+    /// The table has the state of each source and its duration, and no frame rate for absent cameras.
     #[test]
     fn the_table_says_which_source_gives_no_frames() {
         let lines = table(&["camera", "state", "source", "fps"], cameras());
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!((&json["publishers"], &json["derived_from"][1]), (&json!(3), &json!("dock/cam2")));
     }
 
-    /// Below the table: why, and when it is tried again. Nothing of a source that gives frames.
+    /// Below the table: the reason, and the next attempt. Nothing about live sources.
     #[test]
     fn a_sentence_says_why_a_source_gives_no_frames() {
         let said: Vec<String> = cameras().iter().flat_map(|camera| notes(camera, NOW)).collect();
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// What crosses the link now, and which share of the published bytes that is: more than all of them while the past is fetched.
+    /// The table has the rate on the link, and its share of the published rate. While the past is fetched, the share exceeds 100 %.
     #[test]
     fn the_table_says_what_crosses_the_link() {
         let with = |name, traffic| CameraSummary { traffic, ..summary(name, None) };

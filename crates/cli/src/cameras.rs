@@ -141,7 +141,7 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
     })?
 }
 
-/// Shows the cameras again and again, until it is stopped. While the edge is gone, it says so.
+/// Shows the cameras repeatedly until the command is stopped. Says so while the edge is gone.
 async fn watch_cameras(
     edge: &EdgeClient,
     pattern: Option<&CameraPattern>,
@@ -160,7 +160,7 @@ async fn watch_cameras(
     }
 }
 
-/// The table of the cameras, and what is to be said of them below it.
+/// The table of the cameras, and the notes below it.
 fn lines(
     cameras: Vec<CameraSummary>,
     pattern: Option<&CameraPattern>,
@@ -183,7 +183,7 @@ fn lines(
     lines
 }
 
-/// A line for each camera.
+/// Prints a line of JSON for each camera.
 fn print_json(cameras: &[CameraSummary]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let now = monotonic_now();
@@ -218,12 +218,12 @@ fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
 
 fn start_cells(start: &CameraStart) -> [String; 6] {
     let CameraStart { epoch, first, identity, serial, fingerprint, address } = start;
-    // As much as is needed to tell certificates of one site apart. The serial number stands there in full: it can be revoked.
+    // Long enough to distinguish certificates of one site. The serial number is shown in full, because it can be revoked.
     let short = fingerprint.get(..16).unwrap_or(fingerprint).to_owned();
     [epoch.0.to_string(), seconds(*first), address.clone(), identity.clone(), serial.clone(), short]
 }
 
-/// A moment to the second.
+/// A time to the second.
 fn seconds(at: Timestamp) -> String {
     at.to_string()[..19].to_owned()
 }
@@ -263,7 +263,7 @@ fn forget(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
     })?
 }
 
-/// Asks on a terminal whether a camera is to be reset.
+/// Asks on a terminal for confirmation of a reset.
 fn confirm(camera: &CameraName) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::text(format!(
@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// `mez keys revoke` takes it as it is printed. Half of it would be the serial number of no certificate.
+    /// `mez keys revoke` takes the printed serial number. A shortened one would match no certificate.
     #[test]
     fn a_start_is_shown_with_the_whole_serial_number_of_its_certificate() {
         let start = CameraStart {

@@ -1,74 +1,74 @@
-//! Lays out tables whose columns fit the terminal: the least important ones are left out first.
+//! Lays out tables whose columns fit the terminal. The least important columns are left out first.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-/// What `--columns` takes for every column.
+/// The value of `--columns` that selects every column.
 const ALL: &str = "all";
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// What a cell without a value holds.
+/// The text of a cell without a value.
 pub(crate) const NOTHING: &str = "-";
 
-/// A column of a table whose rows are made of `R`.
+/// A column of a table with rows of type `R`.
 pub(crate) struct Column<R> {
     /// Its name, for `--columns`.
     pub(crate) name: &'static str,
-    /// What stands above it.
+    /// Its heading.
     pub(crate) head: &'static str,
-    /// What it shows, for `--help`.
+    /// Its description, for `--help`.
     pub(crate) about: &'static str,
-    /// Its importance: columns with the highest rank are left out first.
+    /// Its rank: columns with the highest rank are left out first.
     pub(crate) rank: u8,
     /// Its text in a row; [`NOTHING`] if there is no value.
     pub(crate) cell: fn(&R) -> String,
 }
 
-/// Cells that tables of cameras have in common.
+/// Cells that several tables of cameras share.
 pub(crate) mod cells {
     use mez_node::client::Traffic;
 
     use super::NOTHING;
     use crate::text::{percent, rate};
 
-    /// Width and height of a frame; 0 if there was none.
+    /// Width and height of a frame. 0 stands for no frame.
     pub(crate) fn size(width: u32, height: u32) -> String {
         if width == 0 { NOTHING.into() } else { format!("{width}x{height}") }
     }
 
-    /// What crosses a camera's link.
+    /// The rate on the camera's link.
     pub(crate) fn crossed(traffic: Option<Traffic>) -> String {
         traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed))
     }
 
-    /// What crosses the link, as a share of what is published.
+    /// The rate on the link as a share of the published rate.
     pub(crate) fn share(traffic: Option<Traffic>) -> String {
         traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent)
     }
 }
 
-/// Reads the names of columns.
+/// A parser of column names.
 pub(crate) fn parser<R>(columns: &'static [Column<R>]) -> PossibleValuesParser {
     let all = PossibleValue::new(ALL).help("Every column");
     let named = columns.iter().map(|column| PossibleValue::new(column.name).help(column.about));
     PossibleValuesParser::new(named.chain([all]))
 }
 
-/// A table, drawn again and again. Columns only become wider, so that they do not jump.
+/// A table that is drawn repeatedly. Columns only become wider, so that they do not jump.
 pub(crate) struct Table<R: 'static> {
     columns: &'static [Column<R>],
-    /// The names of the wanted columns. Empty: those that fit.
+    /// The names of the wanted columns. If empty, those that fit.
     wanted: Vec<String>,
     widths: Vec<usize>,
 }
 
 impl<R> Table<R> {
-    /// `wanted` are names of columns; empty: as many as fit.
+    /// `wanted` are column names. If empty, the table shows as many columns as fit.
     pub(crate) fn new(columns: &'static [Column<R>], wanted: Vec<String>) -> Self {
         Self { columns, wanted, widths: columns.iter().map(|column| column.head.chars().count()).collect() }
     }
 
-    /// A head and the rows, `width` characters wide at most if that is possible. `None`: every column has room. Returns the lines, and
-    /// whether the column of each name is among them.
+    /// Draws the heading and the rows, if possible within `width` characters. `None`: all columns.
+    /// Returns the lines, and a function that tells whether the column with a name is shown.
     pub(crate) fn lines(&mut self, rows: &[R], width: Option<usize>) -> (Vec<String>, impl Fn(&str) -> bool) {
         let cells: Vec<Vec<String>> =
             rows.iter().map(|row| self.columns.iter().map(|column| (column.cell)(row)).collect()).collect();
@@ -88,7 +88,7 @@ impl<R> Table<R> {
         (lines, move |name| names.contains(&name))
     }
 
-    /// The places of the columns to show, in order.
+    /// The indices of the shown columns, in order.
     fn shown(&self, cells: &[Vec<String>], width: Option<usize>) -> Vec<usize> {
         let every = 0..self.columns.len();
         if !self.wanted.is_empty() {
@@ -102,7 +102,7 @@ impl<R> Table<R> {
         let mut room = width + GAP;
         by_rank.retain(|at| {
             let takes = self.widths[*at] + GAP;
-            // The first column stays in any case.
+            // The first column is always shown.
             let fits = takes <= room || room == width + GAP;
             room = if fits { room.saturating_sub(takes) } else { room };
             fits
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn columns_are_left_out_by_importance() {
         assert_eq!(heads(&[], None), "NAME NEVER DETAIL COUNT");
-        // 9 + 2 + 13 + 2 + 5 characters; a column without values is not worth its room.
+        // 9 + 2 + 13 + 2 + 5 characters. A column without values is left out.
         assert_eq!(heads(&[], Some(31)), "NAME DETAIL COUNT");
         assert_eq!(heads(&[], Some(30)), "NAME COUNT");
         assert_eq!(heads(&[], Some(15)), "NAME");
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(heads(&["all"], Some(5)), "NAME NEVER DETAIL COUNT");
     }
 
-    /// Cells stand below their heads, also in the next drawing, when they have become shorter.
+    /// Cells stay below their headings, even if they are shorter in the next drawing.
     #[test]
     fn columns_do_not_jump() {
         let mut table = Table::new(COLUMNS, vec!["name".into(), "count".into()]);

@@ -1,4 +1,4 @@
-//! Options by which commands reach an edge broker.
+//! Options with which commands reach an edge broker.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -35,14 +35,14 @@ fn parse_edge(text: &str) -> Result<String, String> {
 impl OfRole for ConnectArgs {
     const ROLE: config::Role = config::Role::App;
 
-    // Each command and program reads its settings when it begins.
+    // Each command reads its settings once, at its start.
     const RELOADED: &'static [(&'static str, Take<Self>)] = &[];
 
     fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
         let twice = (1..self.edge.len()).find(|place| self.edge[..*place].contains(&self.edge[*place]));
         let twice = twice
             .map(|place| ("edge", format!("{:?} stands here twice; name each edge once", self.edge[place])));
-        // What merely is not there was not meant to say anything.
+        // Without a value there was no intention to set it.
         let empty = self.edge.is_empty() && given("edge");
         let empty = empty.then(|| {
             let what = "the list is empty: there is no edge to go to; name one, or leave it out to use the edge on this host";
@@ -58,12 +58,12 @@ impl OfRole for ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// What is named.
+    /// The named edges and keys.
     pub(crate) fn named(self) -> Application {
         Application { edges: self.edge, keys: self.keys }
     }
 
-    /// The file of applications, and that of this host's edge. `--config` may name either.
+    /// The settings files of applications, and of this host's edge. `--config` may name either.
     fn files(&self) -> (Option<&OsStr>, Option<&OsStr>) {
         let named = self.config.as_deref();
         let off = OsStr::new(OFF);
@@ -76,10 +76,10 @@ impl ConnectArgs {
         }
     }
 
-    /// Connects; keys are only looked for where the edge asks for a certificate.
+    /// Connects. Keys are only needed if the edge asks for a certificate.
     pub(crate) async fn connect(&self, application: &str) -> Result<EdgeClient, Failure> {
         let (of_applications, of_edge) = self.files();
-        // Flags and variables are known already.
+        // Flags and variables are part of `self` already.
         let file = config::of_applications(of_applications)?;
         let edges = if self.edge.is_empty() { &file.edge } else { &self.edge };
         let keys = self.keys.as_deref().or(file.keys.as_deref());

@@ -14,7 +14,7 @@ use crate::columns::NOTHING;
 use crate::failure::Failure;
 use crate::text::{parse_period, table};
 
-/// The longest time that is looked.
+/// The longest search.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Look for edges on the local network, and verify that they belong to this site
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     }
 }
 
-/// Some identity of this host: an application's, else a camera's.
+/// An identity of this host: an application's, or else a camera's.
 fn any(folder: &KeyFolder) -> Option<Credentials> {
     folder.credentials(Role::App, None).ok().or_else(|| {
         let identities = folder.identity_files().ok()?.into_iter().filter_map(|file| file.identity);

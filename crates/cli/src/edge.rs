@@ -143,7 +143,7 @@ pub(crate) struct EdgeArgs {
     limits: LimitArgs,
 }
 
-/// From how many programs on their pictures are shared. 0: never.
+/// The number of programs from which on their pictures are shared. 0: never.
 #[derive(Clone, Copy, Debug)]
 struct SharedFrom(usize);
 
@@ -173,7 +173,7 @@ impl std::fmt::Display for SharedFrom {
     }
 }
 
-/// How long a camera may be absent, if that is limited.
+/// How long a camera may be absent. `None`: forever.
 #[derive(Clone, Copy, Debug)]
 struct Age(Option<Duration>);
 
@@ -187,7 +187,7 @@ impl FromStr for Age {
     }
 }
 
-/// Where the page is, if it is served.
+/// The address of the page, if it is served.
 #[derive(Clone, Copy, Debug)]
 struct Web(Option<SocketAddr>);
 
@@ -257,7 +257,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn parse_signer(text: &str) -> Result<Address, String> {
-    // For an address of an edge that would be the edge of this host, this one.
+    // As an edge's address this means the edge of this host, which is this process.
     if text.trim().trim_end_matches('/') == "unix:" {
         return Err(
             "name the socket of `mez keys serve --signer`, such as unix:///run/mez/signer.sock".into()
@@ -320,7 +320,7 @@ impl OfRole for EdgeArgs {
             ("web", self.web.0),
         ];
         for (place, (key, address)) in ports.iter().enumerate() {
-            // The system chooses another one for each that leaves it open.
+            // With port 0 the system chooses different ports.
             let same = |(_, other): &&(&str, Option<SocketAddr>)| {
                 other.is_some() && other == address && address.is_some_and(|address| address.port() != 0)
             };
@@ -430,7 +430,7 @@ impl EdgeArgs {
         ApiLimits { shared_pictures_from: self.shared_pictures_from.0, ..self.limits.limits() }
     }
 
-    /// What may change while the edge runs.
+    /// The settings that can change while the edge runs.
     fn changes(&self) -> Result<EdgeChanges, Failure> {
         Ok(EdgeChanges {
             limits: self.api_limits(),
@@ -451,7 +451,7 @@ pub(crate) fn run(typed: &Typed, itself: Itself) -> Result<(), Failure> {
         let reload = async || {
             let Some(changes) = config::reload(&mut in_force, typed).map(EdgeArgs::changes) else { return };
             match changes {
-                // An edge that has stopped is about to end.
+                // An error means that the edge is ending.
                 Ok(changes) => drop(process.change(changes).await),
                 Err(failure) => tracing::error!("{failure}"),
             }

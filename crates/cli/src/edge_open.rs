@@ -1,4 +1,4 @@
-//! `mez edge open`: makes a link that signs a browser in to the page of the edge on this host.
+//! `mez edge open`: makes a link that signs a browser in to the page of this host's edge.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -38,11 +38,11 @@ pub(crate) fn run(args: OpenArgs) -> Result<(), Failure> {
         let edge = args.connect.connect("mez edge open").await?;
         Ok::<_, Failure>(edge.open_page(args.identity.as_deref()).await?)
     })??;
-    // What is printed to a terminal is for people. A program gets the link alone.
+    // Explanations are only for terminals. A program gets only the link.
     let (mut out, for_people) = (io::stdout().lock(), io::stdout().is_terminal());
     if for_people && !args.no_qr {
         let code = QrCode::new(&link.link)?;
-        // Dark on light, as cameras of phones expect it, on terminals that are light on dark.
+        // Phone cameras expect dark on light, but terminals are mostly light on dark.
         let code = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
         writeln!(out, "{code}\n")?;
     }

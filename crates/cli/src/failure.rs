@@ -1,19 +1,19 @@
-//! The error of a command: prints what went wrong, and gives the exit status.
+//! The error of a command: its message, and its exit status.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a command failed: a sentence for people that says what to do.
+/// Why a command failed, as a sentence that contains the remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     text: String,
     status: u8,
-    /// Each line says where it belongs.
+    /// Whether each line begins with its own place, such as a file.
     is_list: bool,
 }
 
 impl Failure {
-    /// From an error, with what caused it where its own text does not say so.
+    /// From an error, with its causes unless its own text contains them.
     pub(crate) fn new(error: impl Error) -> Self {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -27,22 +27,22 @@ impl Failure {
         Self::text(text)
     }
 
-    /// From a sentence.
+    /// From a message.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), status: 1, is_list: false }
     }
 
-    /// From a sentence about arguments or settings that make no sense.
+    /// From a message about invalid arguments or settings.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self { status: 2, ..Self::text(text) }
     }
 
-    /// From lines that begin with a file and a line of it, as editors read them.
+    /// From lines that begin with a file name and a line number, in the form that editors read.
     pub(crate) fn lines(text: String) -> Self {
         Self { is_list: true, ..Self::text(text) }
     }
 
-    /// Tells the user and gives the exit status.
+    /// Prints the message, and returns the exit status.
     pub(crate) fn report(&self) -> u8 {
         match self.is_list {
             true => eprintln!("{self}"),

@@ -168,7 +168,7 @@ fn describe(group: &GroupSummary, out: &mut impl Write) -> io::Result<()> {
 
 fn member_cells(member: &GroupMemberSummary) -> [String; 6] {
     let GroupMemberSummary { member, application, given, done, failed, open } = member;
-    // As much as is needed to tell them apart.
+    // Enough digits to distinguish members.
     let short = format!("{member:032x}")[..8].to_owned();
     [short, application.clone(), given.to_string(), done.to_string(), failed.to_string(), open.to_string()]
 }

@@ -36,7 +36,7 @@ use self::config::{Role, Typed, without_env};
 use self::failure::Failure;
 use self::logging::LogArgs;
 
-/// Heading of the options that all commands have. A heading of their own puts them behind those that a command is about.
+/// The heading of options that all commands have. Their own heading puts them after the options of a command.
 const EVERYWHERE: &str = "Options of all commands";
 
 /// Deliver camera frames to vision applications, on time.
@@ -126,12 +126,12 @@ enum EdgeSubcommand {
 /// The command of the process that an edge starts to decode for programs on its host.
 pub(crate) const DECODE_PICTURES: &str = "decode-pictures";
 
-/// How this program is started again: the command line before its first word.
+/// The command line that starts this program again, without its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Itself(Vec<OsString>);
 
 impl Itself {
-    /// The command line of a command of this program.
+    /// The command line that starts `command` of this program.
     pub(crate) fn with(self, command: &str) -> Vec<OsString> {
         let Self(mut words) = self;
         words.push(command.into());
@@ -146,14 +146,14 @@ struct PythonArgs {
     _rest: Vec<OsString>,
 }
 
-/// Runs the command that `args` (with the program's name first) asks for, and returns the process's exit status:
-/// 0 if it did what was asked, 1 if it could not, 2 if the arguments make no sense.
+/// Runs the command in `args`, of which the first is the program's name. Returns
+/// the exit status: 0 for success, 1 for failure, 2 for invalid arguments.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    // This very file, also if another version has taken its place meanwhile.
+    // This very file, even if another version has replaced it meanwhile.
     run_as(args, vec!["/proc/self/exe".into()])
 }
 
-/// The same for a program that `itself` starts again: its command line before the first word.
+/// Like [`run`], for a program that is started again with the command line `itself`.
 pub fn run_as(args: impl IntoIterator<Item = OsString>, itself: Vec<OsString>) -> u8 {
     let words: Vec<OsString> = args.into_iter().collect();
     let parsed = parse(&words).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
@@ -173,14 +173,14 @@ pub fn run_as(args: impl IntoIterator<Item = OsString>, itself: Vec<OsString>) -
 fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failure> {
     let own = matches.subcommand().map(|(_, own)| own);
     let typed = |role| own.map(|own| Typed::of(role, own)).unwrap_or_default();
-    // Brokers find in their settings how they log.
+    // For brokers, the options of logging are part of their settings.
     let is_broker = match &cli.command {
         Command::Edge(edge) => edge.command.is_none(),
         command => matches!(command, Command::Camera(_)),
     };
     if !is_broker {
         cli.logs.start();
-        // It is a finding of the doctor's.
+        // `mez doctor` reports them itself.
         if !matches!(cli.command, Command::Doctor(_) | Command::DecodePictures) {
             config::warn_of_variables();
         }
@@ -220,8 +220,8 @@ fn decode_pictures() -> Result<(), Failure> {
     Ok(edge.and_then(mez_node::pictures::serve)?)
 }
 
-/// Parses a command line. What the environment says of a broker's settings comes later, when it is known what the file says; but
-/// help shows it.
+/// Parses a command line. The variables of a broker's settings are left out here,
+/// because they are merged later with the settings file. Help shows them nevertheless.
 fn parse(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
     let has_settings = ["edge", "camera", "config", "doctor"];
     let command =
@@ -232,37 +232,36 @@ fn parse(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
             false => command,
         });
     command.try_get_matches_from(words).map_err(|error| {
-        // The same with the environment, whose variables belong to what is printed.
+        // Help texts and errors are printed with the variables.
         Cli::command().try_get_matches_from(words).err().unwrap_or(error)
     })
 }
 
-/// Where programs of other languages find the edges and the keys of applications: those that are named in `app.toml`.
+/// The edges and the keys of applications in `app.toml`, for programs in other languages.
 #[derive(Clone, Debug, Default)]
 pub struct Application {
-    /// The edges, in order of preference. Empty: none are named.
+    /// The edges, in order of preference. May be empty.
     pub edges: Vec<String>,
-    /// The folder of keys.
+    /// The key folder.
     pub keys: Option<PathBuf>,
 }
 
-/// What the file of this user's applications says, if there is one. The error is a sentence.
+/// The settings of this user's applications, if the file exists. The error is a message.
 pub fn application() -> Result<Application, String> {
     config::of_applications(None).map(connect::ConnectArgs::named).map_err(|failure| failure.to_string())
 }
 
-/// The Unix socket of this host's edge, where its variable or its file of settings names one. The error is a sentence.
+/// The Unix socket of this host's edge, if its variable or its settings file names one. The error is a message.
 pub fn edge_socket() -> Result<Option<PathBuf>, String> {
     config::EdgePlaces::socket_for_applications(None).map_err(|failure| failure.to_string())
 }
 
-/// The page of this build, for an edge in another program.
+/// The files of the page in this build, for an edge in another program.
 pub fn page() -> mez_node::web::Assets {
     page::PAGE
 }
 
-/// The edge of a publisher with these credentials that was told of none: that of this host, or one that answers on the network. The error is a
-/// sentence.
+/// The edge of a publisher for which none is configured: that of this host, or one that answers on the network. The error is a message.
 ///
 /// # Errors
 /// Several edges answer, or the settings of this host's edge cannot be read.
@@ -273,7 +272,7 @@ pub async fn edge_of_publisher(
     unnamed::for_publisher(credentials, keys).await.map_err(|failure| failure.to_string())
 }
 
-/// The error for a command that only the Python package has.
+/// The error of a command that needs the Python package.
 fn in_python(command: &str) -> Failure {
     Failure::text(format!(
         "`mez {command}` needs the Python package, and this is the bare binary; build the package with `make build` \

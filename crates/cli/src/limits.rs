@@ -1,4 +1,4 @@
-//! Options of `mez camera` and `mez edge` for what applications may have at once.
+//! Options of `mez camera` and `mez edge` that limit applications.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// As the library takes them.
+    /// The limits in the form of the library.
     pub(crate) fn limits(&self) -> ApiLimits {
         ApiLimits {
             connections_max: self.connections_max,
@@ -89,7 +89,7 @@ impl LimitArgs {
         self.past_bytes_per_second = new.past_bytes_per_second;
     }
 
-    /// Limits that cannot both be meant. `given` says whether somebody set one.
+    /// Finds limits that contradict each other. `given` returns whether a limit was set by the user.
     pub(crate) fn faults(&self, given: &dyn Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         let pairs = [
             (
@@ -105,7 +105,7 @@ impl LimitArgs {
                 ("unread_bytes_max", self.unread_bytes_max.0),
             ),
         ];
-        // One that nobody set merely has no effect.
+        // A limit that was not set by the user merely has no effect.
         let contradict = pairs
             .into_iter()
             .filter(|((one, one_has), (all, all_have))| one_has > all_have && given(one) && given(all));
@@ -157,7 +157,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Bytes in a second, if that is limited.
+/// Bytes per second, or no limit.
 #[derive(Clone, Copy, Debug)]
 struct Pace(Option<u64>);
 

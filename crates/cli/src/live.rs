@@ -1,4 +1,4 @@
-//! Draws lines that stay in place on a terminal.
+//! Draws lines in place on a terminal.
 
 use std::env;
 use std::fmt::Write as _;
@@ -6,18 +6,18 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Columns and rows of a terminal that does not say how large it is.
+/// Columns and rows of a terminal whose size is unknown.
 const SIZE_DEFAULT: (usize, usize) = (80, 24);
 
-/// How many characters each line has that stands on the terminal now. Log lines go between them, so there is one for the process.
+/// The lengths of the lines that are on the terminal, in characters. Shared by the whole process, because log lines are written above them.
 static DRAWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn drawn() -> MutexGuard<'static, Vec<usize>> {
-    // Every statement leaves it whole.
+    // Each statement leaves the list consistent, so a poisoned lock is safe to use.
     DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Redraws lines in place on a terminal. Elsewhere it prints one block after the other.
+/// Redraws lines in place on a terminal. Without a terminal, prints one block after another.
 pub(crate) struct Screen {
     terminal: bool,
 }
@@ -32,12 +32,12 @@ impl Screen {
         Duration::from_millis(if self.terminal { 250 } else { 2_000 })
     }
 
-    /// How many characters a line may have. `None`: any number.
+    /// The most characters per line. `None` if there is no limit.
     pub(crate) fn width(&self) -> Option<usize> {
         self.terminal.then(|| size().0)
     }
 
-    /// Draws lines in place of those before. What does not fit is cut off, so that no line scrolls.
+    /// Draws lines in place of the previous ones. Cuts off what does not fit, so that the terminal does not scroll.
     pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.terminal {
@@ -47,7 +47,7 @@ impl Screen {
         let (columns, rows) = size();
         let lines = fit(lines, columns, rows);
         let mut drawn = drawn();
-        // In one piece, so that nobody sees half of it.
+        // In one piece, so that no partial drawing is visible.
         let mut text = erase(&drawn, columns);
         lines.iter().for_each(|line| text.extend([line, "\n"]));
         *drawn = lines.iter().map(|line| line.chars().count()).collect();
@@ -57,19 +57,19 @@ impl Screen {
 }
 
 impl Drop for Screen {
-    /// What stands there stays there, but for what Ctrl-C echoed below it.
+    /// Leaves the lines on the terminal, but clears the echo of Ctrl-C below them.
     fn drop(&mut self) {
         let mut drawn = drawn();
         if self.terminal && !drawn.is_empty() {
             let mut out = io::stdout().lock();
-            // If the terminal has gone, nobody sees a rest.
+            // An error means that the terminal is gone.
             let _ = out.write_all(b"\r\x1b[J").and_then(|()| out.flush());
         }
         drawn.clear();
     }
 }
 
-/// Where log lines go: to the standard error, above what a [`Screen`] draws.
+/// The writer of log lines: to standard error, above the lines of a [`Screen`].
 pub(crate) struct LogLines;
 
 impl Write for LogLines {
@@ -102,8 +102,8 @@ pub(crate) fn size() -> (usize, usize) {
     (known(told.0, "COLUMNS", SIZE_DEFAULT.0), known(told.1, "LINES", SIZE_DEFAULT.1))
 }
 
-/// Goes up to the first of the drawn lines and clears from there on, also what Ctrl-C echoed. A terminal that became narrower since shows
-/// a line on several rows.
+/// Moves the cursor to the first drawn line, and clears everything from there on, including
+/// the echo of Ctrl-C. On a terminal that has become narrower, a line takes several rows.
 fn erase(drawn: &[usize], columns: usize) -> String {
     let rows: usize = drawn.iter().map(|length| length.div_ceil(columns).max(1)).sum();
     match rows {
@@ -112,7 +112,7 @@ fn erase(drawn: &[usize], columns: usize) -> String {
     }
 }
 
-/// Cuts lines to the terminal. Its last row is for the cursor.
+/// Cuts lines to the size of the terminal. The last row is for the cursor.
 fn fit(lines: &[String], columns: usize, rows: usize) -> Vec<String> {
     let room = rows.saturating_sub(1).max(1);
     let mut fitting: Vec<String> = lines.iter().map(|line| cut(line, columns)).collect();
@@ -132,8 +132,8 @@ fn cut(line: &str, columns: usize) -> String {
     start.chain(['…']).collect()
 }
 
-/// Breaks a sentence into lines of at most `width` characters, between words where possible. Lines after the first are indented. `None`:
-/// one line.
+/// Breaks a sentence into lines of at most `width` characters, if possible between
+/// words. Lines after the first are indented. With `None`, returns one line.
 pub(crate) fn wrap(text: &str, width: Option<usize>) -> Vec<String> {
     const INDENT: &str = "  ";
     let width = width.map_or(usize::MAX, |width| width.max(20));
@@ -167,7 +167,7 @@ mod tests {
     fn what_stood_there_is_erased_whole() {
         assert_eq!(erase(&[], 80), "");
         assert_eq!(erase(&[80, 0, 12], 80), "\r\x1b[3A\x1b[J");
-        // The terminal has become half as wide.
+        // The terminal is now half as wide.
         assert_eq!(erase(&[80, 0, 12], 40), "\r\x1b[4A\x1b[J");
     }
 

@@ -1,4 +1,4 @@
-//! Log lines of all commands: their options, and where they go.
+//! Options of log lines, which all commands have, and their output.
 
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ enum LogFormat {
 }
 
 fn parse_filter(text: &str) -> Result<String, String> {
-    // A filter by itself takes any word for the name of a module, and hides all others.
+    // `EnvFilter` would take an unknown word for a module name, and hide all other modules.
     let is_known =
         |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str()) || word.starts_with("mez");
     let words = text.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
@@ -44,19 +44,19 @@ fn parse_filter(text: &str) -> Result<String, String> {
 /// The levels, from none to all.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Gives log lines another filter; false if that failed.
+/// Changes the filter of log lines. Returns false on failure.
 type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
 
 static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
 
 impl LogArgs {
-    /// Sends log lines to the standard error, so that the standard output holds only what was asked for.
+    /// Writes log lines to standard error, so that standard output contains only results.
     pub(crate) fn start(&self) {
         let builder = tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(&self.log))
             .with_writer(|| LogLines)
             .with_target(false);
-        // A second call in one process, from Python, keeps the first one's settings.
+        // A second call in a process, from Python, keeps the settings of the first.
         let set: SetFilter = match self.log_format {
             LogFormat::Text => {
                 let builder = builder.with_ansi(io::stderr().is_terminal()).with_filter_reloading();
@@ -74,7 +74,7 @@ impl LogArgs {
         let _ = SET_FILTER.set(set);
     }
 
-    /// Changes the level of log lines of a process that has begun to log.
+    /// Changes the level of log lines in a running process.
     pub(crate) fn change(&self) {
         let changed = SET_FILTER.get().is_some_and(|set| set(EnvFilter::new(&self.log)));
         if !changed {

@@ -1,4 +1,4 @@
-//! `mez measure`: emulated links for the demo, and the compiled parts of the experiments. Hidden: `mez demo --scenario` and `mez bench` call it.
+//! `mez measure`: emulated links for the demo, and the compiled parts of experiments. Hidden: it is called by `mez demo --scenario` and `mez bench`.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,8 @@
-//! The files of the page, as the edge's web server takes them.
+//! The files of the page for the edge's web server.
 
 use mez_node::web::{Asset, Assets};
 
-/// The page of this build. A build without one has no files.
+/// The page of this build. Empty if it was built without a page.
 pub(crate) const PAGE: Assets = Assets { files: &FILES };
 
 static FILES: [Asset; mez_page::FILES.len()] = files();

@@ -40,7 +40,7 @@ enum DurabilityArg {
 }
 
 impl PersistArgs {
-    /// The options, with the keys; `None` without a folder.
+    /// The options with their keys. `None` if no folder is given.
     pub(crate) fn options(&self, keys: Option<&std::path::Path>) -> Result<Option<PersistOptions>, Failure> {
         let Some(folder) = self.store.clone() else { return Ok(None) };
         let ring = find_store_keys(self.store_key.as_deref(), keys)?;
@@ -63,7 +63,7 @@ impl PersistArgs {
         self.store.is_some()
     }
 
-    /// Settings of a store that is not named. Variables may be set for all brokers of a host.
+    /// Finds settings of a store for which no folder is set. `given` ignores variables, since they may be set for all brokers of a host.
     pub(crate) fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
         const OF_STORE: [&str; 4] = ["store_key", "store_bytes", "store_age", "durability"];
         let idle = OF_STORE.into_iter().filter(|key| !self.is_on() && given(key));
@@ -72,7 +72,7 @@ impl PersistArgs {
     }
 }
 
-/// Parses the disk space of a camera. Its log needs room for a few segments at least.
+/// Parses the disk space of a camera. A log needs room for a few segments at least.
 fn parse_disk_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes < 16 << 20 => Err("a camera takes at least 16MiB on disk".into()),

@@ -1,4 +1,4 @@
-//! Whether a folder is there, or could be made.
+//! Finds out whether a folder exists, or could be made.
 
 use std::fs;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, statfs};
 
-/// Kinds of file systems that the kernel fills, and nobody else: /proc, /sys, control groups.
+/// File systems that only the kernel fills: /proc, /sys, control groups.
 const OF_THE_KERNEL: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
 
-/// A path where a folder is wanted, and what is there now. A look changes nothing.
+/// The path of a wanted folder, and what exists there. Nothing is changed.
 pub(crate) struct Place {
-    /// The folder itself, or what is nearest above it and exists.
+    /// The folder itself, or its nearest existing ancestor.
     pub(crate) there: PathBuf,
-    /// Whether that is the folder itself.
+    /// Whether the folder itself exists.
     pub(crate) exists: bool,
 }
 
@@ -26,7 +26,7 @@ impl Place {
         Self { there, exists }
     }
 
-    /// Why this user can write nothing there, or make no folder, if so.
+    /// Why this user cannot write there, or make the folder. `None` if nothing is in the way.
     pub(crate) fn obstacle(&self) -> Option<String> {
         let shown = self.there.display();
         if !self.there.is_dir() {

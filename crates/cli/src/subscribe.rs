@@ -1,4 +1,4 @@
-//! `mez subscribe`: shows a live line for each camera, and saves frames on demand.
+//! `mez subscribe`: shows a live line for each camera, and optionally saves frames.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -116,7 +116,7 @@ enum ResumeArg {
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
     let mut options = SubscribeOptions { for_export: args.save.is_some(), ..options(&args)? };
     if options.for_export {
-        // Files are to be images that others can open.
+        // Saved files should be images that other programs can open.
         options.accept_encodings = Vec::new();
     }
     let past = options.begin.is_some() && options.end.is_some_and(|end| end <= wall_now());
@@ -166,7 +166,7 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     let latency = args.latency_ms.map(|ms| Duration::try_from_secs_f64(ms / 1e3)).transpose();
     let profile = args.profile.as_deref().map(|text| match fs::read(text) {
         Ok(content) => Ok(Profile::Inline(Bytes::from(content))),
-        // What looks like a path is one.
+        // A text that looks like a path is one.
         Err(error) if text.contains(['/', '.']) => Err(Failure::text(format!(
             "--profile {text}: {error}; give the path of a profile, or the name of one at the edge"
         ))),
@@ -199,16 +199,16 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
     })
 }
 
-/// How many existing cameras a note names if no camera matches. More would not fit on a line.
+/// The most existing cameras that a note names if no camera matches. More would not fit on a line.
 const NAMED_MAX: usize = 5;
 
-/// What cameras publish and what of that crosses their links, as the edge said last.
+/// The edge's last report of what cameras publish, and what of it crosses their links.
 type TrafficOf = Mutex<BTreeMap<CameraName, Traffic>>;
 
-/// Asks the edge every second what its cameras publish and send. Beside the subscription, so that no frame waits for the answer.
+/// Asks the edge every second for the traffic of its cameras. Runs beside the subscription, so that no frame waits for the answer.
 async fn ask_for_traffic(edge: &EdgeClient, pattern: &CameraPattern, traffic: &TrafficOf) {
     loop {
-        // Without an answer, or the right to one, nothing is known; the subscription says that the edge is gone.
+        // Without an answer or the right to one, the traffic is unknown. The subscription reports the loss of the edge.
         let cameras = edge.observable(Some(pattern)).await.ok().flatten().unwrap_or_default();
         let known = cameras.into_iter().filter_map(|camera| Some((camera.camera, camera.traffic?)));
         *traffic.lock().unwrap_or_else(PoisonError::into_inner) = known.collect();
@@ -224,14 +224,14 @@ struct Watch<'a> {
     table: Table<Row>,
     cameras: BTreeMap<CameraName, CameraLine>,
     traffic: &'a TrafficOf,
-    /// What concerns all cameras.
+    /// A note about all cameras.
     note: Option<String>,
-    /// What this program may do no more, or may do as well, since the rights changed.
+    /// The rights that this program lost or gained since its start.
     rights: Option<String>,
     saved: u64,
-    /// Something was asked that could be broken, or that the link may have no room for.
+    /// Whether there are requirements that can fail, or for which the link may be too slow.
     bounded: bool,
-    /// It reads the past and ends with it: nothing is waited for.
+    /// Whether this reads the past only, and ends with it.
     past: bool,
 }
 
@@ -256,7 +256,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Says that nothing matches, and what is there instead: most often the pattern is mistyped.
+    /// A note that no camera matches, with the names of existing ones, since the pattern is most often mistyped.
     async fn none_matches(&self) -> String {
         let waits = "no camera matches yet; waiting for one";
         let Ok(Some(mut cameras)) = self.edge.observable(None).await else { return waits.into() };
@@ -316,7 +316,7 @@ impl Watch<'_> {
             }
             Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
             Event::Reconnected => self.note = None,
-            // This command joins no group.
+            // This command does not join groups.
             Event::Joined { .. } | Event::Held { .. } => {}
             Event::Ended { rest } => {
                 for (camera, counts, not_held) in rest {
@@ -366,7 +366,7 @@ fn stretch(not_held: &NotHeld) -> String {
     format!("{} to {}: {}", not_held.begin, not_held.end, not_held.reason.name())
 }
 
-/// The ending of a file for a data record, by its content type.
+/// The file extension of a data record, by its content type.
 fn extension_of(frame: &ReceivedFrame) -> &'static str {
     match frame.content_type.as_ref().map(ContentType::essence) {
         Some("application/json") => "json",

@@ -25,12 +25,12 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of things: `1 grant`, `2 grants`.
+/// A count with its noun: `1 grant`, `2 grants`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
-/// Parses the size of something that holds many frames or records: a mebibyte or more.
+/// Parses the size of a store or memory for many frames or records: at least 1 MiB.
 pub(crate) fn parse_room(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes >= 1 << 20 => Ok(bytes),
@@ -38,7 +38,7 @@ pub(crate) fn parse_room(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a duration in which something can happen: a second or more.
+/// Parses the duration of a period: at least 1 s.
 pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         period if period >= Duration::from_secs(1) => Ok(period),
@@ -46,7 +46,7 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The size of a frame: one to [`FRAME_BYTES_CEILING`] bytes.
+/// Parses the size of a frame: 1 to [`FRAME_BYTES_CEILING`] bytes.
 pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;
     let ceiling = FRAME_BYTES_CEILING;
@@ -56,7 +56,7 @@ pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses how many there may be: one or more.
+/// Parses a count: at least 1.
 pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
     const MAX: usize = 1_000_000;
     text.parse()
@@ -65,13 +65,13 @@ pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("{text:?} is not a number of them; write a whole number, 1 to {MAX}"))
 }
 
-/// Parses frames per second: more than none.
+/// Parses a frame rate: more than 0.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
     rate.ok_or_else(|| format!("{text:?} is not a rate; write frames per second, such as 10 or 12.5"))
 }
 
-/// Parses a duration: `250ms`, `90s`, `10m`, `1.5h`, `7d`; a bare number is seconds.
+/// Parses a duration: `250ms`, `90s`, `10m`, `1.5h`, `7d`. A number without unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -112,7 +112,7 @@ pub(crate) fn parse_time(text: &str, now: Timestamp) -> Result<Timestamp, String
     })
 }
 
-/// `1.4 MB`, `512 B`.
+/// A size: `1.4 MB`, `512 B`.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -122,13 +122,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// `3.2 ms`, `1.4 s`.
+/// A short duration: `3.2 ms`, `1.4 s`.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     let ms = duration.as_secs_f64() * 1e3;
     if ms < 1_000.0 { format!("{ms:.1} ms") } else { format!("{:.1} s", ms / 1e3) }
 }
 
-/// `612 kbit/s`, `10.9 Mbit/s`.
+/// A bit rate: `612 kbit/s`, `10.9 Mbit/s`.
 pub(crate) fn rate(bits_per_second: f64) -> String {
     match bits_per_second {
         bits if bits < 1e6 => format!("{:.0} kbit/s", bits / 1e3),
@@ -136,13 +136,13 @@ pub(crate) fn rate(bits_per_second: f64) -> String {
     }
 }
 
-/// `3.9 %`, `100 %`.
+/// A share: `3.9 %`, `100 %`.
 pub(crate) fn percent(share: f64) -> String {
     let digits = usize::from(share < 0.0995);
     format!("{:.digits$} %", share * 1e2)
 }
 
-/// Rows under a head, in columns.
+/// A table with a heading.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).chain([head[column].len()]).max().unwrap_or(0)
@@ -191,7 +191,7 @@ fn days_in_month(year: u64, month: u64) -> u64 {
     }
 }
 
-/// How long something has been so, in its largest unit: `4 s`, `12 min`, `3 h`, `2 d`.
+/// A duration in its largest unit: `4 s`, `12 min`, `3 h`, `2 d`.
 pub(crate) fn for_people(time: Duration) -> String {
     match time.as_secs() {
         0..100 => format!("{:.0} s", time.as_secs_f64()),

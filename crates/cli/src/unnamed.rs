@@ -1,4 +1,4 @@
-//! The edge of commands and programs that were told of none: that of this host, or one that answers on the network.
+//! The edge of commands and programs for which none is configured: that of this host, or one that answers on the network.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,10 +13,10 @@ use mez_node::ports::EdgeAddress;
 use crate::config::EdgePlaces;
 use crate::failure::Failure;
 
-/// How long a command looks: once.
+/// A command searches once.
 const ONCE: Duration = Duration::ZERO;
 
-/// The edge of an application. `of_edge` is the file of settings of this host's edge, if one is named.
+/// The edge of an application. `of_edge` is the settings file of this host's edge, if it is named.
 pub(crate) async fn for_application(
     of_edge: Option<&OsStr>,
     keys: Option<&Path>,
@@ -36,7 +36,7 @@ pub(crate) async fn for_camera(
     }
 }
 
-/// The link of this host's edge, if one runs, or if the keys are those of an edge's host.
+/// The link of this host's edge, if it runs, or if the key folder is that of an edge's host.
 pub(crate) fn local_link(keys: Option<&Path>) -> Result<Option<EdgeAddress>, Failure> {
     let (socket, listen) = EdgePlaces::link_for_cameras()?;
     let is_here =
@@ -49,7 +49,7 @@ pub(crate) fn local_link(keys: Option<&Path>) -> Result<Option<EdgeAddress>, Fai
     Ok(is_here.then(|| link.unwrap_or_else(usual_link)))
 }
 
-/// The link of this host's edge where nobody says otherwise.
+/// The default link of this host's edge.
 fn usual_link() -> EdgeAddress {
     EdgeAddress { host: "localhost".into(), port: mez_node::ports::LINK }
 }
@@ -58,7 +58,7 @@ fn local_address(socket: Option<std::path::PathBuf>) -> Address {
     socket.map_or_else(|| Address::local(Which::Edge), Address::Unix)
 }
 
-/// The edge of a publisher that goes on without one: if none answers on the network, that of this host, whenever it starts.
+/// The edge of a publisher that starts without an edge. If none answers on the network, that of this host, which may start later.
 pub(crate) async fn for_publisher(
     credentials: &Credentials,
     keys: Option<&Path>,

@@ -1,4 +1,4 @@
-//! What a real edge records, and what `mez keys audit` makes of it.
+//! What a real edge records in its audit log, and what `mez keys audit` prints.
 
 mod process_support;
 
@@ -28,14 +28,14 @@ fn recorded(folder: &Path, words: &[&str]) -> String {
     panic!("no line has {words:?} in {}", text(&run(&["keys", "audit"], folder)));
 }
 
-/// A site of its own, without grants, and the folder of an application that joins it.
+/// A new site without grants, and an empty folder for an application.
 fn site() -> (tempfile::TempDir, tempfile::TempDir) {
     let (site, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     done(&["keys", "init", "--site", "test"], site.path());
     (site, other)
 }
 
-/// An application joins, is refused, is granted something, reads the past and saves it; a camera is forgotten. The log tells each of it.
+/// An application joins, is refused, gets grants, reads the past and saves it, and a camera is forgotten. The log has a record of each step.
 #[test]
 fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     let (site, other) = site();
@@ -46,7 +46,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     let token = token.lines().next().unwrap().to_owned();
     done(&["keys", "enrol", &token, "--edge", &enrol], other);
     recorded(site, &["app/counter", "enrolled", "certificate", "from 127.0.0.1"]);
-    // The same token again: refused, and the stranger is known by its address only.
+    // The used token is refused. The client is known only by its address.
     assert!(!run(&["keys", "enrol", &token, "--edge", &enrol], other).status.success());
     recorded(site, &["127.0.0.1", "refused enrolment", "used"]);
 
@@ -58,16 +58,16 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     recorded(site, &["app/counter", "connected grpc", "from 127.0.0.1"]);
 
     done(&["keys", "grant", "app/counter", "watch,read", "dock/*"], site);
-    // The edge's own record: from then on the grant is in force. The command's names the file as well.
+    // The edge's own record: the grant is in force now. The record of the command also names the file.
     let in_force = format!("{:<20}  rights granted dock/*", "rights.toml");
     recorded(site, &[&in_force, "app/counter read 'dock/*'"]);
-    // The kernel knows who ran the command.
+    // The kernel says which user ran the command.
     recorded(site, &["user/", "rights granted dock/*", "app/counter read 'dock/*', in ", "rights.toml"]);
     done(&watch, other);
     let past = ["subscribe", "dock/cam1", "--edge", &grpc, "--since", "-1m", "--until", "now", "--held-only"];
     done(&past, other);
     recorded(site, &["app/counter", "read frames dock/cam1", "until 20"]);
-    // A pattern is recorded by the cameras that there are, and never as itself.
+    // For a pattern, the existing cameras are recorded, not the pattern.
     let socket = format!("unix://{}", edge.field("socket="));
     for of in ["dock/*", "x/*"] {
         let past = ["subscribe", of, "--edge", &socket, "--since", "-1m", "--until", "now", "--held-only"];
@@ -83,7 +83,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     done(&saves, other);
     recorded(site, &["app/counter", "exported frames dock/cam1"]);
 
-    // Nobody asked for lists, so nothing of them was refused.
+    // Lists were not requested, so none was refused.
     assert!(!text(&run(&["keys", "audit"], site)).contains("refused observe"));
 
     drop(camera);
@@ -95,7 +95,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     recorded(site, &["user/", "rights taken back", "app/counter watch"]);
     done(&["keys", "revoke", "app/counter", "--because", "sold"], site);
     recorded(site, &["user/", "revoked app/counter", "sold"]);
-    // It is turned away in the handshake, and the log names it, not only its address.
+    // It is refused in the handshake, and the log contains its name.
     assert!(!run(&watch, other).status.success());
     recorded(site, &["app/counter", "refused revoked", "sold"]);
     assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
@@ -108,7 +108,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     );
 }
 
-/// Somebody edits a record and later the whole log. The check names the record, and what was kept elsewhere tells the rest.
+/// A record is changed, and later the whole log. The check names the record, and a noted hash reveals the rest.
 #[test]
 fn a_changed_log_is_named_and_the_edge_starts_nevertheless() {
     let (site, _other) = site();
@@ -131,7 +131,7 @@ fn a_changed_log_is_named_and_the_edge_starts_nevertheless() {
         text(&broken)
     );
 
-    // All of it goes. An edge starts, and its new log is whole by itself.
+    // The whole log is deleted. An edge starts, and its new log is consistent.
     fs::remove_dir_all(site.join("state/audit")).unwrap();
     assert!(text(&run(&["keys", "audit"], site)).contains("--state"));
     let _edge = edge(site);
@@ -141,7 +141,7 @@ fn a_changed_log_is_named_and_the_edge_starts_nevertheless() {
     assert!(!compared.status.success() && text(&compared).contains("noted elsewhere"), "{}", text(&compared));
 }
 
-/// A log that cannot be written: the edge serves, says so once, and counts.
+/// If the log cannot be written, the edge serves, reports it once, and counts.
 #[test]
 fn an_edge_without_room_for_its_log_serves() {
     let (site, _other) = site();
@@ -159,19 +159,19 @@ fn an_edge_without_room_for_its_log_serves() {
 /// An edge whose audit log is on a small disk of its own.
 struct OnDisk {
     edge: Running,
-    /// The folder for state as the edge sees it, seen from outside.
+    /// The edge's state folder, as seen from outside of its mounts.
     state: PathBuf,
     site: PathBuf,
 }
 
 impl OnDisk {
-    /// `None` where this user may mount nothing.
+    /// `None` if this user may not mount.
     fn start(site: &Path, mount: &str) -> Option<Self> {
         fs::create_dir_all(site.join("state/audit")).unwrap();
         let socket = site.join("edge.sock").display().to_string();
         let any = "127.0.0.1:0";
         let behind = |words: &[&str]| {
-            // `mount` makes the disk, and the edge takes the place of the shell.
+            // `mount` makes the disk, then the edge replaces the shell.
             let script = format!("{mount} && exec \"$@\"");
             let outside = command(&[], site);
             let mut inside = Command::new("unshare");
@@ -189,9 +189,9 @@ impl OnDisk {
         Some(Self { edge, state, site: site.to_owned() })
     }
 
-    /// Somebody is refused something else each time, and the edge says so: it serves as ever.
+    /// Gets a different refusal each time, which shows that the edge serves.
     fn refuses(&self, numbers: std::ops::Range<u32>) {
-        // Long names, so that few records fill a page of the disk.
+        // Long names, so that few records fill a page.
         let (grpc, long) = (self.edge.field("grpc="), "a-long-name-of-a-place".repeat(2));
         for number in numbers {
             let camera = format!("{long}/{long}/{long}/cam{number}");
@@ -209,7 +209,7 @@ impl OnDisk {
         text(&run(&[&["keys", "audit", "--state", &state], more].concat(), &self.site))
     }
 
-    /// The log, once it says how much could not be recorded.
+    /// The log, once it has a record of lost events.
     fn with_lost(&self, why: &str) -> Vec<serde_json::Value> {
         for _ in 0..600 {
             let log = self.audit(&["--json"]);
@@ -227,7 +227,7 @@ impl OnDisk {
     }
 }
 
-/// The disk is full: the edge serves, counts, and says how much and why once there is room again.
+/// The disk is full: the edge serves, counts, and records the count and the reason once there is room.
 #[test]
 fn an_audit_log_on_a_full_disk_is_counted_and_goes_on() {
     let (site, _other) = site();
@@ -246,11 +246,11 @@ fn an_audit_log_on_a_full_disk_is_counted_and_goes_on() {
         let of_kind = records.iter().filter(|record| record["kind"] == kind);
         of_kind.map(|record| record["count"].as_u64().unwrap_or(1)).sum()
     };
-    // What is not there as itself is in the count, where connections are as well.
+    // Refusals without a record of their own are in the count of lost events, which also includes connections.
     assert!(count("refused") + count("lost") >= 8, "{records:?}");
 }
 
-/// The disk is mounted for reading: the edge starts and serves nevertheless, and the log begins once it can be written.
+/// The disk is mounted read-only: the edge serves nevertheless, and the log begins once it is writable.
 #[test]
 fn an_audit_log_on_a_disk_that_is_read_only_begins_later() {
     let (site, _other) = site();

@@ -1,4 +1,4 @@
-//! Clocks that are wrong by a year, at either side: nobody gets in by it, and the sentence names the clock.
+//! Clocks that are wrong by a year, on either side: no connection is accepted, and the message names the clock.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ const MEZ: &str = env!("CARGO_BIN_EXE_mez");
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const YEAR_S: i64 = 365 * 24 * 3600;
 
-/// Moves the wall clock of whoever loads it, and no other clock.
+/// Moves the wall clock of a process that loads it, and no other clock.
 const SHIFTED: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,10 +27,10 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 }
 "#;
 
-/// A host: its folder of keys, and its clock.
+/// A host with a key folder and a clock.
 struct Host {
     folder: TempDir,
-    /// Moves the clock. `None`: it is right.
+    /// The library that moves the clock. `None` if the clock is right.
     clock: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ impl Running {
 }
 
 impl Host {
-    /// Where a site is made, with a clock that is right at that moment.
+    /// The host where the site is made, with a right clock.
     fn site() -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap(), clock: None };
         let made = site.command(&["keys", "init", "--site", "test"]).output().unwrap();
@@ -64,7 +64,7 @@ impl Host {
         self.folder.path().join(name)
     }
 
-    /// Another host, which joined today.
+    /// Another host that has joined today.
     fn joined(&self, identity: &str) -> Self {
         let host = Self { folder: tempfile::tempdir().unwrap(), clock: None };
         fs::create_dir(host.path("keys")).unwrap();
@@ -111,7 +111,7 @@ impl Host {
         Running(child, ready)
     }
 
-    /// What a program says that watches for a moment. It must not get in.
+    /// Runs a program that watches for a second and must be refused. Returns its output.
     fn is_refused(&self, grpc: &str) -> String {
         let output =
             self.command(&["subscribe", "dock/*", "--edge", grpc, "--seconds", "1s"]).output().unwrap();
@@ -126,7 +126,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// An application and a camera whose clocks are wrong do not even dial: by their clocks, their own certificates do not hold.
+/// Applications and cameras with a wrong clock do not connect: by their clocks, their own certificates are invalid.
 #[test]
 fn a_program_or_camera_with_a_wrong_clock_says_so() {
     let site = Host::site();
@@ -147,7 +147,7 @@ fn a_program_or_camera_with_a_wrong_clock_says_so() {
     }
 }
 
-/// An edge with keys of its own does not start with such a clock. Neither does one with the site's authority in the past.
+/// An edge with keys of its own does not start with a wrong clock. Neither does an edge with the authority and a clock in the past.
 #[test]
 fn an_edge_with_a_wrong_clock_does_not_start() {
     let site = Host::site();
@@ -164,8 +164,8 @@ fn an_edge_with_a_wrong_clock_does_not_start() {
     }
 }
 
-/// One with the site's authority makes itself a certificate of the future. Whoever dials it with a right clock says what is wrong, and the edge
-/// lets in nobody whose certificate has expired by its own clock.
+/// An edge with the authority and a clock in the future makes itself a future certificate. Clients with
+/// right clocks report this, and the edge refuses clients whose certificates have expired by its own clock.
 #[test]
 fn an_edge_of_the_future_is_named_by_whoever_dials_it() {
     let site = Host::site();
@@ -183,10 +183,10 @@ fn an_edge_of_the_future_is_named_by_whoever_dials_it() {
     let camera = Running(child, String::new());
     let told = log.lines().map_while(Result::ok).find(|line| line.contains("clock")).expect("it says why");
     println!("a camera: {told}");
-    // Over QUIC the library says only that it is one of both.
+    // Over QUIC, the library does not distinguish the two.
     assert!(told.contains("valid only from") || told.contains("is not valid yet"), "{told}");
     drop(camera);
-    // Both in the future: they agree, and a certificate that is a year older has expired.
+    // If both clocks are in the future, they agree, but a certificate of today has expired.
     let said = app.off_by(YEAR_S).is_refused(edge.field("grpc="));
     assert!(said.contains("clock"), "{said}");
 }

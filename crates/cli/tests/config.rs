@@ -1,5 +1,4 @@
-//! Settings in files, in the environment and as flags, as people meet them: broken files, what is in force, and brokers that read
-//! their settings again.
+//! Settings in files, in the environment and as flags: broken files, values in force, and brokers that read their settings again.
 
 mod process_support;
 
@@ -13,7 +12,7 @@ use self::process_support::{MEZ, Running, started, text, video};
 
 const ROLES: [&str; 3] = ["edge", "camera", "app"];
 
-/// The command in an environment of its own.
+/// The command in a clean environment.
 fn command(args: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(MEZ);
     command.args(args).current_dir(folder).env_clear().env("HOME", folder);
@@ -29,20 +28,20 @@ fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-// ---- files that are wrong ---------------------------------------------------------------------------------
+// ---- invalid files ----------------------------------------------------------------------------------------
 
-/// A file, the line that is wrong (0: all of it), and words of the message: the setting, its value, what to do.
+/// A file, the line of its fault (0: the whole file), and parts of the message: setting, value, remedy.
 type Broken = (&'static str, usize, &'static [&'static str]);
 
 const BROKEN: &[Broken] = &[
-    // What the file is.
+    // The role.
     ("", 1, &["role", "begin it with role = \"edge\""]),
     ("listen = \"0.0.0.0:7650\"\n", 1, &["role", "begin it with"]),
     ("role = \"egde\"\n", 1, &["role = \"egde\"", "did you mean \"edge\"?"]),
     ("role = \"server\"\n", 1, &["role = \"server\"", "write \"edge\", \"camera\" or \"app\""]),
     ("role = 3\n", 1, &["role = 3", "in quotes"]),
     ("role = \"edge\"\nrole = \"edge\"\n", 2, &["second time", "keep one"]),
-    // What is no TOML.
+    // Not TOML.
     ("role = \"edge\"\nlisten = \"0.0.0.0:76", 2, &["not TOML", "in quotes"]),
     ("role = \"edge\"\ngrpc = off\n", 2, &["not TOML", "texts in quotes"]),
     ("role = \"edge\"\nlisten 0.0.0.0:7650\n", 2, &["not TOML", "name = value"]),
@@ -101,7 +100,7 @@ const BROKEN: &[Broken] = &[
         4,
         &["channel = \"hall\"", "hall=dock/*"],
     ),
-    // Values that are good, and not together.
+    // Values that are valid, but not together.
     (
         "role = \"edge\"\nchannel = [\"hall=a\", \"hall=b\"]\n",
         2,
@@ -219,7 +218,7 @@ const BROKEN: &[Broken] = &[
     ),
 ];
 
-/// Each is refused with its line and what to do, and shows no secret. No broker starts with it.
+/// Each file is refused with line and remedy, and no secret is shown. No broker starts with it.
 #[test]
 fn broken_files_are_refused_with_line_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +243,7 @@ fn broken_files_are_refused_with_line_and_remedy() {
     println!("{} broken files: none accepted", BROKEN.len());
 }
 
-/// What is no file, or none that can be read.
+/// Paths that are not a file, or not a readable one.
 #[test]
 fn what_is_no_readable_file_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,13 +266,13 @@ fn what_is_no_readable_file_is_said() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(check().contains("chmod o-w settings.toml"), "{}", check());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o200)).unwrap();
-    // Root reads everything.
+    // Root can read every file.
     if fs::File::open(&path).is_err() {
         assert!(check().contains("this user may not read it"), "{}", check());
     }
 }
 
-/// A file that is cut off anywhere is never taken for a whole one that says something else.
+/// A truncated file is never taken for a complete one with other settings.
 #[test]
 fn a_file_that_is_cut_says_nothing_new() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,9 +296,9 @@ fn all_faults_are_told_in_one_run() {
     }
 }
 
-// ---- what is in force -------------------------------------------------------------------------------------
+// ---- values in force --------------------------------------------------------------------------------------
 
-/// The line of `mez config show` about a setting.
+/// The line of `mez config show` for a setting.
 fn shown(said: &str, key: &str) -> String {
     let line = said
         .lines()
@@ -318,7 +317,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
         let shown = command(&[&["config", "show", "edge"], args].concat(), folder)
             .env("MEZ_EDGE_GRPC", "off")
             .env("MEZ_EDGE_ENROL", "127.0.0.1:20")
-            // An empty one counts as not set.
+            // An empty variable counts as unset.
             .env("MEZ_EDGE_LISTEN", "")
             .output()
             .unwrap();
@@ -333,7 +332,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     assert!(shown(&said, "keys").ends_with(".config/mez/keys\" # default"), "{said}");
     assert_eq!(shown(&said, "store"), "# store: frames are only in memory");
 
-    // A file that nobody named is found; what is shown is itself a good file.
+    // The file at the default place is found. The output is itself a valid file.
     assert_eq!(shown(&show(&[]), "listen"), "listen = \"[::]:7650\" # default");
     fs::create_dir_all(folder.join(".config/mez")).unwrap();
     fs::write(folder.join(".config/mez/edge.toml"), content).unwrap();
@@ -365,7 +364,7 @@ fn no_secret_of_the_environment_is_shown() {
     assert_eq!(shown(&text(&said), "source"), "source = \"rtsp://cam/x?…\" # variable MEZ_SOURCE");
 }
 
-/// Every setting has a name, a flag and a variable, which follow from one another.
+/// Names, flags and variables of settings follow from one another.
 #[test]
 fn names_flags_and_variables_follow_from_one_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,7 +377,7 @@ fn names_flags_and_variables_follow_from_one_another() {
             let expected = [
                 format!("MEZ_{upper}"),
                 format!("MEZ_{}_{upper}", role.to_ascii_uppercase()),
-                // Without the end they hold the secret itself.
+                // Without this suffix, the variable contains the secret itself.
                 format!("MEZ_{upper}_FILE"),
             ];
             assert!(expected.iter().any(|expected| expected == variable), "{row}");
@@ -389,9 +388,9 @@ fn names_flags_and_variables_follow_from_one_another() {
     }
 }
 
-// ---- what is written down ---------------------------------------------------------------------------------
+// ---- generated files --------------------------------------------------------------------------------------
 
-/// Compares a file of this repository with what it has to be, or writes it if `MEZ_WRITE` is set.
+/// Compares a file of this repository with its expected content, or writes it if `MEZ_WRITE` is set.
 fn same(path: &str, expected: &str) {
     let path = checkout(path);
     if std::env::var_os("MEZ_WRITE").is_some() {
@@ -434,7 +433,7 @@ fn help_says_where_the_file_is_looked_for() {
 
 // ---- brokers ----------------------------------------------------------------------------------------------
 
-/// Waits until a broker has logged something.
+/// Waits until the broker's log contains `part`.
 fn says(broker: &Running, part: &str) -> String {
     for _ in 0..600 {
         let said = broker.logged();
@@ -466,8 +465,8 @@ fn site() -> tempfile::TempDir {
     folder
 }
 
-/// Settings change while frames flow: those that may are in force, those that need a restart are named and stay, and a broken file
-/// changes nothing. The stream goes on.
+/// Settings change while frames flow: changeable ones take effect, others are
+/// reported and stay, and a broken file changes nothing. The stream continues.
 #[test]
 fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
     let folder = site();
@@ -490,7 +489,7 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
     let said = says(&edge, "subscriptions_per_principal_max: edge.toml:7 says 1");
     assert!(said.contains("cameras_max needs a restart and stays 64, although edge.toml:6 says 3"), "{said}");
     assert!(said.contains("channel: edge.toml:8 says [\"hall=dock/*\"]"), "{said}");
-    // The limit holds from now on, and the stream that there is goes on.
+    // The limit takes effect at once, and the running stream continues.
     let refused = (0..100).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
         text(&run(&["subscribe", "dock/*", "--edge", &socket, "--seconds", "200ms"], folder))
@@ -520,7 +519,7 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
     watching.wait().unwrap();
 }
 
-/// Each example is checked and started as it is; only addresses and folders are those of the test.
+/// Each example is checked and run. Only its addresses and folders are replaced.
 #[test]
 fn the_examples_are_good_and_run() {
     let folder = site();
@@ -552,7 +551,7 @@ fn the_examples_are_good_and_run() {
     let with_edge = [&here[..], &[("MEZ_EDGE", link.as_str())]].concat();
     let camera = start(&["camera", "--config", &example("raspberry-pi-camera.toml")], folder, &with_edge);
     says(&camera, "connected to the edge");
-    // The notebook's own file, with the edge of this test.
+    // The file of the notebook example, with the edge of this test.
     let notebook = fs::read_to_string(example("notebook.toml")).unwrap();
     let named = notebook.replace("edge.local", &edge.field("grpc="));
     assert_ne!(named, notebook);

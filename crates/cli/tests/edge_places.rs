@@ -1,4 +1,4 @@
-//! Commands that change or show an edge's things find them where the edge keeps them: where its file of settings says.
+//! Commands find an edge's keys, state and socket at the places in its settings file.
 
 mod process_support;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use self::process_support::{MEZ, Running, started, text};
 
-/// The command as a user of this home runs it.
+/// The command, run by a user with this home folder.
 fn command(args: &[&str], home: &Path) -> Command {
     let mut command = Command::new(MEZ);
     command.args(args).current_dir(home).env_clear().env("HOME", home);
@@ -31,7 +31,7 @@ fn start(args: &[&str], home: &Path) -> Running {
     started(&mut command(args, home), args[0], home)
 }
 
-/// A file of settings whose folders are all below `place`.
+/// A settings file whose folders are all below `place`.
 fn settings(place: &Path) -> String {
     let [keys, state, socket] =
         ["keys", "state", "e.sock"].map(|name| place.join(name).display().to_string());
@@ -41,7 +41,7 @@ fn settings(place: &Path) -> String {
     )
 }
 
-/// What a command says, once it says all of these words in one line.
+/// Repeats a command until a line of its output contains all words.
 fn until_it_says(args: &[&str], words: &[&str], home: &Path) -> String {
     let mut said = String::new();
     for _ in 0..300 {
@@ -54,7 +54,7 @@ fn until_it_says(args: &[&str], words: &[&str], home: &Path) -> String {
     panic!("{args:?} never says {words:?}: {said}");
 }
 
-/// The file names all folders, and nobody repeats them: the edge, the commands and the audit log have the same.
+/// The file names all folders once. The edge, the commands and the audit log all use them.
 #[test]
 fn commands_act_on_the_edge_that_the_file_describes() {
     let home = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     done(&["keys", "init", "--site", "test"], home);
     assert!(place.join("keys/authority.key").exists() && !home.join(".config/mez/keys").exists());
     let _edge = start(&["edge"], home);
-    // Commands tell the log only what they do while one is kept.
+    // Commands report to the log only while an edge keeps one.
     let audit = &["keys", "audit"];
     until_it_says(audit, &["started"], home);
 
@@ -77,7 +77,7 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     let log = until_it_says(audit, &["rights granted dock/*", "user/"], home);
     assert!(log.lines().any(|line| line.contains("edge/main") || line.contains("started")), "{log}");
 
-    // Its name is in the file too: without --own it is not revoked.
+    // The edge's name is in the file too: it is not revoked without --own.
     let refused = text(&run(&["keys", "revoke", "edge/main"], home));
     assert!(refused.contains("is the edge of this host"), "{refused}");
     done(&["keys", "revoke", "app/counter", "--because", "sold"], home);
@@ -89,7 +89,7 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     done(&["keys", "token", "app/other", "--watch", "yard/*"], home);
     assert!(rights().contains("yard/*") && done(&["keys", "list"], home).contains("app/other"));
 
-    // Its socket as well, by either file's name; a variable goes before the file.
+    // The socket too, for the name of either file. A variable takes precedence over the file.
     let nobody = "no camera; one joins";
     let edge_toml = ".config/mez/edge.toml";
     assert!(done(&["cameras"], home).contains(nobody));
@@ -100,7 +100,7 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     }
 }
 
-/// Two edges on one host are told apart by the names of their files. With `off`, the defaults count.
+/// Two edges on one host are distinguished by their settings files. With `off`, the defaults count.
 #[test]
 fn config_names_the_edge_that_is_meant() {
     let home = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn config_names_the_edge_that_is_meant() {
     assert!(of_two.contains("app/two") && !of_two.contains("app/one"), "{of_two}");
     let by_variable = command(&["keys", "grants"], home).env("MEZ_EDGE_CONFIG", "one.toml").output().unwrap();
     assert!(text(&by_variable).contains("app/one"), "{}", text(&by_variable));
-    // What a flag or a variable says goes before the file.
+    // Flags and variables take precedence over the file.
     let folder = home.join("one/keys").display().to_string();
     assert!(done(&["keys", "grants", "--config", "two.toml", "--keys", &folder], home).contains("app/one"));
     let off = run(&["keys", "grants", "--config", "off"], home);
@@ -127,7 +127,7 @@ fn config_names_the_edge_that_is_meant() {
     assert!(told.contains("two/state") || told.contains("TIME"), "{told}");
 }
 
-/// A file that nobody can make sense of is no reason to change or show another edge.
+/// With an invalid file, no other edge is changed or shown.
 #[test]
 fn a_broken_file_is_told_and_nothing_is_done() {
     let home = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn a_broken_file_is_told_and_nothing_is_done() {
     assert!(missing.contains("nowhere.toml: there is no such file"), "{missing}");
 }
 
-/// Where a process of its own has the authority's key, the edge's folder of keys is not the authority's.
+/// If a separate process has the authority's key, the edge's key folder is not that of the authority.
 #[test]
 fn an_edge_with_a_signer_leaves_the_authority_its_own_folder() {
     let home = tempfile::tempdir().unwrap();
@@ -169,12 +169,12 @@ fn an_edge_with_a_signer_leaves_the_authority_its_own_folder() {
     done(&["keys", "token", "edge/main"], home);
     done(&["keys", "revoke", "app/counter"], home);
     assert!(home.join(".config/mez/keys/revoked.list").exists());
-    // What the edge itself reads is in its own folder.
+    // The edge's own files are in its own folder.
     let grants = text(&run(&["keys", "grants"], home));
     assert!(grants.contains("place/keys (does not exist)"), "{grants}");
 }
 
-/// A variable that nothing reads is told once, with the one that was meant; those of tests and secrets are not.
+/// An unknown variable is reported once, with a similar name. Variables of tests and secrets are not.
 #[test]
 fn a_misspelt_variable_is_told() {
     let home = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn a_misspelt_variable_is_told() {
         )
     };
     done(&["keys", "init", "--site", "test"], home);
-    // The last one begins to log, and then finds no keys.
+    // The last command starts logging, and then finds no keys.
     for args in [&["keys", "grants"][..], &["config", "show", "edge"], &["edge", "--keys", "nowhere"]] {
         let said = with(args);
         let told: Vec<&str> = said.lines().filter(|line| line.contains(&misspelt)).collect();
@@ -202,7 +202,7 @@ fn a_misspelt_variable_is_told() {
     assert!(finding.is_some() && found.contains("did you mean MEZ_EDGE_MEMORY_BYTES?"), "{found}");
 }
 
-/// The file may be for another host, so this is no fault; but it is said.
+/// A warning and no fault, since the file may be for another host.
 #[test]
 fn a_folder_that_there_cannot_be_is_told_with_its_line() {
     let home = tempfile::tempdir().unwrap();

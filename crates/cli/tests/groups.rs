@@ -1,5 +1,4 @@
-//! A group of readers whose edge and members are killed under load: every record that the edge holds is worked on, and none is worked on by two
-//! without a reason.
+//! A group whose edge and members are killed under load: every record that the edge holds is processed, and none by two members without a reason.
 
 mod process_support;
 
@@ -24,7 +23,7 @@ use self::process_support::{Running, done, start, video};
 const CAMERA: &str = "dock/cam1";
 const MEMBERS: usize = 3;
 
-/// An edge with a store, and a camera that publishes a short video again and again.
+/// An edge with a store, and a camera that publishes a short video in a loop.
 struct Site<'a> {
     folder: &'a Path,
     link: String,
@@ -64,7 +63,7 @@ async fn client(folder: &Path, grpc: &str) -> EdgeClient {
     EdgeClient::connect(vec![address], Some(&credentials), options).await.unwrap()
 }
 
-/// What members have done: how often each record was given, and how often its work was finished.
+/// What the members have done: how often each record was given, and how often it was finished.
 #[derive(Default)]
 struct Work {
     given: BTreeMap<FrameId, u32>,
@@ -120,14 +119,14 @@ impl Member {
         Self { is_killed, thread: std::thread::spawn(move || block_on(run()).unwrap()) }
     }
 
-    /// Its connection is closed without a word, as if its process were killed.
+    /// Closes its connection abruptly, as if its process was killed.
     fn kill(self) {
         self.is_killed.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
     }
 }
 
-/// What the edge's log holds of the camera.
+/// The camera's frames in the edge's log.
 async fn held(client: &EdgeClient) -> Vec<FrameId> {
     let options = SubscribeOptions {
         begin: Some(Timestamp::MIN),
@@ -149,7 +148,7 @@ async fn held(client: &EdgeClient) -> Vec<FrameId> {
     ids
 }
 
-/// `MEZ_KILLS=100 cargo test -p mez-cli --test groups -- --nocapture` kills so often, and prints the account.
+/// `MEZ_KILLS=100 cargo test -p mez-cli --test groups -- --nocapture` kills 100 times, and prints the account.
 #[test]
 fn every_record_is_worked_on_whoever_is_killed() {
     let asked: Option<u64> = std::env::var("MEZ_KILLS").ok().and_then(|kills| kills.parse().ok());
@@ -174,7 +173,7 @@ fn every_record_is_worked_on_whoever_is_killed() {
         }
     }
     sleep(Duration::from_secs(1));
-    // Nothing new comes from here on.
+    // From here on there are no new records.
     site.camera = None;
     let (group, held) = block_on(async {
         let client = client(site.folder, &site.grpc).await;
@@ -206,7 +205,7 @@ fn every_record_is_worked_on_whoever_is_killed() {
         group.account
     );
     assert_eq!(untold, Vec::<&FrameId>::new(), "held by the edge, and worked on by nobody: {group:?}");
-    // What a killed edge had in its memory and not yet on disk is lost, and told: at most what members had then.
+    // Records that were only in the memory of a killed edge are lost and reported: at most as many as members had at that time.
     let [evicted, others @ ..] = group.account.lost;
     assert_eq!((group.account.dead, others), (0, [0; 4]));
     let of_edge = (0..kills).filter(|kill| kill % 3 == 2).count();
@@ -214,7 +213,7 @@ fn every_record_is_worked_on_whoever_is_killed() {
         evicted <= (of_edge * MEMBERS) as u64,
         "{evicted} records were lost to {of_edge} kills of the edge"
     );
-    // Each kill can take the last word of every member along.
+    // Each kill may lose the last message of every member.
     assert!(twice as u64 <= kills * MEMBERS as u64, "{twice} of them were done twice");
     assert!(group.survives, "{group:?}");
 }

@@ -1,4 +1,4 @@
-//! Programs that resume while brokers are killed under load: what they got, what they were told, and what the camera's log holds.
+//! Programs that resume while brokers are killed under load. Compares received and reported frames with the camera's log.
 
 mod process_support;
 
@@ -21,7 +21,7 @@ const CAMERA: &str = "dock/cam1";
 
 struct Site<'a> {
     folder: &'a Path,
-    /// Where cameras and programs find the edge, from its first start on.
+    /// The edge's addresses, which it keeps over restarts.
     link: String,
     grpc: String,
 }
@@ -39,14 +39,14 @@ impl Site<'_> {
     }
 }
 
-/// What runs.
+/// The running brokers.
 struct Brokers {
     edge: Option<Running>,
     camera: Option<Running>,
 }
 
 impl Brokers {
-    /// As a power supply does: nothing is asked.
+    /// Kills the edge without warning, like a power cut.
     fn kill_edge(&mut self) {
         drop(self.edge.take());
     }
@@ -56,7 +56,7 @@ impl Brokers {
     }
 }
 
-/// A site with keys, a short video, and an edge that keeps its ports.
+/// A site with keys, a short video, and an edge with fixed ports.
 fn site(folder: &Path) -> (Site<'_>, Running) {
     done(&["keys", "init", "--site", "test"], folder);
     done(&["keys", "grant", "app/**", "watch,read,originals,reply,observe,profile", "**"], folder);
@@ -68,11 +68,11 @@ fn site(folder: &Path) -> (Site<'_>, Running) {
     (site, edge)
 }
 
-/// What a program got of the camera, and was told.
+/// What a program received of the camera, and what was reported to it.
 #[derive(Clone, Debug, Default)]
 struct Account {
     got: Vec<FrameId>,
-    /// What was told by number, as the frames that it stands for.
+    /// The frames that were reported as skipped by number.
     counted: BTreeSet<FrameId>,
     told: Vec<NotHeld>,
     lost_edge: u64,
@@ -100,7 +100,7 @@ impl Account {
         }
     }
 
-    /// Frames of these that it neither got nor was told of.
+    /// Those of `all` that were neither received nor reported.
     fn untold(&self, all: &[(FrameId, Timestamp)]) -> Vec<(FrameId, Timestamp)> {
         let (Some(first), Some(last)) = (self.got.first(), self.got.last()) else { return all.to_vec() };
         let got: BTreeSet<&FrameId> = self.got.iter().collect();
@@ -115,7 +115,7 @@ impl Account {
 async fn connect(site: &Site<'_>) -> EdgeClient {
     let credentials =
         KeyFolder::find(Some(&site.folder.join("keys"))).unwrap().credentials(Role::App, None).unwrap();
-    // Over TCP, so as other hosts do: gRPC with TLS.
+    // Over TCP, as from other hosts: gRPC with TLS.
     let address = Address::parse(&site.grpc, Which::Edge).unwrap();
     let options = ClientOptions { application: "resuming".into(), patience: Duration::from_secs(20) };
     EdgeClient::connect(vec![address], Some(&credentials), options).await.unwrap()
@@ -153,7 +153,7 @@ fn program(
     (account, thread, stop)
 }
 
-/// All that edge and camera hold, when nobody disturbs them.
+/// All frames that edge and camera hold, in a quiet phase.
 fn held(site: &Site<'_>) -> Vec<(FrameId, Timestamp)> {
     block_on(async {
         let edge = connect(site).await;
@@ -178,7 +178,7 @@ fn held(site: &Site<'_>) -> Vec<(FrameId, Timestamp)> {
     .unwrap()
 }
 
-/// Frames in the camera's log, by what `mez store verify` says of it.
+/// The number of frames in the camera's log, from `mez store verify`.
 fn frames(folder: &Path) -> u64 {
     let said = done(&["store", "verify", "--store", "camera"], folder);
     let words: Vec<&str> = said.split_whitespace().collect();
@@ -186,8 +186,8 @@ fn frames(folder: &Path) -> u64 {
     words[place - 1].parse().unwrap()
 }
 
-/// Kills of either broker in turn, under load, at moments spread over what they do. `MEZ_KILLS=100 cargo test -p mez-cli --test resuming --
-/// --nocapture` kills so often, and prints the account.
+/// Kills the two brokers in turn, under load, at different moments. `MEZ_KILLS=100 cargo
+/// test -p mez-cli --test resuming -- --nocapture` kills 100 times, and prints the account.
 #[test]
 fn who_resumes_knows_of_every_frame_whoever_is_killed() {
     let asked: Option<u64> = std::env::var("MEZ_KILLS").ok().and_then(|kills| kills.parse().ok());
@@ -205,7 +205,7 @@ fn who_resumes_knows_of_every_frame_whoever_is_killed() {
     assert!(is_begun(), "no frame in half a minute");
     for kill in 0..kills {
         sleep(Duration::from_millis(300 + kill * 617 % 900));
-        // The other one is there, or not yet: in every third round both are gone for a moment.
+        // The other broker may be running or not. In every third round both are killed.
         let pause = Duration::from_millis(kill * 331 % 1_500);
         if kill % 3 == 2 {
             brokers.kill_edge();
@@ -225,7 +225,7 @@ fn who_resumes_knows_of_every_frame_whoever_is_killed() {
         }
     }
     sleep(Duration::from_secs(3));
-    // What it holds now, and what is read from here on.
+    // The frames that the log holds now, and can be read from here on.
     brokers.kill_camera();
     let in_log = frames(folder.path());
     brokers.camera = Some(site.camera());

@@ -1,15 +1,15 @@
-//! A tokio runtime in the background of a program that is not asynchronous itself, such as Python.
+//! A tokio runtime in the background of a program that is not async itself, such as Python.
 //!
-//! [`crate::runtime::block_on`] suits a command, which does one thing until it ends. A library inside another process has many objects that
-//! work at the same time. Its callers wait for one object at a time, and must be able to interrupt that wait, for example to look at
-//! signals, and continue it later.
+//! [`crate::runtime::block_on`] suits a command, which does one thing until it ends. A library inside
+//! another process has many objects that work at the same time. Its callers wait for one object at a time.
+//! They must be able to interrupt the wait, for example to handle signals, and to continue it later.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Worker threads. Two suffice: one receives while the other serves.
+/// Worker threads. Two are enough: one receives while the other serves.
 const WORKER_THREADS: usize = 2;
 
 /// A multi-threaded runtime whose threads are called `mez`.
@@ -27,13 +27,13 @@ impl Background {
             .map(Self)
     }
 
-    /// Runs `work` on the calling thread for at most `limit`. `None` if it is not done by then; another call continues it. `work` is polled
-    /// at least once. Async code of this runtime must not call it.
+    /// Runs `work` on the calling thread for at most `limit`. Returns `None` if it is not done by then; another
+    /// call continues it. `work` is polled at least once. Must not be called by async code of this runtime.
     pub fn wait<F: Future + ?Sized>(&self, work: Pin<&mut F>, limit: Duration) -> Option<F::Output> {
         self.0.block_on(async { tokio::time::timeout(limit, work).await.ok() })
     }
 
-    /// Calls `work`, which does not wait, but has to be on a runtime: it starts tasks, timers or sockets.
+    /// Calls `work` within the runtime, so that it can start tasks, timers or sockets. `work` must not block.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         let _entered = self.0.enter();
         work()

@@ -1,12 +1,11 @@
-//! Reads the clocks of this machine, in the units of `mez-core`.
+//! Reads the clocks of this host, in the units of `mez-core`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The machine's monotonic clock. All processes of one machine share its origin, so an instant that one of them
-/// took means the same to the others.
+/// The host's monotonic clock. All processes of a host share its origin, so an instant is comparable between them.
 pub fn monotonic_now() -> Instant {
     let now = clock_gettime(ClockId::Monotonic);
     Instant::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
@@ -31,7 +30,7 @@ pub(crate) async fn sleep_until(instant: Instant) {
     }
 }
 
-/// A stamp of another process, or the present if that cannot be one.
+/// A time stamp of another process, or the present if the stamp is implausible.
 pub(crate) fn plausible(captured: Instant) -> Instant {
     let now = monotonic_now();
     let is_plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! Remembers of each derived stream what has to outlive a restart of its edge: how often it began, whose it is, and what it is made of.
+//! Keeps facts about derived streams over restarts of the edge: how often a stream began, its owner, and its sources.
 //!
-//! That is in `edge/NAME/@derived`, in the folder for state, as JSON. Without such a folder it is in memory only.
+//! The facts are in `edge/NAME/@derived` in the state folder, as JSON. Without a state folder they are in memory only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,36 +17,35 @@ use tracing::warn;
 
 use crate::state::{edge_folder, write_durably};
 
-/// It is not known how often a stream began, so its numbers could come twice.
+/// Why a stream could not begin: without its last epoch, the numbers of its records could repeat.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {}: {source}; give the edge a writable folder with --state or MEZ_STATE", path.display())]
 pub struct BeginError {
     /// The file.
     pub path: PathBuf,
-    /// What went wrong.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
-/// The file in a stream's folder for state.
+/// The file in a stream's state folder.
 const FILE: &str = "@derived";
 
-/// What is remembered of a stream.
+/// The facts about a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
-    /// The epoch of the newest start. It stays when the stream is forgotten: readers of a stream that comes again must not take its records
-    /// for old ones.
+    /// The epoch of the newest start. It is kept when the stream is forgotten: if the stream returns, readers must not take its records for old ones.
     epoch: u64,
     owner: String,
     of: Vec<String>,
-    /// Whether the stream was forgotten since: what stands on disk under its name is of somebody else.
+    /// Whether the stream was forgotten since then. If so, data on disk under its name belongs to another stream or camera.
     is_forgotten: bool,
 }
 
-/// What an edge remembers of derived streams. Cheap to clone.
+/// The facts about an edge's derived streams. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct DerivedStates {
     folder: Option<PathBuf>,
-    /// Where there is no folder. Held while an epoch begins.
+    /// The epochs, if there is no folder. Locked while an epoch begins.
     epochs: Arc<Mutex<BTreeMap<CameraName, u64>>>,
 }
 
@@ -80,7 +79,7 @@ impl DerivedStates {
         Ok(Epoch(epoch))
     }
 
-    /// A stream is forgotten, or reset, whose newest epoch was this one. Blocks.
+    /// Marks a stream as forgotten or reset, if `epoch` is still its newest one. Blocks.
     pub(crate) fn forget(&self, stream: &CameraName, epoch: Epoch) {
         let _held = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = &self.folder else { return };
@@ -90,7 +89,7 @@ impl DerivedStates {
             Some(kept) if kept.epoch == epoch.0 => {
                 write(&folder, &path, &Kept { is_forgotten: true, ..kept })
             }
-            // It is a camera, or has begun anew.
+            // The name belongs to a camera, or the stream began again.
             _ => Ok(()),
         });
         if let Err(error) = forgotten {
@@ -99,7 +98,7 @@ impl DerivedStates {
     }
 }
 
-/// Whose the stream under this name is, and what it is made of, if what is on disk under it is a derived stream.
+/// The owner and the sources of the stream with this name. `None` if the data on disk under this name is not from a derived stream.
 pub(crate) fn remembered(state: &Path, name: &CameraName) -> Option<Deriving> {
     let path = edge_folder(state, name).join(FILE);
     let kept = read(&path).unwrap_or_else(|error| {
@@ -144,7 +143,7 @@ mod tests {
         assert_eq!([begin(0), begin(0), begin(7), begin(3)], [1, 2, 8, 9]);
         assert_eq!(remembered(folder.path(), &stream), Some(deriving()));
         assert_eq!(remembered(folder.path(), &"dock/cam1".parse().unwrap()), None);
-        // It counts on when it comes again; what is on disk under its name until then may be a camera's.
+        // The epoch keeps counting when the stream returns. Until then, data on disk under its name may be a camera's.
         DerivedStates::new(Some(folder.path().to_owned())).forget(&stream, Epoch(9));
         assert_eq!(remembered(folder.path(), &stream), None);
         assert_eq!(begin(0), 10);

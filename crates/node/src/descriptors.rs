@@ -1,16 +1,16 @@
-//! Raises the limit of open files and connections of this process.
+//! Raises this process's limit of open files and connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// File descriptors that Mez asks the system for. With this many, every port can have as many connections as it allows.
+/// The limit that Mez requests. It suffices for the maximum of connections at every port.
 const WANTED: u64 = 4096;
 
-/// How many there may be.
+/// The current limit.
 pub fn max() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit as far as the system allows. It usually starts at 1,024, and many more are allowed.
+/// Raises the limit up to what the system allows. The initial limit is usually 1,024, and many more are allowed.
 pub fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = WANTED.min(maximum.unwrap_or(u64::MAX));

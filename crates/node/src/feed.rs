@@ -13,28 +13,28 @@ use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::monotonic_now;
 use crate::source::{Source, SourceError, SourceEvent, SourceFrame, SourcePacket};
 
-/// What became of a source's frames.
+/// Counts of a source's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
     /// Frames published.
     pub published: u64,
     /// Frames that the broker refused.
     pub refused: u64,
-    /// Frames lost between the source and here.
+    /// Frames lost between the source and the broker.
     pub skipped: u64,
 }
 
 /// A source whose frames are being published.
 ///
-/// That is a task, and not part of what the process waits for on its first thread. A frame then wakes one thread and not two: an idle camera
-/// takes a fifth less of the processor.
+/// Publishing runs in a task of its own, and not in the future on which the process's main thread waits.
+/// So a frame wakes one thread instead of two, which saves a fifth of an idle camera's processor time.
 pub struct Feeding {
     task: JoinHandle<Result<FeedCounts, SourceError>>,
     stop: oneshot::Sender<()>,
 }
 
 impl Feeding {
-    /// Begins to publish what comes from a source. `first` is called when the first frame has been published.
+    /// Starts to publish the frames of a source. Calls `first` when the first frame has been published.
     pub fn start(camera: CameraHandle, mut source: Source, first: impl FnMut() + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -48,7 +48,7 @@ impl Feeding {
         Self { task, stop }
     }
 
-    /// Waits until the source has ended, and returns how.
+    /// Waits until the source has ended, and returns the counts or the error.
     ///
     /// # Panics
     /// If publishing panicked.
@@ -59,17 +59,17 @@ impl Feeding {
         }
     }
 
-    /// Stops the source, if it has not ended. When it returns, the source's process is gone.
+    /// Stops the source, if it has not ended. On return, the source's process has ended.
     pub async fn stop(self) {
         drop(self.stop);
         if !self.task.is_finished() {
-            // A panic is told by `ended`.
+            // A panic is reported by `ended`.
             let _ = self.task.await;
         }
     }
 }
 
-/// Publishes frames until the source ends. `first` is called when the first frame has been published.
+/// Publishes frames until the source ends. Calls `first` when the first frame has been published.
 pub async fn feed(
     camera: &CameraHandle,
     source: &mut Source,
@@ -134,14 +134,14 @@ pub async fn feed(
     }
 }
 
-/// Which refusals are told. Frames that are too large tend to be so 15 times a second.
+/// Decides which refusals are logged. Frames that are too large often come 15 times per second.
 #[derive(Default)]
 struct Refusals {
     last: Option<Discriminant<PublishError>>,
 }
 
 impl Refusals {
-    /// Whether a refusal is another one than the last. That a frame lacks its key frame only follows from what was told of that one.
+    /// Whether a refusal differs from the last one. A missing key frame only follows from the refusal of the key frame.
     fn is_news(&mut self, error: &PublishPartError) -> bool {
         match error {
             PublishPartError::NoKeyFrame => false,
@@ -153,9 +153,9 @@ impl Refusals {
     }
 }
 
-/// Converts instants of the standard library, which on Linux use the same clock under another type.
+/// Converts instants of the standard library. On Linux these use the same clock, but another type.
 ///
-/// The two are read once, so that the order of two instants stays what it is.
+/// Both clocks are read once, so the order of instants is preserved.
 struct SameClock {
     std: std::time::Instant,
     ours: Instant,
@@ -178,7 +178,7 @@ impl SameClock {
 mod tests {
     use super::*;
 
-    /// A source whose key frames are too large says so once, not twice with every key frame.
+    /// A source whose key frames are too large is reported once, not twice per key frame.
     #[test]
     fn what_follows_from_a_refusal_is_not_told() {
         let mut refusals = Refusals::default();

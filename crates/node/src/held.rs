@@ -1,5 +1,5 @@
-//! Surveys what is held of a camera's past, from the descriptions of frames alone: in memory and on disk, at an edge or at the camera. An edge also
-//! asks the camera for its own survey.
+//! Surveys the frames of a camera's past that are held in memory and on disk, from frame
+//! headers alone. At an edge or at the camera. An edge also asks the camera for its own survey.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,23 +21,23 @@ use crate::clock::monotonic_now;
 use crate::persist::LogFiles;
 use crate::reading::PastSources;
 
-/// The most frames of which one survey reads the description.
+/// The most frames whose headers one survey reads.
 pub(crate) const SURVEY_FRAMES_MAX: u64 = 200_000;
-/// The longest that one survey reads.
+/// The longest duration of one survey.
 const SURVEY_TIME_MAX: Duration = Duration::from_secs(3);
-/// How many frames are read between two looks at the clock.
+/// How many frames are read between two checks of the clock.
 const FRAMES_BETWEEN_LOOKS: u64 = 256;
-/// How long the camera has to say from when on it holds frames. One that comes back later is asked by the next survey.
+/// The longest time for the camera to report since when it holds frames. After this, the next survey asks it again.
 const CAMERA_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long the camera has for its survey: as long as one reads, and the way there and back.
+/// The longest time for the camera's survey: the duration of a survey and the round trip.
 const CAMERA_SURVEY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Whose log is surveyed.
+/// The broker whose log is surveyed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogOf {
-    /// An edge's, with the reason why there is nothing behind the last frame, if nothing is held behind the span either.
+    /// An edge. Contains the reason for the hole after the last frame, which applies if no frame after the span is held.
     Edge(HoleReason),
-    /// A camera's own.
+    /// The camera itself.
     Camera,
 }
 
@@ -56,7 +56,7 @@ impl LogOf {
         }
     }
 
-    /// What is missing, by reason. Nothing is late in a camera's own log: frames that are missing there were not written to its disk.
+    /// The missing frames by reason. No frame is late in a camera's own log: its missing frames were not written to disk.
     fn missing(self, missing: SkipCounts) -> SkipCounts {
         match self {
             Self::Edge(_) => missing,
@@ -65,7 +65,7 @@ impl LogOf {
     }
 }
 
-/// A log of a camera's frames, at an edge or at the camera.
+/// Surveys a log of a camera's frames, at an edge or at the camera.
 pub(crate) struct Surveyor {
     of: LogOf,
     disk: Option<(LogFiles, StoreReader)>,
@@ -78,7 +78,7 @@ pub(crate) struct Surveyor {
 }
 
 impl Surveyor {
-    /// Begins to survey `begin..=end`. It ends early once `stop` is set.
+    /// Prepares a survey of `begin..=end`. The survey ends early if `stop` is set.
     pub(crate) fn new(
         of: LogOf,
         (disk, memory): (Option<(LogFiles, StoreReader)>, Option<LogReader>),
@@ -97,7 +97,7 @@ impl Surveyor {
         }
     }
 
-    /// Surveys, which reads files.
+    /// Surveys the log. Blocks, because it reads files.
     pub(crate) fn run(mut self) -> Result<Survey, StorageError> {
         let memory = self.memory.take();
         let oldest = memory.as_ref().and_then(LogReader::oldest);
@@ -105,7 +105,7 @@ impl Surveyor {
         let mut cut_at = None;
         let mut disk = self.disk.take();
         if let Some((files, reader)) = &mut disk {
-            // Nothing is so old: only the answer's beginning is of use.
+            // No frame is as old. Only `held_from` of the answer is used.
             let none = PastQuery { end: Timestamp::MIN, ..PastQuery::EVERY };
             let on_disk = unless_missing(reader.find(files, &none))?.and_then(|answer| answer.held_from);
             held_from = on_disk.into_iter().chain(held_from).min();
@@ -127,7 +127,7 @@ impl Surveyor {
         Ok(Survey { held_from, cut_at, spans, holes })
     }
 
-    /// Adds what the disk holds before the frame `before`. Returns where it has had enough.
+    /// Adds the frames on disk before the frame `before`. Returns the time at which a limit of the survey was reached.
     fn read_disk(
         &mut self,
         files: &mut LogFiles,
@@ -152,7 +152,7 @@ impl Surveyor {
         records.find_map(|record| self.add(&record, false))
     }
 
-    /// Looks up the first frame behind the span: it tells what is missing at the span's end. `before`: the oldest frame in memory.
+    /// Finds the first frame after the span, which tells how many frames are missing at the span's end. `before` is the oldest frame in memory.
     fn look_behind(
         &mut self,
         disk: &mut Option<(LogFiles, StoreReader)>,
@@ -163,7 +163,7 @@ impl Surveyor {
         let mut query = PastQuery { begin, after: self.summary.last(), before, ..PastQuery::EVERY };
         let is_in_memory = self.summary.last().zip(before).is_some_and(|(last, oldest)| last >= oldest);
         if let Some((files, reader)) = disk.as_mut().filter(|_| !is_in_memory) {
-            // The reader may be at another epoch already, so it begins anew.
+            // The reader may be at a later epoch, so it starts again.
             let _ = reader.find(files, &PastQuery { end: Timestamp::MIN, ..PastQuery::EVERY });
             while let Some(answer) = unless_missing(reader.find(files, &query))? {
                 let Some(record) = answer.record else { break };
@@ -179,10 +179,10 @@ impl Surveyor {
         Ok(())
     }
 
-    /// Whether a frame is behind the span, and so the last that matters.
+    /// Adds a frame if it is the first after the span, and returns whether it is.
     fn add_behind(&mut self, record: &Record, broken: bool) -> bool {
         let meta = &record.frame.meta;
-        // Others need older frames to be decoded.
+        // Other frames are only returned because later ones refer to them.
         let is_behind = meta.captured > self.span.1 && self.summary.last().is_none_or(|last| meta.id > last);
         if is_behind {
             self.summary.add_behind(meta.id, &self.missing_before(record, broken));
@@ -190,7 +190,7 @@ impl Surveyor {
         is_behind
     }
 
-    /// What is missing between the last frame and this one.
+    /// The frames missing between the last frame and this one.
     fn missing_before(&self, record: &Record, broken: bool) -> SkipCounts {
         let missing = match self.summary.last() {
             None => record.skipped.iter().fold(SkipCounts::default(), |mut missing, range| {
@@ -206,10 +206,10 @@ impl Surveyor {
         self.stop.load(Ordering::Relaxed) || monotonic_now() >= self.due
     }
 
-    /// Adds a frame. Returns its capture time if it is the last for this survey.
+    /// Adds a frame. Returns its capture time if a limit of the survey is reached.
     fn add(&mut self, record: &Record, broken: bool) -> Option<Timestamp> {
         let meta = &record.frame.meta;
-        // Others need older frames to be decoded.
+        // Other frames are only returned because later ones refer to them.
         if meta.captured < self.span.0 || self.summary.last().is_some_and(|last| meta.id <= last) {
             return None;
         }
@@ -222,19 +222,19 @@ impl Surveyor {
     }
 }
 
-/// What a camera itself holds.
+/// The frames that a camera itself holds.
 pub(crate) struct AtCamera {
-    /// From when on it holds its frames. [`Timestamp::MAX`]: it holds none.
+    /// The capture time since which it holds its frames. [`Timestamp::MAX`] if it holds none.
     pub(crate) from: Result<Timestamp, Unanswered>,
-    /// What it holds of the span that was asked for. `None`: it was not asked, or does not say it.
+    /// Its survey of the requested span. `None` if it was not asked, or did not answer.
     pub(crate) survey: Option<Survey>,
 }
 
 impl AtCamera {
-    /// Nobody can ask it.
+    /// The camera is not connected.
     pub(crate) const ABSENT: Self = Self { from: Err(Unanswered::CameraAbsent), survey: None };
 
-    /// Asks it for a survey; if it makes none, from when on it holds frames.
+    /// Asks the camera for a survey. Without a survey, asks since when it holds frames.
     pub(crate) async fn ask(places: &PastSources, camera: &CameraName, span: (Timestamp, Timestamp)) -> Self {
         let asked = tokio::time::timeout(CAMERA_SURVEY_TIME_MAX, places.survey_camera(camera, span)).await;
         match asked.unwrap_or(Err(NotSurveyed::Unanswered(Unanswered::TimedOut))) {
@@ -253,9 +253,9 @@ impl AtCamera {
     }
 }
 
-/// From when on a camera itself holds its frames. [`Timestamp::MAX`]: it holds none.
+/// The capture time since which a camera itself holds its frames. [`Timestamp::MAX`] if it holds none.
 async fn camera_holds_from(places: &PastSources, camera: &CameraName) -> Result<Timestamp, Unanswered> {
-    // Nothing is so old, so no frame crosses the link.
+    // No frame is as old, so none crosses the link.
     let none = PastQuery { end: Timestamp::MIN, tier_max: Tier::Camera, ..PastQuery::EVERY };
     let asked = tokio::time::timeout(CAMERA_TIME_MAX, places.ask_camera(camera, none)).await;
     let answer = asked.map_err(|_| Unanswered::TimedOut)?;

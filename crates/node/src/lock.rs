@@ -1,4 +1,4 @@
-//! Locks files, so that two programs never write to the same thing.
+//! Locks on files, so that two programs never write to the same thing.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 pub(crate) struct FileLock(File);
 
 impl FileLock {
-    /// Takes the lock at `path`, a file that only its owner can open; creates it if needed. `None` if somebody else holds it.
+    /// Takes the lock at `path`, a file that only its owner can open; creates it if needed. `None` if another process holds it.
     pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
-        // A pipe in its place would otherwise be waited for.
+        // Without NONBLOCK, opening a pipe would block.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR)?);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -24,7 +24,7 @@ impl FileLock {
         }
     }
 
-    /// Whether somebody holds the lock at `path` now.
+    /// Whether a process holds the lock at `path`.
     pub(crate) fn is_held(path: &Path) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
         let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };
@@ -35,7 +35,7 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Closing alone would not do: a child process that has not begun its program yet still has the file open.
+    /// Closing the file is not enough: a forked child that has not called `exec` yet still has it open.
     fn drop(&mut self) {
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
@@ -51,7 +51,7 @@ mod tests {
         let path = folder.path().join("lock");
         let lock = FileLock::take(&path).unwrap().unwrap();
         assert!(FileLock::take(&path).unwrap().is_none() && FileLock::is_held(&path));
-        // What a fork leaves in the child.
+        // The copy of a forked child.
         let copy = lock.0.try_clone().unwrap();
         drop(lock);
         assert!(!FileLock::is_held(&path));

@@ -1,23 +1,22 @@
 //! The default ports of Mez.
 //!
-//! They are a block of four that no usual video or messaging server claims (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are
-//! taken).
+//! They are four consecutive ports that no common video or messaging server uses (1935, 1984, 4222, 5000, 7447, 7880, 8554, 8888 and 9997 are taken).
 
 use std::fmt;
 
 /// The link between camera brokers and an edge broker: UDP (QUIC), and TCP on the same number where UDP is blocked.
 pub const LINK: u16 = 7650;
 
-/// The edge broker's gRPC services for applications: TCP, TLS, both sides with a certificate.
+/// The edge broker's gRPC services for applications: TCP, TLS, both sides with certificates.
 pub const GRPC: u16 = 7651;
 
 /// Enrolment of new devices with a one-time token: TCP, TLS, only the server with a certificate.
 pub const ENROL: u16 = 7652;
 
-/// The edge's page, health and metrics: TCP, HTTP over TLS. Off unless it is turned on, and then on loopback unless it says otherwise.
+/// The edge's page, health and metrics: TCP, HTTP over TLS. Off by default. If on, the default address is loopback.
 pub const WEB: u16 = 7653;
 
-/// What to do if an address cannot be listened on. `option` is the command's option for it.
+/// What the user can do if listening on an address fails. `option` is the command-line option for the address.
 pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     match error.kind() {
@@ -28,8 +27,8 @@ pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {
     }
 }
 
-/// Splits `HOST` or `HOST:PORT` as people type it: a name, an IPv4 address, or an IPv6 address, which is put in
-/// brackets where a port follows (`[::1]:7650`). Nothing where it is neither.
+/// Splits `HOST` or `HOST:PORT`. The host is a name, an IPv4 address or an IPv6 address,
+/// which needs brackets if a port follows (`[::1]:7650`). `None` if the text is not valid.
 pub fn host_and_port(text: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -51,17 +50,17 @@ pub fn host_and_port(text: &str, default_port: u16) -> Option<(&str, u16)> {
     (!host.is_empty() && host.chars().all(plain)).then_some((host, port))
 }
 
-/// Where an edge's link is.
+/// The address of an edge's link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeAddress {
-    /// Its host name or address.
+    /// The host name or address.
     pub host: String,
-    /// Its port: UDP and TCP.
+    /// The port, for UDP and TCP.
     pub port: u16,
 }
 
 impl EdgeAddress {
-    /// Reads `HOST` or `HOST:PORT` as [`host_and_port`] does, with [`LINK`] for the port.
+    /// Parses `HOST` or `HOST:PORT` like [`host_and_port`]. The default port is [`LINK`].
     pub fn parse(text: &str) -> Option<Self> {
         host_and_port(text, LINK).map(|(host, port)| Self { host: host.into(), port })
     }
@@ -86,7 +85,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let in_use = TcpListener::bind(taken.local_addr().unwrap()).unwrap_err();
         assert!(bind_remedy(&in_use, "--grpc").contains("another port with --grpc"));
-        // An address of documentation, which no host has (RFC 5737).
+        // An address for documentation, which no host has (RFC 5737).
         let foreign = UdpSocket::bind("192.0.2.1:0").unwrap_err();
         assert!(bind_remedy(&foreign, "--listen").contains("no such address"), "{foreign}");
     }

@@ -39,11 +39,11 @@ use crate::web::{WebError, WebOptions, WebServer};
 /// How an edge broker's process is set up.
 #[derive(Clone, Debug)]
 pub struct EdgeProcessOptions {
-    /// The folder of keys; enrolment is served if the authority's key is in it.
+    /// The key folder. Enrolment is served if it contains the authority's key.
     pub keys: KeyFolder,
-    /// Who the edge is.
+    /// The edge's identity, with its keys.
     pub credentials: Credentials,
-    /// The UDP address for camera brokers.
+    /// The address for camera brokers, UDP and TCP.
     pub listen: SocketAddr,
     /// The TCP address for applications on other hosts, if any.
     pub grpc: Option<SocketAddr>,
@@ -57,67 +57,67 @@ pub struct EdgeProcessOptions {
     pub announce: Option<Network>,
     /// The broker's own settings.
     pub config: EdgeConfig,
-    /// The folder for state. Default as in [`crate::state`].
+    /// The state folder. Default as in [`crate::state`].
     pub state: Option<PathBuf>,
-    /// How replica logs are also kept on disk. Default: in memory only.
+    /// How to keep replica logs on disk. Default: in memory only.
     pub persist: Option<PersistOptions>,
-    /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
+    /// The folder of profiles that applications name. Default: `profiles` in the state folder.
     pub profiles: Option<PathBuf>,
-    /// Who renews certificates. Default: this process, if the authority's key is in the folder of keys.
+    /// The edge that signs certificates. Default: this process, if the authority's key is in the key folder.
     pub signer: Option<Address>,
-    /// Who may do what. Default: what the file of rights in the folder of keys says.
+    /// The rights of applications and users. Default: those in the rights file of the key folder.
     pub rights: Option<Rights>,
-    /// Bounds of the audit log, which is in the folder for state.
+    /// Limits of the audit log, which is in the state folder.
     pub audit: Rotation,
-    /// What applications may have at once.
+    /// Limits for applications.
     pub limits: ApiLimits,
-    /// What decodes H.264 for stills.
+    /// The decoders for stills.
     pub decoders: Decoders,
-    /// What decodes for programs on this host that share pictures.
+    /// The process that decodes for programs on this host.
     pub pictures: PictureService,
 }
 
-/// What of an edge's settings may change while it runs.
+/// The settings of an edge that can change while it runs.
 #[derive(Clone, Debug)]
 pub struct EdgeChanges {
-    /// What applications may have at once. See [`ApiServer::set_limits`].
+    /// Limits for applications. See [`ApiServer::set_limits`].
     pub limits: ApiLimits,
-    /// After how long a camera that is not connected may be forgotten. `None`: never.
+    /// The time after which an absent camera may be forgotten. `None`: never.
     pub forget_after: Option<Duration>,
     /// The channels that cameras share.
     pub channels: Channels,
-    /// Whether shared pictures are made in a process beside the edge's, if there is a way to start one.
+    /// Whether shared pictures are made in a process beside the edge, if a command for it is configured.
     pub pictures_beside: bool,
 }
 
 /// Why an edge broker's process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeProcessError {
-    /// The broker: the link's port, or the logs on disk.
+    /// The broker did not start, because of the link's port or the logs on disk.
     #[error(transparent)]
     Start(#[from] EdgeStartError),
-    /// The applications' port or socket.
+    /// The port or socket for applications failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Nobody knows who may do what.
+    /// The rights could not be read.
     #[error(transparent)]
     Rights(#[from] RightsError),
-    /// Nobody knows who was revoked.
+    /// The deny list could not be read.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
-    /// The authority's key.
+    /// The authority's key could not be used.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The thread that writes the audit log.
+    /// The thread that writes the audit log could not be started.
     #[error("cannot start the thread that writes the audit log: {0}")]
     AuditThread(#[source] std::io::Error),
-    /// The port for the page, health and metrics.
+    /// The port for the page, health and metrics failed.
     #[error(transparent)]
     Web(#[from] WebError),
-    /// The address of the signer.
+    /// The address of the signer is invalid.
     #[error(transparent)]
     Signer(#[from] ClientError),
-    /// The enrolment port.
+    /// The enrolment port could not be opened.
     #[error(
         "cannot listen on {address} for enrolment: {source}; {}, or --enrol off",
         bind_remedy(source, "--enrol")
@@ -125,7 +125,7 @@ pub enum EdgeProcessError {
     Enrol {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -140,7 +140,7 @@ pub struct EdgeProcess {
     enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
     web: Option<WebServer>,
     announcer: Option<Announcer>,
-    /// Renews the edge's own certificate, and hears of deny lists from the edge with the signer, until this is dropped.
+    /// Tasks that renew the edge's certificate and exchange deny lists, until this is dropped.
     _keeping: JoinSet<()>,
 }
 
@@ -174,7 +174,7 @@ impl EdgeProcess {
         };
         let revoked = RevokedFile::of(keys.path(), &credentials);
         let revoked = revocation::follow(revoked, &credentials)?;
-        // Without a home there is none; then what is to be remembered of cameras is in memory only.
+        // Without a home folder there is no state folder. Then facts about cameras are kept in memory only.
         let state = state.or_else(|| crate::state::folder(None).ok());
         let audit = open_audit(state.as_deref(), audit)?;
         let started = Event::new(wall_now(), Kind::Started, credentials.identity().short());
@@ -224,17 +224,17 @@ impl EdgeProcess {
         &self.edge
     }
 
-    /// Where the page, health and metrics are.
+    /// The address of the page, health and metrics.
     pub fn web_address(&self) -> Option<SocketAddr> {
         self.web.as_ref().map(WebServer::address)
     }
 
-    /// Where applications on other hosts connect.
+    /// The address for applications on other hosts.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc
     }
 
-    /// Takes changed settings in. Connections and streams go on.
+    /// Applies changed settings. Connections and streams continue.
     ///
     /// # Errors
     /// The broker has stopped.
@@ -244,9 +244,9 @@ impl EdgeProcess {
         self.edge.change(changes.forget_after, changes.channels).await
     }
 
-    /// Stops the broker. Applications and cameras are told.
+    /// Stops the broker, and notifies applications and cameras.
     pub async fn stop(self) {
-        // First, so that nobody comes any more.
+        // First, so that no new client comes.
         if let Some(announcer) = self.announcer {
             announcer.stop().await;
         }
@@ -282,12 +282,12 @@ impl fmt::Display for EdgeProcess {
     }
 }
 
-/// Announces an edge. Where that does not work, it serves those who name it.
+/// Announces an edge. Without announcement, the edge serves clients that know its address.
 fn announce_at(network: Network, advert: &Advert) -> Option<Announcer> {
     Announcer::start(network, advert).inspect_err(|error| warn!("{error}")).ok()
 }
 
-/// What keeps the edge's certificate accepted, and its deny list that of the edge with the signer.
+/// Tasks that renew the edge's certificate, and that exchange deny lists with the edge of the signer.
 fn keeping(
     edge: &EdgeHandle,
     keys: &KeyFolder,
@@ -305,13 +305,13 @@ fn keeping(
         edge.set_signer(signer.clone());
         tasks.spawn(keep(credentials.clone(), signer.clone()));
     }
-    // A process that has its signer elsewhere never touches the key.
+    // If another process signs, this process must not use the key.
     let keys = if elsewhere.is_some() { keys.clone().without_authority_key() } else { keys.clone() };
     tasks.spawn(stay_accepted(keys, credentials.clone(), revoked.clone(), signer));
     Ok(tasks)
 }
 
-/// Who renews certificates for an edge, if anybody does.
+/// The signer of renewed certificates, if there is one.
 fn signer_of(
     keys: &KeyFolder,
     elsewhere: Option<&Address>,
@@ -331,7 +331,7 @@ fn signer_of(
     Ok(Some(signer_at(address, credentials)?))
 }
 
-/// The audit log in a folder for state. Without such a folder there is none.
+/// The audit log in the state folder. Off if there is no state folder.
 fn open_audit(state: Option<&Path>, rotation: Rotation) -> Result<Audit, EdgeProcessError> {
     let Some(state) = state else {
         warn!("there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE");
@@ -361,21 +361,21 @@ async fn enrolment(
 /// How a camera broker's process is set up.
 #[derive(Clone, Debug)]
 pub struct CameraProcessOptions {
-    /// The broker.
+    /// The settings of the broker.
     pub camera: CameraOptions,
     /// The Unix socket for publishers on this host, if any.
     pub socket: Option<PathBuf>,
-    /// What programs on this host may have at once.
+    /// Limits for programs on this host.
     pub limits: ApiLimits,
 }
 
 /// Why a camera broker's process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum CameraProcessError {
-    /// The broker.
+    /// The broker did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The publishers' socket.
+    /// The socket for publishers failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
@@ -403,14 +403,14 @@ impl CameraProcess {
         &self.camera
     }
 
-    /// Takes changed settings in: limits ([`ApiServer::set_limits`]), and the share of the link's time that frames of
-    /// the past may take. Connections and streams go on.
+    /// Applies changed settings: limits ([`ApiServer::set_limits`]), and the share
+    /// of the link's time for frames of the past. Connections and streams continue.
     pub fn change(&self, limits: ApiLimits, history_share: f64) {
         self.api.set_limits(limits);
         self.camera.set_history_share(history_share);
     }
 
-    /// Stops the broker. Publishers and the edge are told, and the log on disk is completed.
+    /// Stops the broker, notifies publishers and the edge, and completes the log on disk.
     pub async fn stop(self) {
         self.api.stop().await;
         let camera = self.camera;

@@ -1,7 +1,7 @@
-//! Reads profiles from JSON (`docs/profile-format.md`). [`mez_core::profile`] gives them meaning.
+//! Reads profiles from JSON (`docs/profile-format.md`). [`mez_core::profile`] interprets them.
 //!
-//! A broker identifies a profile by the SHA-256 of its bytes. It reads only the fields that brokers need. `mez.profile.document` in Python
-//! writes profiles and reads all fields.
+//! A broker identifies a profile by the SHA-256 of its bytes. It reads only the fields that
+//! brokers need. `mez.profile.document` in Python writes profiles and reads all fields.
 
 use std::time::Duration;
 
@@ -12,45 +12,45 @@ use thiserror::Error;
 
 /// The value of the field `format` that marks a file as a profile.
 pub const FORMAT: &str = "mez-profile";
-/// The version of the format that is read.
+/// The supported version of the format.
 pub const VERSION: u32 = 1;
-/// The most bytes of a profile. A subscription may carry no more.
+/// The largest size of a profile, in bytes. A subscription may contain no larger one.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// Why bytes are no profile that can be used.
+/// Why bytes are not a usable profile.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadProfileError {
     /// More bytes than [`BYTES_MAX`].
     #[error("the profile has {bytes} bytes, more than {BYTES_MAX}; profile fewer rungs")]
     TooLarge {
-        /// How many there are.
+        /// Its size.
         bytes: usize,
     },
-    /// No JSON, or a field is missing or of another type.
+    /// Not JSON, or a field is missing or of another type.
     #[error("this is no profile: {0}; make one with: mez profile run")]
     Json(#[from] serde_json::Error),
     /// Another kind of file.
     #[error("\"format\" is {found:?} and not {FORMAT:?}; make a profile with: mez profile run")]
     Format {
-        /// What it says.
+        /// The value of `format`.
         found: String,
     },
-    /// Another version.
+    /// An unsupported version.
     #[error(
         "the profile has version {found}, and this Mez reads version {VERSION}; make it again with: mez profile run"
     )]
     Version {
-        /// What it says.
+        /// The version in the file.
         found: u32,
     },
-    /// The name of a rung is no name.
+    /// A rung has an invalid name.
     #[error("{name:?} cannot be the name of a rung; profile it again")]
     Name {
-        /// What it says.
+        /// The invalid name.
         name: String,
     },
-    /// The profile contradicts itself.
+    /// The profile is inconsistent.
     #[error(transparent)]
     Rungs(#[from] ProfileError),
 }
@@ -58,20 +58,20 @@ pub enum ReadProfileError {
 /// A profile with the application and the camera size that it is for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedProfile {
-    /// The SHA-256 of its bytes.
+    /// The SHA-256 of the file.
     pub sha256: [u8; 32],
-    /// The application that it was made for.
+    /// The application for which it was made.
     pub app: String,
-    /// Width and height, in pixels, of the frames of the camera that it was made with.
+    /// Width and height, in pixels, of the frames with which it was made.
     pub camera_size: (u32, u32),
-    /// The time between two frames of the video that it was made with; `None` if it does not say.
+    /// The time between two frames of the video with which it was made. `None` if the file does not contain it.
     pub interval: Option<Duration>,
-    /// What each rung costs and keeps.
+    /// The bytes and the accuracy of each rung.
     pub profile: Profile,
 }
 
 impl NamedProfile {
-    /// Reads the bytes of a profile.
+    /// Parses the bytes of a profile.
     ///
     /// # Errors
     /// See [`ReadProfileError`].
@@ -79,7 +79,7 @@ impl NamedProfile {
         if bytes.len() > BYTES_MAX {
             return Err(ReadProfileError::TooLarge { bytes: bytes.len() });
         }
-        // What kind of file it is comes first: another version may have other fields.
+        // The kind of file is checked first, since another version may have other fields.
         let Head { format, version } = serde_json::from_slice(bytes)?;
         if format != FORMAT {
             return Err(ReadProfileError::Format { found: shortened(format) });
@@ -158,12 +158,12 @@ impl RawRung {
     }
 }
 
-/// Nonsense becomes zero: times only break ties.
+/// Invalid times become zero: times only break ties.
 fn milliseconds(ms: f64) -> Duration {
     Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()
 }
 
-/// What an error repeats of a stranger's text.
+/// The part of an untrusted text that an error may repeat.
 fn shortened(text: String) -> String {
     text.chars().take(64).collect()
 }
@@ -172,7 +172,7 @@ fn shortened(text: String) -> String {
 mod tests {
     use super::*;
 
-    /// The example of the document, so that the two cannot drift apart.
+    /// The example in the documentation, so that documentation and code cannot diverge.
     fn document_example() -> &'static str {
         let text = include_str!("../../../docs/profile-format.md");
         let (_, rest) = text.split_once("```json\n").expect("the document has an example");
@@ -191,7 +191,7 @@ mod tests {
         assert!(rung.camera_time > Duration::ZERO && rung.detector_time.is_some());
     }
 
-    /// A rate without sense says nothing, and breaks nothing.
+    /// An invalid frame rate counts as unknown, and is no error.
     #[test]
     fn a_rate_without_sense_is_not_known() {
         for rate in ["null", "0.0", "-5", "1e-300", "1e300"] {

@@ -1,6 +1,6 @@
 //! Holds the profiles of an edge. Applications send them, or name one in the edge's profile folder.
 //!
-//! A profile is held while subscriptions use it, and after that for as long as there is room.
+//! A profile is held while subscriptions use it, and after that until its room is needed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,11 +14,11 @@ use crate::profile::{BYTES_MAX, NamedProfile, ReadProfileError};
 
 /// The most profiles that an edge holds in memory.
 pub const PROFILES_MAX: usize = 64;
-/// The most bytes that all of them have together.
+/// The most bytes of all profiles together.
 pub const PROFILES_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a profile's name.
 const NAME_BYTES_MAX: usize = 128;
-/// Profiles that every edge has, by name: what users try Mez with, before they have measured one of their own.
+/// Profiles that every edge has, by name. Users can try Mez with them before they measure a profile of their own.
 const SHIPPED: [(&str, &[u8]); 1] =
     [("pedestrian-hog-vtest", include_bytes!("../../../python/mez/profiles/pedestrian-hog-vtest.json"))];
 
@@ -26,23 +26,23 @@ const SHIPPED: [(&str, &[u8]); 1] =
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileStoreError {
-    /// It cannot be read.
+    /// The profile is invalid.
     #[error(transparent)]
     Read(#[from] ReadProfileError),
-    /// The folder has none of this name.
+    /// The folder has no profile of this name.
     #[error("the edge has no profile {name:?} in {}; put one there, or send the file itself (with Mez comes {})", folder.display(), SHIPPED[0].0)]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Where it was looked for.
+        /// The profile folder.
         folder: PathBuf,
     },
-    /// This is no name.
+    /// The name is invalid.
     #[error(
         "{name:?} cannot be the name of a profile: letters, digits, `.`, `_` and `-`, at most 128 of them"
     )]
     Name {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The folder could not be read.
@@ -50,24 +50,24 @@ pub enum ProfileStoreError {
     System {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Subscriptions use as many as there is room for.
+    /// Subscriptions use the maximum of profiles.
     #[error(
         "subscriptions use {PROFILES_MAX} profiles or {PROFILES_BYTES_MAX} bytes of them, the most that the edge holds; end some subscriptions"
     )]
     Full,
 }
 
-/// A profile in the hands of an edge.
+/// A profile that an edge holds.
 #[derive(Debug)]
 pub struct HeldProfile {
-    /// Its bytes, for cameras.
+    /// The bytes of the file, which are sent to cameras.
     pub bytes: Bytes,
-    /// Its name.
+    /// The SHA-256 of the file, which identifies the profile.
     pub sha256: [u8; 32],
-    /// What it says.
+    /// The parsed profile.
     pub profile: Arc<SizedProfile>,
 }
 
@@ -75,17 +75,17 @@ pub struct HeldProfile {
 #[derive(Debug)]
 pub struct ProfileStore {
     folder: PathBuf,
-    /// Sorted by use, the last used one last.
+    /// Sorted by use. The most recently used one is last.
     held: Mutex<Vec<Arc<HeldProfile>>>,
 }
 
 impl ProfileStore {
-    /// A store without profiles; names are looked for in `folder`, which need not exist.
+    /// An empty store. Profiles are looked up by name in `folder`, which need not exist.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder, held: Mutex::default() }
     }
 
-    /// Takes in the bytes of a profile, unless it is here already.
+    /// Adds a profile, unless the store has it already.
     ///
     /// # Errors
     /// See [`ProfileStoreError`].
@@ -109,8 +109,7 @@ impl ProfileStore {
         Ok(fresh)
     }
 
-    /// Reads a profile out of the folder: the file of this name, with or without `.json`. If there is none, takes the one that comes with
-    /// Mez. Blocks.
+    /// Reads the file `name` or `name.json` from the folder. If there is none, returns the profile of this name that is part of Mez. Blocks.
     ///
     /// # Errors
     /// See [`ProfileStoreError`].
@@ -138,7 +137,7 @@ impl ProfileStore {
     }
 }
 
-/// The file, and one byte more than a profile may have at the most.
+/// Reads a file, up to one byte more than the maximum size of a profile.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -172,7 +171,7 @@ mod tests {
         assert!(missing.contains("no profile \"faces\" in"), "{missing}");
     }
 
-    /// It needs no folder. A file of the same name takes its place.
+    /// It needs no folder. A file of the same name takes precedence.
     #[test]
     fn the_profile_that_comes_with_mez_has_a_name_at_every_edge() {
         let folder = tempfile::tempdir().unwrap();

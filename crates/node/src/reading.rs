@@ -1,7 +1,7 @@
-//! Reads frames for one application: from memory at once, and from the past without delaying anybody.
+//! Reads frames for one application: from memory at once, and from the past without delaying anyone.
 //!
-//! A [`Reading`] drives a [`Session`]. Tasks of their own answer its questions about the past ([`mez_core::history`]). Threads for
-//! blocking work read the disk, one frame at a time.
+//! A [`Reading`] drives a [`Session`]. Separate tasks answer its questions about the
+//! past ([`mez_core::history`]). Blocking threads read the disk, one frame at a time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -30,13 +30,13 @@ use crate::edge::request::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
 use crate::warm::{LentDecoder, WarmDecoders};
 
-/// Frames that all readings of a broker may read from disk at once. More would wait for the same disk, and hold threads and memory meanwhile.
+/// The most frames that all readings of a broker may read from disk at once. More would wait for the same disk while they hold threads and memory.
 const DISK_READS_MAX: usize = 4;
 
-/// Finds a camera's folder of state.
+/// Finds a camera's state folder.
 type StateOf = Box<dyn Fn(&CameraName) -> PathBuf + Send + Sync>;
 
-/// Where a broker's frames of the past are, besides memory.
+/// Where a broker finds frames of the past, besides memory.
 pub(crate) struct PastSources {
     disk: Option<(PersistOptions, StateOf)>,
     cameras: Option<Cameras>,
@@ -45,7 +45,7 @@ pub(crate) struct PastSources {
 }
 
 impl PastSources {
-    /// The logs on disk, if they are kept, with where their state is; and the cameras, if there are others.
+    /// `disk` are the logs on disk with their state folders, if there are any. `cameras` are the cameras of an edge.
     pub(crate) fn new(disk: Option<(PersistOptions, StateOf)>, cameras: Option<Cameras>) -> Arc<Self> {
         let disk_reads = Arc::new(Semaphore::new(DISK_READS_MAX));
         Arc::new(Self { disk, cameras, disk_reads, decoders: Arc::default() })
@@ -59,20 +59,20 @@ impl PastSources {
         }
     }
 
-    /// A camera's log on disk, to be read without its payloads. `None`: no logs are kept.
+    /// A camera's log on disk, for reading without payloads. `None` if no logs are kept on disk.
     pub(crate) fn skimming(&self, camera: &CameraName) -> Option<(LogFiles, StoreReader)> {
         let (options, bounds) = self.kept(camera)?;
         let files = LogFiles::reader(&options.folder, camera, bounds);
         Some((files, StoreReader::skimming(camera.clone(), options.keys.clone())))
     }
 
-    /// How logs are kept on disk, and the file that remembers the camera's. `None`: none are kept.
+    /// The options of the logs on disk, and the bounds file of the camera's log. `None` if no logs are kept on disk.
     pub(crate) fn kept(&self, camera: &CameraName) -> Option<(&PersistOptions, PathBuf)> {
         let (options, state_of) = self.disk.as_ref()?;
         Some((options, state_of(camera).join(BOUNDS)))
     }
 
-    /// What a camera itself has.
+    /// Asks the camera itself for frames of the past.
     pub(crate) async fn ask_camera(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
         match &self.cameras {
             Some(cameras) => cameras.ask(camera, query).await,
@@ -80,7 +80,7 @@ impl PastSources {
         }
     }
 
-    /// What a camera itself holds of a span.
+    /// Asks the camera itself for a survey of a span.
     pub(crate) async fn survey_camera(
         &self,
         camera: &CameraName,
@@ -110,11 +110,11 @@ struct Disk {
     reads: Arc<Semaphore>,
 }
 
-/// A log on disk, and the decoder of its chains.
+/// A log on disk with the decoder of its chains.
 struct OnDisk {
     files: LogFiles,
     reader: StoreReader,
-    /// For frames that are decoded again, whose reading leaves the place of `reader` alone.
+    /// A second reader for frames that are decoded again, so that `reader` keeps its position.
     again: StoreReader,
     decoder: LentDecoder,
 }
@@ -149,10 +149,10 @@ impl PastFrames for OnDisk {
 }
 
 impl Disk {
-    /// Answers a question, with the stills of frames of chains.
+    /// Answers a query. Chained frames become stills.
     async fn answer(&mut self, query: PastQuery) -> PastAnswer {
         let Some(mut log) = self.log.take() else { return PastAnswer::default() };
-        // It is closed by nobody.
+        // The semaphore is never closed.
         let permit = Arc::clone(&self.reads).acquire_owned().await;
         let read = tokio::task::spawn_blocking(move || {
             let (on_disk, stills) = &mut *log;
@@ -179,7 +179,7 @@ impl Disk {
     }
 }
 
-/// What a camera broker has of its own past, in memory and on disk.
+/// A camera broker's own past, in memory and on disk.
 pub(crate) struct LocalPast {
     memory: LogReader,
     disk: Option<Disk>,
@@ -191,7 +191,7 @@ impl LocalPast {
         Self { memory, disk: places.map(|places| places.disk_of(camera)) }
     }
 
-    /// Answers a question, and comes back with the answer.
+    /// Answers a query, and returns this value for the next one.
     pub(crate) async fn read(mut self, ticket: u64, query: PastQuery) -> (Self, u64, PastAnswer) {
         let answer = self.answer(query).await;
         (self, ticket, answer)
@@ -212,7 +212,7 @@ impl LocalPast {
             return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
         }
         let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
-        // What a frame of a chain needs may be on disk only, where the camera's codec does not find it.
+        // The frames that a chained frame refers to may be only on disk, where the camera's codec does not find them.
         let on_disk = disk.answer(PastQuery { before, ..query }).await;
         let held_from = oldest_of(on_disk.held_from, held_from);
         PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
@@ -223,7 +223,7 @@ impl LocalPast {
 pub(crate) struct Past {
     disk: Disk,
     places: Arc<PastSources>,
-    /// A frame of the disk that comes behind what the camera was asked for.
+    /// A frame from the disk that follows the frames requested from the camera.
     ahead: Option<Record>,
 }
 
@@ -236,7 +236,7 @@ impl Past {
         &self.disk.camera
     }
 
-    /// Answers a question.
+    /// Answers a query.
     pub(crate) async fn answer(&mut self, query: PastQuery) -> PastAnswer {
         let ahead = self.ahead.take().filter(|record| query.admits(&record.frame.meta));
         let on_disk = match ahead {
@@ -258,28 +258,28 @@ fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timesta
     one.into_iter().chain(other).min()
 }
 
-/// Who makes stills of frames in memory.
+/// Makes stills of frames in memory.
 pub(crate) trait AsksStills {
-    /// Asks for the still of a frame of a camera's log. `None`: nobody makes any.
+    /// Requests the still of a frame in a camera's log. `None` if stills cannot be made of this camera.
     fn still(&self, camera: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>>;
 }
 
-/// A session with its open questions.
+/// A session with its open queries.
 pub(crate) struct Reading {
     session: Session,
     places: Option<Arc<PastSources>>,
-    /// Who answers for a camera, between two questions.
+    /// The past of each camera between two queries.
     waiting: HashMap<CameraName, Past>,
-    /// At most one for each camera, and one more for each time that it was forgotten meanwhile. With the camera's generation.
+    /// The open queries, with the camera's generation. At most one per camera, and one more each time that the camera was forgotten meanwhile.
     asking: JoinSet<(u64, Past, PastAnswer)>,
-    /// Stills that are awaited: at most one for each camera.
+    /// The requested stills. At most one per camera.
     stills: JoinSet<(CameraName, FrameId, StillAnswer)>,
-    /// How often a camera was forgotten, of those that were: an answer of an earlier generation is about a log that was put aside.
+    /// How often each camera was forgotten. An answer of an earlier generation is about a log that was put aside.
     generations: HashMap<CameraName, u64>,
 }
 
 impl Reading {
-    /// What `open` makes of a request that reaches no further than there are places.
+    /// Opens a session. Limits the request to the tiers that `places` has.
     pub(crate) fn new(
         mut spec: SubscriptionSpec,
         places: Option<Arc<PastSources>>,
@@ -292,12 +292,12 @@ impl Reading {
         Self { session: open(&spec), places, waiting, asking, stills, generations }
     }
 
-    /// The session, to be told something.
+    /// The session, for input.
     pub(crate) fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// A camera was forgotten. If it comes again, its past is read anew: open files and answers that are on their way are of its old log.
+    /// Handles a forgotten camera. If the camera returns, its past is read anew: open files and pending answers belong to the old log.
     pub(crate) fn forget(&mut self, camera: &CameraName) {
         self.waiting.remove(camera);
         *self.generations.entry(camera.clone()).or_default() += 1;
@@ -308,7 +308,7 @@ impl Reading {
         self.generations.get(camera).copied().unwrap_or_default()
     }
 
-    /// What there is now for an application that can take a frame. Puts the questions that have come up.
+    /// The next output for an application that can take a frame. Starts the queries that the session needs for it.
     pub(crate) fn poll(
         &mut self,
         now: Instant,
@@ -343,8 +343,8 @@ impl Reading {
         output
     }
 
-    /// Waits until the session may have something, after there was nothing at `looked`: for an answer, or until time has made a difference;
-    /// for ever where neither will. Cancelling this loses nothing.
+    /// Waits until the session may have output again, after it had none at `looked`:
+    /// for an answer or a timeout, or forever if neither is pending. Cancel-safe.
     pub(crate) async fn stirs(&mut self, looked: Instant) {
         let due = self.session.poll_timeout(looked);
         let due = async {
@@ -356,7 +356,7 @@ impl Reading {
         };
         tokio::select! {
             answered = self.asking.join_next(), if !self.asking.is_empty() => {
-                // Only the end of the runtime ends a task before it has answered.
+                // A task fails to answer only if the runtime ends.
                 if let Some(Ok((generation, past, answer))) = answered
                     && generation == self.generation(&past.disk.camera)
                 {

@@ -1,4 +1,4 @@
-//! Runs async work to its end from a program that is not async, such as the command line.
+//! Runs async work to its end in a program that is not async, such as the command line.
 
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -6,18 +6,18 @@ use std::pin::pin;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Worker threads of an edge's process. Two suffice: one receives while the other serves.
+/// Worker threads of an edge's process. Two are enough: one receives while the other serves.
 const WORKER_THREADS: usize = 2;
-/// Worker threads of a camera broker. With two, each frame wakes both: the second one looks for work, finds none and sleeps again, which is most
-/// of what an idle camera costs. What takes long has threads of its own: codecs, disks, the past.
+/// Worker threads of a camera broker. With two, each frame wakes both: the second one looks for work, finds none and
+/// sleeps again, which is most of the cost of an idle camera. Slow work has threads of its own: codecs, disks, the past.
 const WORKER_THREADS_OF_CAMERA: usize = 1;
 
-/// Runs `work` to its end on a runtime of its own.
+/// Runs `work` to its end on a new runtime.
 pub fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
     block_on_with(WORKER_THREADS, work)
 }
 
-/// The same for a camera broker.
+/// Runs `work` of a camera broker to its end on a new runtime.
 pub fn block_on_camera<T>(work: impl Future<Output = T>) -> io::Result<T> {
     block_on_with(WORKER_THREADS_OF_CAMERA, work)
 }
@@ -29,21 +29,21 @@ fn block_on_with<T>(threads: usize, work: impl Future<Output = T>) -> io::Result
         .enable_all()
         .build()?;
     let result = runtime.block_on(work);
-    // A blocking call that hangs must not keep the process from ending.
+    // A hanging blocking call must not keep the process alive.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     Ok(result)
 }
 
-/// What asked the process to stop.
+/// The signal that asked the process to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// Ctrl-C.
     Interrupt,
-    /// A supervisor.
+    /// SIGTERM, such as from a supervisor.
     Terminate,
 }
 
-/// Waits for Ctrl-C or SIGTERM. From the first call on, these no longer end the process by themselves.
+/// Waits for Ctrl-C or SIGTERM. After the first call, these signals no longer end the process by themselves.
 pub async fn stop_signal() -> io::Result<StopSignal> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
@@ -52,8 +52,8 @@ pub async fn stop_signal() -> io::Result<StopSignal> {
     }
 }
 
-/// Runs `work` until it ends or the process is asked to stop, and `reload` each time that the process gets SIGHUP. `None`: it was
-/// asked to stop. SIGHUP from a terminal that is gone asks to stop too.
+/// Runs `work` until it ends or the process is asked to stop, and `reload` at each SIGHUP. Returns `None`
+/// if the process was asked to stop. A SIGHUP because the terminal is gone also stops the process.
 pub async fn until_stopped_reloading<T>(
     work: impl Future<Output = T>,
     mut reload: impl AsyncFnMut(),
@@ -79,7 +79,7 @@ pub async fn until_stopped_reloading<T>(
     }
 }
 
-/// Runs `work` until it ends or the process is asked to stop. `None`: it was asked to stop.
+/// Runs `work` until it ends or the process is asked to stop. Returns `None` if the process was asked to stop.
 pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Option<T>> {
     tokio::select! {
         result = work => Ok(Some(result)),
@@ -87,12 +87,12 @@ pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Optio
     }
 }
 
-/// Runs `work` for at most `limit`. `None` if it took longer; it is then dropped.
+/// Runs `work` for at most `limit`. Returns `None` if `work` took longer, and drops it.
 pub async fn within<T>(limit: std::time::Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }
 
-/// Runs `work` to its end, and `aside` beside it for as long. `aside` is then dropped.
+/// Runs `work` to its end, and `aside` at the same time. Then drops `aside`.
 pub async fn beside<T>(work: impl Future<Output = T>, aside: impl Future<Output = ()>) -> T {
     let aside = async {
         aside.await;
@@ -104,7 +104,7 @@ pub async fn beside<T>(work: impl Future<Output = T>, aside: impl Future<Output 
     }
 }
 
-/// Waits for so long.
+/// Sleeps for `time`.
 pub async fn pause(time: std::time::Duration) {
     tokio::time::sleep(time).await;
 }

@@ -1,8 +1,8 @@
-//! Keeps what a broker remembers between two starts: a camera's epoch, and which segments of its log exist.
+//! Keeps a broker's state between two starts: a camera's epoch, and which segments of its log exist.
 //!
-//! The folder is the one that is given, else `MEZ_STATE`, else `/var/lib/mez` for root, else `$XDG_STATE_HOME/mez` or `~/.local/state/mez`. In
-//! `cameras/NAME/` of a camera, `epoch` holds a decimal number, the running broker holds `lock`, and `@log` lists the segments
-//! (`docs/log-format.md`). At an edge, `@log` is in `edge/NAME/`.
+//! The state folder is the explicitly given one, else `MEZ_STATE`, else `/var/lib/mez` for root, else
+//! `$XDG_STATE_HOME/mez` or `~/.local/state/mez`. In `cameras/NAME/`, `epoch` holds a decimal number, `lock` is held
+//! by the running broker, and `@log` lists the segments (`docs/log-format.md`). At an edge, `@log` is in `edge/NAME/`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -22,10 +22,10 @@ pub struct CameraState {
     _lock: FileLock,
 }
 
-/// Why a camera's state could not be had.
+/// Why a camera's state could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Neither a folder was given nor a home is known.
+    /// No folder was given, and no home folder is known.
     #[error("no folder for state: give one with --state, set MEZ_STATE, or set HOME")]
     NoFolder,
     /// Another broker of this camera runs on this machine.
@@ -36,18 +36,18 @@ pub enum StateError {
         /// The lock.
         path: PathBuf,
     },
-    /// The epoch's file holds something else.
+    /// The epoch's file does not contain an epoch.
     #[error("{} does not hold an epoch; remove it to begin with a new one", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// An epoch that no start of this camera can have had.
+    /// The epoch is too high to belong to a start of this camera.
     #[error("epoch {} lies too far above this camera's own, {}, to be one of its starts", above.0, own.0)]
     TooFar {
-        /// The epoch above which the next one was to be.
+        /// The epoch that the next one should exceed.
         above: Epoch,
-        /// The camera's own.
+        /// The camera's own epoch.
         own: Epoch,
     },
     /// Reading or writing failed.
@@ -55,12 +55,12 @@ pub enum StateError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// The folder for state, made known but not created.
+/// The path of the state folder. The folder is not created.
 pub fn folder(explicit: Option<&Path>) -> Result<PathBuf, StateError> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = explicit.map(Path::to_path_buf).or_else(|| variable("MEZ_STATE")) {
@@ -75,18 +75,18 @@ pub fn folder(explicit: Option<&Path>) -> Result<PathBuf, StateError> {
         .ok_or(StateError::NoFolder)
 }
 
-/// Where a camera broker remembers things of a camera.
+/// The folder of a camera broker's state for a camera.
 pub fn camera_folder(folder: &Path, camera: &CameraName) -> PathBuf {
     folder.join("cameras").join(camera.as_str())
 }
 
-/// Where an edge broker remembers things of a camera.
+/// The folder of an edge broker's state for a camera.
 pub fn edge_folder(folder: &Path, camera: &CameraName) -> PathBuf {
     folder.join("edge").join(camera.as_str())
 }
 
 impl CameraState {
-    /// Takes hold of a camera's state and begins the next epoch, durably.
+    /// Locks a camera's state and begins the next epoch, durably.
     pub fn open(folder: &Path, camera: &CameraName) -> Result<Self, StateError> {
         let folder = camera_folder(folder, camera);
         fs::create_dir_all(&folder).map_err(|source| StateError::Io { path: folder.clone(), source })?;
@@ -114,7 +114,7 @@ impl CameraState {
         self.epoch
     }
 
-    /// Begins an epoch later than `above`, durably. One too far above is not believed: it would stay in the counter for ever.
+    /// Begins an epoch later than `above`, durably. Refuses an epoch that is too high, since it would stay in the counter forever.
     pub fn raise_above(&mut self, above: Epoch) -> Result<Epoch, StateError> {
         if above > highest_believed(self.epoch, EPOCH_RAISE_MAX) || above >= EPOCH_MAX {
             return Err(StateError::TooFar { above, own: self.epoch });
@@ -128,7 +128,7 @@ impl CameraState {
     }
 }
 
-/// Replaces a file so that after a power cut either the old or the new content is there.
+/// Replaces a file atomically and durably: after a power cut it has either the old or the new content.
 pub(crate) fn write_durably(folder: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;

@@ -1,9 +1,9 @@
-//! Makes stills of frames of chains for readers that do not decode them, on demand, and pictures for readers of this host that share
-//! them (`pictures/`).
+//! Makes stills of chained frames, on demand, for readers that do not decode chains.
+//! Also makes pictures for readers on this host that share them (`pictures/`).
 //!
-//! Each camera has a thread for that while somebody asks, at the edge and at the camera's own broker. It drives the state machine of
-//! `mez-core` and has frames decoded on threads of their own, or by a process beside this one (`pictures/service/`). A decoder that panics
-//! or hangs costs its frame and its chain (`transcode.rs`).
+//! Each camera has a thread for this while there are requests, at the edge and at the camera's own broker. The
+//! thread drives the state machine of `mez-core`. Frames are decoded on other threads, or by a process beside
+//! this one (`pictures/service/`). A decoder that panics or hangs costs its frame and its chain (`transcode.rs`).
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -26,17 +26,17 @@ use crate::pictures::{
 };
 use crate::transcode::{ChainDecoder, Failure, Task};
 
-/// Questions that may wait for the thread. Each reader of the camera has at most one.
+/// Capacity of the queue to the thread. Each reader of the camera has at most one open request.
 const JOBS_MAX: usize = 1024;
-/// The most records that are looked at to find out whether there is a later picture.
+/// The most records to search for a later picture.
 const RECORDS_LOOKED_AT_MAX: usize = 64;
-/// A repeated failure of one camera is logged once in this many.
+/// Of one camera's failures, one in this many is logged.
 const LOGGED_ONCE_IN: u64 = 100;
 
-/// Asks for another chain of the camera. It must not wait.
+/// Asks the camera for a new chain. Must not block.
 type AskForChain = Arc<dyn Fn() + Send + Sync>;
 
-/// Who decodes besides the library in this process.
+/// The decoders besides the library in this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Helpers {
     /// Decoders of the platform.
@@ -46,42 +46,43 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// Only these decoders.
+    /// Only these decoders, and no process beside this one.
     pub(crate) fn only(decoders: Decoders) -> Self {
         Self { decoders, pictures: PictureService::off() }
     }
 
-    /// Whether shared pictures of an encoding are made in the process beside this one. What it does not know is decoded by a child anyway.
+    /// Whether shared pictures of an encoding are made in the process beside this one.
+    /// Encodings that this process does not know are decoded by a child process anyway.
     fn decode_beside(&self, encoding: Encoding) -> bool {
         let is_of_library = encoding.is_chained() && !encoding.is_foreign();
         self.pictures.is_on() && is_of_library && self.decoders.outside().is_none()
     }
 }
 
-/// Who makes the stills of one camera's frames.
+/// Makes the stills of one camera's frames.
 pub(crate) struct Stills {
     camera: CameraName,
     log: LogReader,
     ask_for_chain: AskForChain,
     helpers: Helpers,
-    /// Its readers that take pictures, who may be there longer than this.
+    /// The readers of the camera that could share pictures. May outlive this value.
     sharing: Arc<Sharing>,
-    /// Where its pictures lie.
+    /// The memory of the camera's pictures.
     memories: Arc<PictureStore>,
-    /// The way to the thread, if it runs.
+    /// The queue to the thread, if the thread runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
 
 enum Job {
     Ask(StillQuery, oneshot::Sender<StillAnswer>),
     Picture(FrameId, oneshot::Sender<PictureAnswer>),
-    /// The log has grown.
+    /// Records were appended to the log.
     Appended,
 }
 
 impl Stills {
-    /// Of the frames of this log. Nothing runs until somebody asks. `ask_for_chain` is called where a chain cannot be decoded any
-    /// further, or is long before it could be. It must not wait.
+    /// Makes stills of the frames in this log. The thread starts with the first request. `ask_for_chain` is
+    /// called if a chain cannot be decoded any further, or if decoding it takes long. It must not block.
     pub(crate) fn new(
         camera: CameraName,
         log: LogReader,
@@ -92,44 +93,43 @@ impl Stills {
         Arc::new(Self { camera, log, ask_for_chain, helpers, sharing, memories, thread: Mutex::default() })
     }
 
-    /// Asks for the still of a frame. The sender goes without an answer if none can be made.
+    /// Requests the still of a frame. The sender is dropped without an answer if no still can be made.
     pub(crate) fn ask(self: &Arc<Self>, query: StillQuery) -> oneshot::Receiver<StillAnswer> {
         let (answer, answered) = oneshot::channel();
         self.give(Job::Ask(query, answer));
         answered
     }
 
-    /// Asks for the picture of a frame that is the newest. The sender goes without an answer if none can be made.
+    /// Requests the picture of the newest frame. The sender is dropped without an answer if no picture can be made.
     pub(crate) fn ask_for_picture(self: &Arc<Self>, frame: FrameId) -> oneshot::Receiver<PictureAnswer> {
         let (answer, answered) = oneshot::channel();
         self.give(Job::Picture(frame, answer));
         answered
     }
 
-    /// Its readers that take pictures.
+    /// The readers of the camera that could share pictures.
     pub(crate) fn sharing(&self) -> &Arc<Sharing> {
         &self.sharing
     }
 
-    /// Where its pictures lie.
+    /// The memory of the camera's pictures.
     pub(crate) fn memories(&self) -> &PictureStore {
         &self.memories
     }
 
-    /// Whether pictures can be made of a chain of this encoding that begins now. If another process has to be started for that, it is.
+    /// Whether pictures can be made of a chain of this encoding that begins now. Starts the process for this if needed.
     pub(crate) fn can_share(&self, encoding: Encoding) -> bool {
         !self.helpers.decode_beside(encoding) || self.helpers.pictures.is_ready()
     }
 
-    /// Whether the log has a later picture than this one. Records of data do not count. Behind so many of them that
-    /// nobody looks further, there is none.
+    /// Whether the log has a later picture than this frame. Data records do not count. The search ends after [`RECORDS_LOOKED_AT_MAX`] records.
     pub(crate) fn have_newer_than(&self, frame: FrameId) -> bool {
         let behind = self.log.index_of(frame.next())..self.log.held().end;
         let mut records = behind.take(RECORDS_LOOKED_AT_MAX).filter_map(|index| self.log.get(index));
         records.any(|record| record.frame.meta.encoding.is_picture())
     }
 
-    /// Gives the thread something to do, and starts it if it does not run.
+    /// Passes a job to the thread, and starts the thread if needed.
     fn give(self: &Arc<Self>, job: Job) {
         let mut thread = lock(&self.thread);
         let left = match &*thread {
@@ -138,7 +138,7 @@ impl Stills {
         };
         if let Some(TrySendError::Disconnected(job)) = left {
             let (sender, jobs) = sync_channel(JOBS_MAX);
-            // There is room in a new channel.
+            // A new channel has room.
             let _ = sender.try_send(job);
             let (shared, camera) = (Arc::downgrade(self), self.camera.clone());
             let service = Service::new(camera, self);
@@ -153,21 +153,21 @@ impl Stills {
         }
     }
 
-    /// The log has grown.
+    /// Wakes the thread after records were appended to the log.
     pub(crate) fn wake(&self) {
         if let Some(running) = &*lock(&self.thread) {
-            // With so many questions before it, it looks anyway.
+            // If the queue is full, the thread looks at the log anyway.
             let _ = running.try_send(Job::Appended);
         }
     }
 
-    /// Whether this is of the frames of a log.
+    /// Whether this makes stills of the frames in `log`.
     pub(crate) fn is_of(&self, log: &LogReader) -> bool {
         self.log.share().log == log.share().log
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Service {
     camera: CameraName,
     maker: StillMaker,
@@ -176,13 +176,13 @@ struct Service {
     sharing: Arc<Sharing>,
     memories: Arc<PictureStore>,
     decoders: [Seat; DECODERS_MAX],
-    /// Who waits, by the number of the question.
+    /// The open requests by number.
     waiting: HashMap<u64, Waiting>,
     questions: u64,
     failures: u64,
 }
 
-/// A decoder, and where it is.
+/// A decoder, in this process or in another one.
 enum Seat {
     Here(ChainDecoder),
     Beside(DecoderBeside),
@@ -200,7 +200,7 @@ impl Seat {
         }
     }
 
-    /// A slot for a picture of at most `bytes` that it makes.
+    /// A slot for a picture of at most `bytes`, which this decoder will fill.
     fn slot(&mut self, bytes: usize, memories: &PictureStore) -> Option<Slot> {
         match self {
             Self::Here(_) => memories.slot(bytes, Writer::Here, |_| Ok(())),
@@ -211,7 +211,7 @@ impl Seat {
     }
 }
 
-/// Who waits for an answer.
+/// An open request.
 enum Waiting {
     ForStill(oneshot::Sender<StillAnswer>),
     ForPicture(oneshot::Sender<PictureAnswer>),
@@ -243,7 +243,7 @@ impl Service {
         }
     }
 
-    /// Works until nobody has asked for a while, or the camera is forgotten.
+    /// Works until there was no request for a while, or the camera is forgotten.
     fn serve(mut self, shared: &Weak<Stills>, jobs: &Receiver<Job>) {
         loop {
             let job = match self.maker.poll_timeout() {
@@ -261,7 +261,7 @@ impl Service {
             }
             while let Some(output) = self.maker.poll_output() {
                 self.perform(output);
-                // Who asks for the newest frame does not wait for all that somebody else needs.
+                // A request for the newest frame must not wait for all frames that another request needs.
                 while let Ok(job) = jobs.try_recv() {
                     self.take(job);
                 }
@@ -284,7 +284,7 @@ impl Service {
         }
     }
 
-    /// The number of a question.
+    /// Registers a request, and returns its number.
     fn waits(&mut self, waiting: Waiting) -> u64 {
         let gone: Vec<u64> =
             self.waiting.extract_if(|_, waiting| waiting.has_gone()).map(|(gone, _)| gone).collect();
@@ -324,7 +324,7 @@ impl Service {
         }
     }
 
-    /// Has a decoder do something, and tells the maker what came of it.
+    /// Makes a decoder run a task, and reports the result to the maker.
     fn run(&mut self, decoder: usize, frame: FrameId, task: Task) {
         if let Task::Decode { frame, .. } = &task
             && frame.meta.chain.index == 0
@@ -349,7 +349,7 @@ impl Service {
 }
 
 impl Service {
-    /// Where a chain begins, a decoder needs nothing that it holds, and may be another one.
+    /// Replaces a decoder by one in the right process. Only where a chain begins, since a decoder then needs no earlier frames.
     fn seat(&mut self, decoder: usize, encoding: Encoding) {
         let is_beside = self.sharing.is_shared() && self.helpers.decode_beside(encoding);
         let seat = &mut self.decoders[decoder];
@@ -367,7 +367,7 @@ impl Service {
         }
     }
 
-    /// Where the picture of a frame goes, if one is wanted and there is room.
+    /// The slot for the picture of a frame. `None` if no picture is requested, or if there is no room.
     fn slot(&mut self, decoder: usize, frame: FrameId, task: &Task) -> Option<Slot> {
         let meta = match task {
             Task::Decode { frame, wanted: Some(Form::Picture), .. } => frame.meta.clone(),
@@ -379,7 +379,7 @@ impl Service {
     }
 }
 
-/// Ends the thread, unless somebody has asked meanwhile.
+/// Ends the thread, unless there is a new request, which is returned.
 fn rest(shared: &Weak<Stills>, jobs: &Receiver<Job>) -> Option<Job> {
     let shared = shared.upgrade()?;
     let mut thread = lock(&shared.thread);
@@ -392,7 +392,7 @@ fn rest(shared: &Weak<Stills>, jobs: &Receiver<Job>) -> Option<Job> {
     None
 }
 
-/// The fields are whole at any time: no code in between can panic.
+/// Each statement leaves the fields consistent and cannot panic, so a poisoned lock is safe to use.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -417,7 +417,7 @@ mod tests {
         StillQuery { frame: id(sequence), newest: true }
     }
 
-    /// Bytes that no decoder takes.
+    /// Appends a record with a payload that no decoder accepts.
     fn append(writer: &mut LogWriter, sequence: u64, encoding: Encoding) {
         let meta = FrameMeta {
             id: id(sequence),
@@ -441,7 +441,7 @@ mod tests {
         writer.append_record(record).unwrap();
     }
 
-    /// What cannot be decoded is answered all the same, and the camera is asked for another chain.
+    /// A frame that cannot be decoded is answered too, and the camera is asked for a new chain.
     #[tokio::test]
     async fn every_question_is_answered() {
         let (mut writer, reader) = log(LogConfig::default());

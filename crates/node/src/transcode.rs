@@ -1,4 +1,4 @@
-//! Makes stills of frames of chains, on threads under a deadline ([`mez_media::worker`]).
+//! Makes stills and pictures of chained frames, on threads with a deadline ([`mez_media::worker`]).
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::decoders::Decoders;
 use crate::memory::pooled;
 use crate::pictures::Slot;
 
-/// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
+/// The longest time for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
-/// The same of a frame that is decoded by a process, which may have to be started.
+/// The longest time for a frame that a process decodes. The process may have to be started.
 const FOREIGN_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// What a decoder is to do.
+/// A task for a decoder.
 pub(crate) enum Task {
-    /// To decode a frame, after it has forgotten what it holds if `afresh`, and to make of it what is `wanted`.
+    /// Decode a frame, and make what is `wanted` of it. `afresh` resets the decoder first.
     Decode { frame: Box<Frame>, afresh: bool, wanted: Option<Form> },
-    /// To make something of the frame that it decoded last.
+    /// Make a still or a picture of the frame that was decoded last.
     Show(Sequence, Form),
 }
 
-/// What was made of a frame.
+/// The result of a task.
 pub(crate) enum Made {
     Nothing,
     Still(Still),
     Picture(OwnedPicture),
 }
 
-/// A frame of a chain as it came.
+/// A chained frame, not decoded.
 pub(crate) struct Coded<'a> {
     pub(crate) encoding: Encoding,
     pub(crate) sequence: Sequence,
@@ -48,7 +48,7 @@ impl<'a> Coded<'a> {
     }
 }
 
-/// A [`Task`] for the thread that does it.
+/// A [`Task`] with borrowed data, for the decoder's thread.
 pub(crate) enum Work<'a> {
     Decode { coded: Coded<'a>, afresh: bool, wanted: Option<Form> },
     Show(Sequence, Form),
@@ -65,16 +65,16 @@ impl Task {
     }
 }
 
-/// Why a frame was not decoded, for people.
+/// Why a frame was not decoded, for logging.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// What was made of a frame, and where its picture was kept for others.
+/// The result of a task, and the place of its picture in shared memory.
 type Kept = (Made, Option<PicturePlace>);
 
-/// What a decoder's thread is given.
+/// A job for a decoder's thread.
 enum Job {
     Do(Task, Option<Slot>),
-    /// To decode a frame for those behind it, after it has forgotten what it holds if `afresh`.
+    /// Decode a frame only for those that refer to it. `afresh` resets the decoder first.
     Pass {
         frame: Box<Frame>,
         afresh: bool,
@@ -85,18 +85,18 @@ enum Job {
 pub(crate) struct ChainDecoder(Worker<Job, Result<Kept, TranscodeError>>);
 
 impl ChainDecoder {
-    /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
+    /// A decoder without frames that decodes in software. Its thread starts with its first frame.
     pub(crate) fn new() -> Self {
         Self::with(&Decoders::software())
     }
 
-    /// The same with other decoders beside the library.
+    /// A decoder that also uses other decoders than the library.
     pub(crate) fn with(decoders: &Decoders) -> Self {
         let decoders = decoders.clone();
         Self(Worker::new("mez decode", move || worker(Decoding::new(decoders.clone()))))
     }
 
-    /// What comes of a task, and why it failed. `slot`: where a picture goes, if others are to look there.
+    /// Runs a task. Returns the result, and the reason if it failed. A picture goes into `slot`, if there is one.
     pub(crate) fn run(&mut self, task: Task, slot: Option<Slot>) -> (Decoded, Option<Failure>) {
         let time_max = match &task {
             Task::Decode { frame, .. } => time_max(frame),
@@ -105,7 +105,7 @@ impl ChainDecoder {
         self.work(Job::Do(task, slot), time_max)
     }
 
-    /// Decodes a frame for those behind it, after it has forgotten what it holds if `afresh`. The frame cannot be shown afterwards.
+    /// Decodes a frame only for those that refer to it. `afresh` resets the decoder first. The frame cannot be shown afterwards.
     pub(crate) fn pass(&mut self, frame: Box<Frame>, afresh: bool) -> (Decoded, Option<Failure>) {
         let time_max = time_max(&frame);
         self.work(Job::Pass { frame, afresh }, time_max)
@@ -128,12 +128,12 @@ impl ChainDecoder {
     }
 }
 
-/// How long a frame may take.
+/// The longest time for a frame.
 fn time_max(frame: &Frame) -> Duration {
     if frame.meta.encoding.is_foreign() { FOREIGN_TIME_MAX } else { TIME_MAX }
 }
 
-/// The work of a decoder's thread.
+/// The work function of a decoder's thread.
 fn worker(mut decoding: Decoding) -> impl FnMut(Job) -> Result<Kept, TranscodeError> {
     move |job| {
         let (task, slot) = match job {
@@ -165,12 +165,12 @@ pub(crate) struct Decoding {
 }
 
 impl Decoding {
-    /// One that holds nothing. It takes memory with its first frame.
+    /// A decoder without frames. Its memory is allocated with its first frame.
     pub(crate) fn new(decoders: Decoders) -> Self {
         Self { decoders, transcoder: None }
     }
 
-    /// Does what is to be done. `keep` copies the samples of a picture, if one is wanted.
+    /// Does the work. `keep` copies the samples of a picture, if one is wanted.
     pub(crate) fn run(
         &mut self,
         work: Work<'_>,
@@ -197,7 +197,7 @@ impl Decoding {
         }
     }
 
-    /// Decodes a frame for those behind it.
+    /// Decodes a frame only for those that refer to it.
     fn pass(&mut self, coded: &Coded<'_>, afresh: bool) -> Result<(), TranscodeError> {
         let transcoder = self.transcoder()?;
         if afresh {

@@ -1,7 +1,7 @@
-//! Keeps the decoders of readings of the past that have ended, for the next ones.
+//! Keeps decoders of finished readings of the past for the next readings.
 //!
-//! A new decoder takes its memory from the system page by page, with its first pictures. Whoever looks at one instant after another would pay for
-//! that with each look (`docs/performance.md`). Decoders are kept for a few seconds, and only as many as help somebody who looks around.
+//! A new decoder gets its memory from the system page by page, with its first pictures. An application that looks at one instant
+//! after another would pay for this each time (`docs/performance.md`). Decoders are kept for a few seconds, and only a few of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::runtime::Handle;
 use crate::clock::monotonic_now;
 use crate::transcode::{ChainDecoder, Failure, Task};
 
-/// The most decoders that are kept. A reading that has ended may still be at work when the next one begins.
+/// The most decoders that are kept. A finished reading may still be at work when the next one begins.
 const KEPT_MAX: usize = 2;
 
-/// Decoders that nobody uses now, those used last behind.
+/// Unused decoders. The most recently used one is last.
 #[derive(Default)]
 pub(crate) struct WarmDecoders(Mutex<Vec<Kept>>);
 
@@ -29,12 +29,12 @@ struct Kept {
 }
 
 impl WarmDecoders {
-    /// One for a camera's chains. It takes memory with its first frame, and comes back when it is dropped.
+    /// A decoder for a camera's chains. It is allocated with its first frame, and returned when it is dropped.
     pub(crate) fn lend(self: &Arc<Self>, camera: &CameraName) -> LentDecoder {
         LentDecoder { home: Arc::downgrade(self), camera: camera.clone(), decoder: None }
     }
 
-    /// Pictures of one camera have one size, so that its decoder's memory fits.
+    /// A kept decoder of the same camera. All pictures of a camera have one size, so its memory fits.
     fn take(&self, camera: &CameraName) -> Option<ChainDecoder> {
         let mut kept = self.lock();
         let place = kept.iter().rposition(|kept| kept.camera == *camera)?;
@@ -42,7 +42,7 @@ impl WarmDecoders {
     }
 
     fn put_back(self: &Arc<Self>, camera: CameraName, decoder: ChainDecoder) {
-        // Without a runtime nobody would free it.
+        // Without a runtime, no task could free the decoder later.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut kept = self.lock();
         kept.push(Kept { camera, decoder, until: monotonic_now() + IDLE_MAX });
@@ -61,12 +61,12 @@ impl WarmDecoders {
 
     fn release_idle(&self, now: Instant) {
         let idle: Vec<Kept> = self.lock().extract_if(.., |kept| kept.until <= now).collect();
-        // Not under the lock: it takes a while.
+        // Outside of the lock, because freeing takes a while.
         drop(idle);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        // Every statement leaves it whole.
+        // Each statement leaves the list consistent, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,10 +79,10 @@ pub(crate) struct LentDecoder {
 }
 
 impl LentDecoder {
-    /// Decodes a frame, after it has forgotten what it holds if `afresh`, and makes a still of it if one is wanted.
+    /// Decodes a frame, and makes a still of it if `wanted`. `afresh` resets the decoder first.
     pub(crate) fn run(&mut self, frame: Frame, afresh: bool, wanted: bool) -> (Decoded, Option<Failure>) {
         let frame = Box::new(frame);
-        // What a decoder holds is of another reading.
+        // A kept decoder still holds frames of another reading.
         let afresh = afresh || self.decoder.is_none();
         let Self { home, camera, decoder } = self;
         let decoder = decoder.get_or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! Work of requests on threads for blocking work, which goes on when whoever asked has left.
+//! Runs blocking work for requests. The work continues when the requester has left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// Runs `work` on what `prepare` makes. The permit is held until the work itself is over, so that it bounds what runs, not who waits. If this is
-/// dropped before, the flag is set that `prepare` was given.
+/// Runs `work` on the result of `prepare`. Holds the permit until the work is over, so that it limits
+/// running work, not waiting requesters. If this future is dropped before, sets the flag that `prepare` got.
 pub(crate) async fn run<W: Send + 'static, T: Send + 'static>(
     permit: Option<OwnedSemaphorePermit>,
     prepare: impl FnOnce(Arc<AtomicBool>) -> W,
@@ -23,7 +23,7 @@ pub(crate) async fn run<W: Send + 'static, T: Send + 'static>(
     .await
 }
 
-/// Somebody still waits for the answer. Sets its flag when dropped.
+/// A waiting requester. Sets its flag when dropped.
 struct Asks(Arc<AtomicBool>);
 
 impl Drop for Asks {

@@ -41,7 +41,7 @@ async fn frames_of(edge: &EdgeHandle) -> EdgeSubscription {
     edge.subscribe("dock/cam1".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap()
 }
 
-/// Publishes until a frame is at the edge, and returns it.
+/// Publishes until a frame is at the edge, and returns its ID.
 async fn frame(camera: &CameraHandle, subscription: &mut EdgeSubscription) -> FrameId {
     let flow = async {
         loop {
@@ -61,7 +61,7 @@ async fn frame(camera: &CameraHandle, subscription: &mut EdgeSubscription) -> Fr
     tokio::time::timeout(TIME_MAX, flow).await.expect("frames flow")
 }
 
-/// What an application makes of a frame. The edge looks at no pixels of it.
+/// An application's answer. The edge does not decode it.
 fn made(bytes: usize) -> AnswerPicture {
     AnswerPicture { payload: Bytes::from(vec![9; bytes]), size: (32, 24), replaced: 0 }
 }
@@ -70,7 +70,7 @@ async fn answer(edge: &EdgeHandle, frame: FrameId, bytes: usize) -> Room {
     edge.answer(camera_name(), frame, made(bytes)).await.unwrap()
 }
 
-/// Waits until an edge knows that answers are wanted: the camera says so once it is connected.
+/// Waits until an edge knows that answers are wanted, which the camera tells it after connecting.
 async fn wanted(edge: &EdgeHandle, camera: &CameraHandle, frames: &mut EdgeSubscription) -> FrameId {
     let asked = async {
         loop {
@@ -100,7 +100,7 @@ async fn the_newest_answer_comes_back_with_its_times(transport: Transport) {
     let first = wanted(&edge, &camera, &mut frames).await;
     assert_eq!(next(&camera).await.0.frame, first);
 
-    // Far more than one window holds.
+    // Much larger than a window.
     let large = frame(&camera, &mut frames).await;
     assert_eq!(answer(&edge, large, 3_000_000).await.bound, Some(BOUND));
     let (answered, _) = next(&camera).await;
@@ -120,7 +120,7 @@ async fn the_newest_answer_comes_back_with_its_times(transport: Transport) {
     assert!(huge.unwrap_err().to_string().contains("9437184 bytes, more than the limit of 8388608"));
 }
 
-/// Waits until every answer of so many is known: it was given, or it was told why not.
+/// Waits until all `answered` answers are accounted for: received, or skipped with a reason.
 async fn accounted(camera: &CameraHandle, given: u64, answered: u64) {
     let all = async {
         while given + camera.answers_skipped().total() < answered {
@@ -144,7 +144,7 @@ async fn every_answer_is_given_or_told(transport: Transport) {
     assert_eq!(next(&camera).await.0.frame, first);
     let before = camera.answers_skipped().total();
 
-    // An older frame than the last, the last again, and more at once than anybody reads.
+    // An older frame than the last one, the last one again, and more at once than the reader takes.
     let (older, last) = (frame(&camera, &mut frames).await, frame(&camera, &mut frames).await);
     answer(&edge, last, 500).await;
     answer(&edge, last, 500).await;
@@ -197,7 +197,7 @@ async fn nobody_is_sent_answers_who_takes_none(transport: Transport) {
     camera.set_answers(Some(BOUND));
     let first = wanted(&edge, &camera, &mut frames).await;
     assert_eq!(next(&camera).await.0.frame, first);
-    // What was skipped is told in a message of its own, which may come after the answer.
+    // Skipped answers are reported in a separate message, which may come after the answer.
     let told = async {
         while camera.answers_skipped().get(AnswerSkip::NotWanted) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -216,14 +216,14 @@ async fn nobody_is_sent_answers_who_takes_none(transport: Transport) {
     tokio::time::timeout(TIME_MAX, ended).await.expect("the edge hears of it");
 }
 
-/// A network that carries so many bytes a second to the camera, over TCP. Gives the address under which the edge is reached.
+/// A network over TCP with `bytes_per_second` to the camera. Returns the edge's address behind it.
 async fn slow_downlink(edge: SocketAddr, bytes_per_second: f64) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((camera, _)) = listener.accept().await {
             let edge = TcpStream::connect(edge).await.unwrap();
-            // A kernel that takes much from the edge at once would be a fast network with a large buffer.
+            // A large receive buffer would be a fast network with a large queue.
             socket2::SockRef::from(&edge).set_recv_buffer_size(8 << 10).unwrap();
             let ((mut up, mut down), (mut from_edge, mut to_edge)) = (camera.into_split(), edge.into_split());
             tokio::spawn(async move { tokio::io::copy(&mut up, &mut to_edge).await });
@@ -241,7 +241,7 @@ async fn slow_downlink(edge: SocketAddr, bytes_per_second: f64) -> SocketAddr {
     address
 }
 
-/// A hundred kilobytes a second cannot carry thirty pictures of 40 kB. The newest are given, and of every other one it is told why not.
+/// 100 kB/s cannot carry thirty pictures of 40 kB. The newest ones are delivered, and each other one is reported with a reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_downlink_carries_the_newest() {
     let site = Site::new(Transport::Tcp);
@@ -264,7 +264,7 @@ async fn a_slow_downlink_carries_the_newest() {
             (given, previous) = (given + 1, answered.frame);
         }
     }
-    // What is on its way ends: it comes, or it becomes too old.
+    // Pending answers are delivered, or become too old.
     let rest = async {
         while given + camera.answers_skipped().total() < 30 + before {
             if let Ok(Some((answered, _))) =

@@ -1,5 +1,4 @@
-//! The client library against real brokers, over both ways in: the same cases for the local protocol and for gRPC
-//! over TLS.
+//! The client library with real brokers. The same cases run over the local protocol and over gRPC with TLS.
 
 mod api_support;
 
@@ -88,7 +87,7 @@ async fn newest_wins(way: usize) {
     let client = rig.client_by(way).await;
     let mut subscription = client.subscribe(all()).await.unwrap();
     let mut last = warm_up(&rig.camera, &mut subscription).await;
-    // Somebody else sees when the last frame has arrived.
+    // Another subscription shows when the last frame has arrived.
     let mut witness = client.subscribe(all()).await.unwrap();
     let first_missed = rig.camera.log().newest().unwrap().frame.meta.id.sequence.0 + 1;
     for value in 1000..1100 {
@@ -100,7 +99,7 @@ async fn newest_wins(way: usize) {
     let mut taken = frame(&mut subscription).await;
     let mut skipped = taken.skipped.total();
     let mut frames = 1;
-    // The way to this subscription may be a little longer than to the witness.
+    // The witness may receive a frame slightly earlier.
     while number(&taken.payload) != last {
         taken = frame(&mut subscription).await;
         skipped += taken.skipped.total();
@@ -118,7 +117,7 @@ async fn every_frame(way: usize) {
     let mut subscription = client.subscribe(options).await.unwrap();
     assert_eq!(subscription.deliver(), Deliver::Every);
     let before = warm_up(&rig.camera, &mut subscription).await;
-    // Each crosses the link before the next, so that all of them do.
+    // Each frame crosses the link before the next is published, so that all of them cross.
     let mut witness = client.subscribe(all()).await.unwrap();
     for value in 1000..1040 {
         rig.camera.publish(image(value, 20_000)).unwrap();
@@ -166,8 +165,8 @@ async fn the_past(way: usize) {
     assert_eq!(within(past.next()).await, None);
 }
 
-/// Frames above the default limit go all the way where the brokers were told to take them, and one above the brokers' limit
-/// is refused with that limit before a byte of it is sent.
+/// Frames above the default limit are delivered if the brokers allow it. A frame
+/// above the brokers' limit is refused with this limit before any byte is sent.
 async fn large_frames(way: usize) {
     const LIMIT: u32 = 48 << 20;
     let site = Site::new();
@@ -181,7 +180,7 @@ async fn large_frames(way: usize) {
     let publisher = site.publisher(&address).await;
     let refused = publisher.send(image(7, LIMIT + 1)).unwrap_err();
     assert_eq!(refused, SendError::TooLarge { bytes: LIMIT as usize + 1, bytes_max: LIMIT });
-    // On a busy machine a frame of this size may be given up as stalled, like any other.
+    // On a busy host, a frame of this size may be cancelled as stalled.
     within(async {
         loop {
             publisher.send(image(2000, 40 << 20)).unwrap();
@@ -197,7 +196,7 @@ async fn large_frames(way: usize) {
 async fn stalled_reader(way: usize) {
     let rig = Served::new().await;
     let client = rig.client_by(way).await;
-    // With a bound of one frame, the program stops reading and the broker cannot write.
+    // With a limit of one frame, the client stops reading, and the broker cannot write.
     let stalled = SubscribeOptions { deliver: Some(Deliver::Every), waiting_frames_max: 1, ..all() };
     let mut stalled = client.subscribe(stalled).await.unwrap();
     let mut quick = client.subscribe(all()).await.unwrap();
@@ -206,7 +205,7 @@ async fn stalled_reader(way: usize) {
         rig.camera.publish(image(value, 500_000)).unwrap();
         while number(&frame(&mut quick).await.payload) != value {}
     }
-    // It finds what the log still holds, in order.
+    // It gets the frames that the log still holds, in order.
     let mut last = 0;
     while last != 1059 {
         let got = number(&frame(&mut stalled).await.payload);
@@ -267,7 +266,7 @@ async fn replies(way: usize) {
     assert_eq!((reply.frame, reply.application.as_str()), (id, "viewer"));
     assert_eq!(reply.content, ReplyContent::Opaque("two people".into()));
 
-    // What was found in a picture of half the size arrives in the pixels of the published frame.
+    // Detections in a picture of half the size arrive in published pixels.
     let found = |xyxy, size| Detections::new(size, vec![Detection { xyxy, ..Detection::default() }]).unwrap();
     client
         .reply_detections(rig.camera.name(), id, (400, 300), found([1.0, 2.0, 3.0, 4.0], (200, 150)))
@@ -330,16 +329,16 @@ async fn restart(way: usize) {
     let after = frame_after(&mut subscription, &rig.camera, 3000).await;
     assert!(after.meta.id > before.meta.id);
     let passed = after.meta.id.sequence.0 - before.meta.id.sequence.0 - 1;
-    // The client goes on behind the last frame that it has: each one that it missed is counted, with what became of it.
+    // The client resumes after its last frame. Each missed frame is counted with a reason.
     assert_eq!(after.skipped.total(), passed, "{:?}", after.skipped);
-    // Until the camera learns that nobody subscribes any more, newer frames replace those that wait for the link.
+    // Until the camera learns that there is no subscriber, newer frames replace those that wait for the link.
     let gone = [SkipReason::NotWanted, SkipReason::LinkDown, SkipReason::LinkBusy];
     let gone: u64 = gone.into_iter().map(|reason| after.skipped.of(reason)).sum();
     assert!(gone >= 5, "nobody subscribed, or the link was down or busy: {:?}", after.skipped);
     assert_eq!(client.cameras(None).await.unwrap().len(), 1);
 }
 
-/// Publishes images numbered from `from` on until one of them arrives.
+/// Publishes images with numbers from `from` on, until one of them arrives.
 async fn frame_after(
     subscription: &mut mez_node::client::Subscription,
     camera: &mez_node::camera::CameraHandle,
@@ -379,7 +378,7 @@ async fn stopping(way: usize) {
 async fn publisher(way: usize) {
     let rig = Served::new().await;
     let (mut camera_server, camera_socket) = rig.site.serve_camera(&rig.camera);
-    // Over TLS only an edge may serve; its identity stands in for one that camera brokers do not have yet.
+    // Over TLS only an edge may serve, so an edge's identity stands in for a camera broker's.
     let any = "127.0.0.1:0".parse().unwrap();
     let credentials = rig.site.credentials(Role::Edge, "edge");
     let tls = camera_server.listen_tls(any, &credentials, &[Role::App]).await.unwrap();
@@ -400,7 +399,7 @@ async fn publisher(way: usize) {
     };
     let accepted = within(publisher.next_event()).await.unwrap();
     assert_eq!(accepted, PublisherEvent::Accepted { number: sent, frame: received.meta.id });
-    // The publisher's stamp counts, not the moment of arrival at the broker.
+    // The publisher's time stamp counts, not the arrival at the broker.
     let (captured, error) = received.captured_at.unwrap();
     assert!(captured + error >= sent_at);
 
@@ -422,7 +421,7 @@ async fn publisher(way: usize) {
         other => panic!("{other:?}"),
     }
 
-    // One byte too few for its size: refused by the broker, and the stream goes on.
+    // One byte less than its size needs: the broker refuses it, and the stream continues.
     let mut wrong = image(5001, 1000);
     wrong.width = 1001;
     let number = publisher.send(wrong).unwrap();
@@ -459,7 +458,7 @@ async fn a_publisher_survives_a_restart_of_its_broker() {
     assert_eq!(number(&camera.log().newest().unwrap().frame.payload), 3);
 }
 
-/// Frames go on from wherever the camera is: when its edge is gone, and when it has left an edge that still serves.
+/// Frames continue when the camera changes its edge: because the edge is gone, or because the camera left a running edge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_follows_its_camera_to_another_edge() {
     let site = Site::new();
@@ -554,7 +553,7 @@ async fn a_server_that_is_dropped_lets_go_of_everything() {
         }
     })
     .await;
-    // The same places can be used again at once.
+    // The same addresses can be used again at once.
     let mut server = mez_node::api::ApiServer::edge(edge, everything(), Default::default());
     server.listen_unix(unix.as_unix().unwrap()).unwrap();
     let client = site.client(&unix).await;

@@ -1,4 +1,4 @@
-//! The interface as a client in another language sees it: gRPC, generated from `mez.proto`, on the Unix socket.
+//! The API as seen by a client in another language: gRPC on the Unix socket, generated from `mez.proto`.
 
 mod api_support;
 
@@ -66,7 +66,7 @@ async fn served() -> Served {
     }
 }
 
-/// Publishes one image after the other until one is delivered.
+/// Publishes images until one is delivered.
 async fn delivered(camera: &CameraHandle, events: &mut Streaming<pb::SubscribeEvent>) -> Box<pb::Frame> {
     for value in 0..600 {
         camera.publish(image(value, 100)).unwrap();
@@ -96,12 +96,12 @@ async fn a_frame_says_all_that_is_known_of_it() {
     assert_eq!((frame.rung.as_str(), frame.reference()), ("original", pb::Reference::Independent));
     assert_eq!(frame.chain_sequence, frame.sequence);
     assert_eq!(frame.clock_source(), pb::ClockSource::Broker);
-    // Nothing was asked that could be broken, and nothing was done to it.
+    // There is no requirement that could fail, and the frame is unchanged.
     assert_eq!(frame.contract_state(), pb::ContractState::Ok);
     assert!(frame.contract_reason.contains("in the last second"), "{}", frame.contract_reason);
     assert!(!frame.infeasible);
     assert_eq!(frame.accuracy_expected, Some(1.0));
-    // On this host the broker's monotonic clock is ours.
+    // On the same host, both monotonic clocks are the same.
     let now = monotonic_now().as_nanos();
     let (captured, error) =
         (frame.captured_monotonic_ns.unwrap(), frame.captured_monotonic_error_ns.unwrap());
@@ -161,7 +161,7 @@ async fn publishing_answers_every_frame_and_goes_on_after_a_refusal() {
     assert_eq!(outcomes, expected.map(|(number, what)| (number, what.to_owned())));
     assert_eq!(camera.log().held(), 0..2);
 
-    // Closing the way in ends the stream in order.
+    // Closing the requests ends the stream regularly.
     drop(frames);
     assert!(within(answers.message()).await.unwrap().is_none());
 }
@@ -196,7 +196,7 @@ async fn a_publisher_that_never_reads_is_served_all_the_same() {
     within(camera.appended().wait_for(|count| *count == 20_000)).await.unwrap();
 }
 
-/// The next state of a source, and the reason.
+/// The next state of a source, with its reason.
 async fn next_source(events: &mut Streaming<pb::SubscribeEvent>) -> (pb::SourceState, String) {
     loop {
         if let Event::SourceChange(pb::SourceChange { source: Some(source), .. }) = event(events).await {
@@ -205,7 +205,7 @@ async fn next_source(events: &mut Streaming<pb::SubscribeEvent>) -> (pb::SourceS
     }
 }
 
-/// Its camera was pulled: it says so, and the end of its stream takes nothing back.
+/// The camera was unplugged: the publisher reports it, and the end of its stream does not revoke this.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_says_why_it_has_no_frames() {
     let Served { camera, edge, publisher, .. } = &mut served().await;
@@ -218,13 +218,13 @@ async fn a_publisher_says_why_it_has_no_frames() {
     requests.send(lost("the cable is out")).await.unwrap();
     assert_eq!(next_source(&mut events).await, (pb::SourceState::Lost, "the cable is out".into()));
     drop(requests);
-    // Nothing is answered to it, and the stream ends in good order.
+    // The report is not answered, and the stream ends regularly.
     let mut answered = Vec::new();
     while let Some(answer) = within(answers.message()).await.unwrap() {
         answered.push(answer.event.unwrap());
     }
     assert!(matches!(answered[..], [publish_event::Event::Started(_)]), "{answered:?}");
-    // As long as that would take to be told, if it were.
+    // Long enough for a report of another state.
     tokio::time::sleep(Duration::from_millis(300)).await;
     camera.publish(image(0, 100)).unwrap();
     assert_eq!(next_source(&mut events).await.0, pb::SourceState::Live);
@@ -248,7 +248,7 @@ async fn a_subscription_is_ended_by_its_number() {
         }
     }
     assert!(within(events.message()).await.unwrap().is_none());
-    // Its place is free again.
+    // Its slot is free again.
     let gone = edge.unsubscribe(pb::UnsubscribeRequest { subscription_id }).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
 }
@@ -287,7 +287,7 @@ async fn an_encoding_that_is_not_accepted_ends_the_stream_and_says_so() {
     assert!(error.message.contains("gray8"), "{error}");
 }
 
-/// An application that takes nothing but JPEG gets JPEG of whatever is published, of the same size and under the same number.
+/// An application that accepts only JPEG gets JPEG of all frames, with the same size and number.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_nothing_but_jpeg_gets_jpeg_of_everything() {
     let Served { camera, edge, .. } = &mut served().await;
@@ -310,7 +310,7 @@ async fn who_takes_nothing_but_jpeg_gets_jpeg_of_everything() {
     assert_eq!((info.width, info.height), (published.width, published.height));
     assert_eq!((frame.width, frame.height), (published.width, published.height));
 
-    // Chains do not come alone, and whoever takes nothing else is told so at once.
+    // Chained encodings need a still encoding beside them; otherwise the request is refused at once.
     let accept_encodings = vec![pb::Encoding::H264 as i32, pb::Encoding::Tiles as i32];
     let status =
         edge.subscribe(pb::SubscribeRequest { accept_encodings, ..request("**") }).await.unwrap_err();

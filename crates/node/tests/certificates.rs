@@ -1,6 +1,5 @@
-//! Who gets through a handshake at the ports of a real edge, and whom real clients take for an edge: certificates that are wrong in every way, and
-//! the sentence of each side. Prints a table:
-//! `cargo test -p mez-node --test certificates -- --nocapture`.
+//! Handshakes at the ports of a real edge, and of real clients with false edges: certificates with all kinds of faults,
+//! and the messages of both sides. Prints a table: `cargo test -p mez-node --test certificates -- --nocapture`.
 
 mod api_support;
 
@@ -31,7 +30,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is wrong with a certificate.
+/// The fault of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wrong {
     Nothing,
@@ -39,19 +38,19 @@ enum Wrong {
     NotYetValid,
     OtherAuthority,
     SelfSigned,
-    /// It names a member of another site.
+    /// Names a member of another site.
     OtherSite,
     TwoNames,
     NoName,
-    /// A member of the site, in a role that has no business there.
+    /// A member of the site in a wrong role.
     Role,
-    /// It may only be used by a server, or only by a client.
+    /// May only be used by a server, or only by a client.
     Usage,
-    /// It is on the site's deny list.
+    /// On the site's deny list.
     Revoked,
-    /// None is presented.
+    /// No certificate.
     None,
-    /// The other side offers TLS 1.2 at most.
+    /// The other side offers at most TLS 1.2.
     Tls12,
 }
 
@@ -72,7 +71,7 @@ impl Wrong {
         Self::Tls12,
     ];
 
-    /// What the edge's log says of a client like that.
+    /// The message about such a client in the edge's log.
     const fn edge_says(self) -> &'static str {
         match self {
             Self::Nothing => "",
@@ -91,7 +90,7 @@ impl Wrong {
         }
     }
 
-    /// What the client says. Over TCP it learns a number.
+    /// The message of the client. Over TCP it only gets an alert number.
     const fn client_says(self) -> &'static str {
         match self {
             Self::Nothing => "",
@@ -126,7 +125,7 @@ impl Way {
         }
     }
 
-    /// Who comes there: somebody who may, unless the role is wrong or it was revoked.
+    /// The member that connects. It is permitted unless its role is wrong or it was revoked.
     const fn client(self, wrong: Wrong) -> &'static str {
         match (self, wrong) {
             (Self::Quic | Self::Tcp, Wrong::Revoked) => "camera/dock/stolen",
@@ -138,7 +137,7 @@ impl Way {
     }
 }
 
-/// The deny list of a site on which those are who come with [`Wrong::Revoked`].
+/// The deny list of a site with the members for [`Wrong::Revoked`].
 fn revoked(site: &Site) -> SignedList {
     let entry = Entry { since: Timestamp::MAX, until: Timestamp::MAX, because: "stolen".into() };
     let mut list = Revocations::none(site.keys.keys().site().as_str());
@@ -149,13 +148,13 @@ fn revoked(site: &Site) -> SignedList {
     SignedList::sign(&site.keys.keys().load_authority().unwrap(), list).unwrap()
 }
 
-/// An authority whose certificates may be wrong.
+/// An authority that makes faulty certificates.
 struct Forge {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate, with its key.
+/// A certificate with its key.
 type Member = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Forge {
@@ -211,7 +210,7 @@ impl Forge {
         roots
     }
 
-    /// A client that trusts this authority and presents this, or nothing.
+    /// A client that trusts this authority, with a certificate or without.
     fn client(&self, member: Option<Member>, alpn: &[u8]) -> ClientConfig {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
@@ -226,7 +225,7 @@ impl Forge {
     }
 }
 
-/// What became of an attempt: the bytes that the other side gave away, and why it ended.
+/// The result of an attempt: the number of bytes received, and why it ended.
 struct Attempt {
     given: usize,
     says: String,
@@ -252,7 +251,7 @@ async fn dial_tcp(from: IpAddr, to: SocketAddr, config: ClientConfig) -> Attempt
     let mut given = 0;
     let mut bytes = [0; 1024];
     loop {
-        // Whoever is let in hears something at once over gRPC, and nothing over the link.
+        // An accepted client receives something at once over gRPC, and nothing over the link.
         match tokio::time::timeout(Duration::from_secs(2), stream.read(&mut bytes)).await {
             Err(_) => return Attempt { given, says: "in".into() },
             Ok(Ok(0)) => return Attempt { given, says: "the end".into() },
@@ -282,7 +281,7 @@ async fn dial_quic(from: IpAddr, to: SocketAddr, config: ClientConfig) -> Attemp
     }
 }
 
-/// A ClientHello of TLS 1.2, as RFC 5246 has it: one cipher, and one algorithm for signatures.
+/// A ClientHello of TLS 1.2 (RFC 5246), with one cipher and one signature algorithm.
 const HELLO_12: &[u8] = &[
     0x16, 0x03, 0x01, 0x00, 0x37, 0x01, 0x00, 0x00, 0x33, 0x03, 0x03, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
     13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 0x00, 0x00, 0x02, 0xc0,
@@ -295,13 +294,13 @@ async fn dial_tls12(from: IpAddr, to: SocketAddr) -> Attempt {
     connection.write_all(HELLO_12).await.unwrap();
     let mut answer = Vec::new();
     let _ = within(connection.read_to_end(&mut answer)).await;
-    // RFC 5246, section 7.2: an alert, fatal, with its number.
+    // RFC 5246, section 7.2: a fatal alert with its number.
     let &[0x15, _, _, 0, 2, 2, number] = answer.as_slice() else { panic!("no alert: {answer:?}") };
     let alert = rustls::Error::AlertReceived(number.into());
     Attempt { given: 0, says: mez_node::identity::explain::explain(&alert) }
 }
 
-/// What the edge says of who comes, by address.
+/// The edge's messages about clients, by address.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -323,7 +322,7 @@ impl Log {
     }
 }
 
-/// What a line says of whoever was refused.
+/// The reason in a line about a refused client.
 fn sentence(line: &str) -> String {
     let told = line.split("a client was refused: ").last().expect("there is always one part");
     told.split(" peer=").next().expect("there is always one part").to_owned()
@@ -359,8 +358,8 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Every client that may not come in is refused before it hears a byte; the edge's log says of each something else, and what the client says leads
-/// to the remedy.
+/// Every client without permission is refused before it receives a byte. The edge's log
+/// has a different message for each fault, and the client's message leads to the remedy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
     let log = Log::default();
@@ -380,11 +379,11 @@ async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
     let mut said: BTreeMap<Way, BTreeMap<String, Wrong>> = BTreeMap::new();
     for (row, wrong) in (1u8..).zip(Wrong::ALL) {
         for (column, way) in (1u8..).zip(Way::ALL) {
-            // Each comes from an address of its own, so that its line is found.
+            // Each client has its own address, so that its line can be found.
             let from = IpAddr::from([127, 0, column, row]);
             let to = if way == Way::Grpc { grpc } else { edge.link_address() };
             if wrong == Wrong::Tls12 && way == Way::Quic {
-                // QUIC has no TLS below 1.3 (RFC 9001, section 4.2).
+                // QUIC does not support TLS below 1.3 (RFC 9001, section 4.2).
                 continue;
             }
             let forge = if wrong == Wrong::OtherAuthority { &others } else { &ours };
@@ -417,12 +416,12 @@ async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
     println!("{table}");
 }
 
-/// A server at a port of its own.
+/// A server with its own port.
 struct Server {
     address: SocketAddr,
-    /// How often it was dialled.
+    /// How often clients connected to it.
     dialled: Arc<AtomicUsize>,
-    /// The bytes of applications that it has heard.
+    /// The number of application bytes received.
     heard: Arc<AtomicUsize>,
 }
 
@@ -431,7 +430,7 @@ async fn serve_tcp(config: Option<ServerConfig>) -> Server {
     let address = listener.local_addr().unwrap();
     let (dialled, heard) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let (dials, counts, config) = (Arc::clone(&dialled), Arc::clone(&heard), config.map(Arc::new));
-    // It ends with the test's runtime.
+    // Ends with the test's runtime.
     tokio::spawn(async move {
         while let Ok((connection, _)) = listener.accept().await {
             dials.fetch_add(1, Ordering::Relaxed);
@@ -441,7 +440,7 @@ async fn serve_tcp(config: Option<ServerConfig>) -> Server {
     Server { address, dialled, heard }
 }
 
-/// Answers a client, with TLS 1.2 where there is no configuration, and counts what the client tells.
+/// Answers a client, with TLS 1.2 if there is no configuration, and counts application bytes.
 async fn answer(mut connection: TcpStream, config: Option<Arc<ServerConfig>>, counts: Arc<AtomicUsize>) {
     let mut told = Vec::new();
     let Some(config) = config else {
@@ -449,7 +448,7 @@ async fn answer(mut connection: TcpStream, config: Option<Arc<ServerConfig>>, co
         let _ = connection.read(&mut hello).await;
         let _ = connection.write_all(SERVER_HELLO_12).await;
         let _ = connection.read_to_end(&mut told).await;
-        // RFC 8446, section 5.1: a record of kind 23 is an application's, one of kind 21 an alert.
+        // RFC 8446, section 5.1: a record of type 23 is application data, one of type 21 an alert.
         counts.fetch_add(usize::from(told.first() == Some(&23)), Ordering::Relaxed);
         return;
     };
@@ -473,7 +472,7 @@ fn server(member: Member, alpn: &[u8]) -> ServerConfig {
     config
 }
 
-/// What a Mez client says of a server, and how many bytes it told that server.
+/// The message of a Mez client about a server, and the number of bytes that it sent.
 async fn meets(way: Way, wrong: Wrong, member: Option<Member>, site: &Site) -> (String, usize) {
     let camera = site.credentials(Role::Camera, "dock/cam1");
     match way {
@@ -503,7 +502,7 @@ async fn meets(way: Way, wrong: Wrong, member: Option<Member>, site: &Site) -> (
         Way::Grpc => {
             let server = serve_tcp(member.map(|member| server(member, way.alpn()))).await;
             let app: Credentials = site.credentials(Role::App, "viewer");
-            // It waits for a broker that is not there yet, but not for another certificate.
+            // The client waits for a missing broker, but not for another certificate.
             let options = ClientOptions::default();
             let connected = within(EdgeClient::connect(vec![tcp(server.address)], Some(&app), options)).await;
             let error = connected.map(drop).expect_err(&format!("{wrong:?} passes for an edge"));
@@ -513,7 +512,7 @@ async fn meets(way: Way, wrong: Wrong, member: Option<Member>, site: &Site) -> (
     }
 }
 
-/// Whoever answers in an edge's place with a wrong certificate hears nothing of a camera or an application, and that says why.
+/// A false edge receives nothing from a camera or an application, and the message says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_a_wrong_certificate_passes_for_no_edge() {
     let site = Site::new();
@@ -526,7 +525,7 @@ async fn a_server_with_a_wrong_certificate_passes_for_no_edge() {
         (Wrong::NotYetValid, "valid"),
         (Wrong::OtherAuthority, "does not know"),
         (Wrong::SelfSigned, "does not know"),
-        // A camera that answers in an edge's place.
+        // A camera in place of an edge.
         (Wrong::Role, "is not an edge of this site"),
         (Wrong::Usage, "not meant for servers"),
         (Wrong::Tls12, "does not offer TLS 1.3"),

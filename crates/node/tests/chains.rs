@@ -1,5 +1,5 @@
-//! Video over a link that is too slow for pictures of their own, loses packets and fails, between real brokers: every frame that an application
-//! gets is a picture that decodes by itself, and the one that was published under its number.
+//! Video between real brokers over a link that is too slow for independent pictures, loses packets and fails.
+//! Every frame that an application gets is a still, and shows the picture that was published under its number.
 
 mod chain_support;
 
@@ -19,7 +19,7 @@ use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::Role;
 use mez_node::ports::EdgeAddress;
 
-/// Looks at a frame as an application does: it decodes by itself, to the size that it states, and is the picture of its number.
+/// Checks a frame like an application: it is a still of the stated size, and shows the picture of its number.
 fn check(delivery: &Delivery) {
     let frame = &delivery.record.frame;
     let (id, rung) = (frame.meta.id, &frame.meta.rung);
@@ -38,7 +38,7 @@ impl Site {
     fn edge(&self, listen: SocketAddr) -> EdgeHandle {
         let credentials = self.keys.keys().credentials(Role::Edge, None).unwrap();
         let options = EdgeOptions::new(listen, credentials, EdgeConfig::default());
-        // An edge that was just stopped lets go of its socket a moment later.
+        // An edge that was just stopped releases its socket a moment later.
         for _ in 0..1000 {
             match EdgeBroker::start(options.clone()) {
                 Ok(edge) => return edge,
@@ -58,9 +58,9 @@ impl Site {
         );
         options.state = Some(self.state.path().into());
         options.transport = Transport::Quic;
-        // x264, in a build that has it.
+        // x264, if it is in this build.
         options.h264 = *H264Library::ALL.last().expect("there is one");
-        // One that was just dropped lets go of its folder a moment later.
+        // A broker that was just dropped releases its folder a moment later.
         for _ in 0..1000 {
             match CameraBroker::start(options.clone()) {
                 Ok(camera) => return camera,
@@ -77,13 +77,13 @@ async fn subscribe(edge: &EdgeHandle) -> EdgeSubscription {
     edge.subscribe("dock/*".parse().unwrap(), contract, Span::LIVE).await.unwrap()
 }
 
-/// Publishes a picture of the number that it will have.
+/// Publishes a picture with the number that it will have.
 fn publish(camera: &CameraHandle) {
     let next = camera.log().newest().map_or(0, |newest| newest.frame.meta.id.sequence.0 + 1);
     camera.publish(picture(next)).unwrap();
 }
 
-/// Publishes in real time until so many frames of chains have come that lie after `from`; gives the last.
+/// Publishes in real time until `count` chained frames after `from` have come. Returns the last.
 async fn watch(
     camera: &CameraHandle,
     subscription: &mut EdgeSubscription,
@@ -129,7 +129,7 @@ async fn every_frame_of_a_chain_is_shown_whole_or_not_at_all() {
     let mut subscription = subscribe(&edge).await;
     let last = watch(&camera, &mut subscription, None, 30).await;
 
-    // What is on its way is reset.
+    // Frames in flight are reset.
     cut.store(true, Ordering::Relaxed);
     for _ in 0..12 {
         publish(&camera);
@@ -138,18 +138,18 @@ async fn every_frame_of_a_chain_is_shown_whole_or_not_at_all() {
     cut.store(false, Ordering::Relaxed);
     let last = watch(&camera, &mut subscription, Some(last), 15).await;
 
-    // Somebody joins in the middle of a chain.
+    // A reader joins in the middle of a chain.
     let mut late = subscribe(&edge).await;
     let last = watch(&camera, &mut late, Some(last), 5).await;
     drop((late, subscription));
 
-    // Another decoder is behind the same address.
+    // Another decoder at the same address.
     edge.stop().await;
     let edge = site.edge(listen);
     let mut subscription = subscribe(&edge).await;
     let last = watch(&camera, &mut subscription, Some(last), 10).await;
 
-    // Another encoder, and another epoch.
+    // Another encoder with a new epoch.
     drop(camera);
     let camera = site.camera(network);
     camera.edge().wait_for(Option::is_some).await.unwrap();

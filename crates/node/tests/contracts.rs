@@ -1,4 +1,4 @@
-//! Contracts over real sockets: profiles that come to cameras, states that are told, and what is done when bounds cannot be held.
+//! Contracts over real sockets: profiles at cameras, states of contracts, and bounds that cannot be kept.
 
 mod api_support;
 
@@ -20,7 +20,7 @@ use tonic::Code;
 
 const SIZE: (u32, u32) = (640, 480);
 
-/// A JPEG with enough in it that its quality matters.
+/// A JPEG with enough detail that its quality matters.
 fn picture(number: u8) -> Published {
     let (width, height) = SIZE;
     let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;
@@ -30,12 +30,12 @@ fn picture(number: u8) -> Published {
     Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
 }
 
-/// A profile of frames of a size: a small rung that keeps `small`, and the frame as it is, which keeps `original`.
+/// A profile for frames of `size`: a small rung with accuracy `small`, and the original with accuracy `original`.
 fn profile(size: (u32, u32), small: f64, original: f64) -> Profile {
     profile_of(size, &[("jpeg/w320/q44/420", 9_000, small), ("original", 60_000, original)])
 }
 
-/// The small rung alone. Beside it the original would be finer, and chosen where the link has room to spare.
+/// A profile with only the small rung. With the original in the profile, it would be chosen when the link has spare capacity.
 fn only_small(size: (u32, u32), accuracy: f64) -> Profile {
     profile_of(size, &[("jpeg/w320/q44/420", 9_000, accuracy)])
 }
@@ -73,7 +73,7 @@ fn unless_infeasible(options: SubscribeOptions, on_infeasible: OnInfeasible) -> 
     SubscribeOptions { contract: Contract { on_infeasible, ..options.contract }, ..options }
 }
 
-/// Publishes pictures until something that is looked for happens.
+/// Publishes pictures until `look` finds something.
 async fn until<T>(
     camera: &CameraHandle,
     subscription: &mut Subscription,
@@ -119,13 +119,13 @@ fn a_state(wanted: ContractState) -> impl FnMut(Event) -> Option<String> {
     }
 }
 
-/// The application's profile takes the place of the default ladder: frames are of its rungs, say what it expects, and the contract is
-/// kept. Asked for frames as they are, they come as they are.
+/// The application's profile replaces the default ladder: frames have its rungs and
+/// expected accuracies, and the contract is kept. Without a floor, originals come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     let rig = Served::new().await;
     let client = rig.client().await;
-    // The original keeps less than the small one, so the small one is the best there is.
+    // The original has a lower accuracy, so the small rung is the best.
     let options = asked(0.9, only_small(SIZE, 0.93));
     let mut subscription = client.subscribe(options.clone()).await.unwrap();
     let small = Rung::new("jpeg/w320/q44/420").unwrap();
@@ -146,7 +146,7 @@ async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     assert_eq!(until(&rig.camera, &mut subscription, original).await.accuracy_expected, Some(1.0));
 }
 
-/// Who asks the edge learns how well the camera's policy predicts, once it predicts: with a floor, and not before.
+/// The edge reports how well the camera's policy predicts, but only with a floor.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_edge_publishes_how_well_the_camera_predicts() {
     let rig = Served::new().await;
@@ -170,7 +170,7 @@ async fn the_edge_publishes_how_well_the_camera_predicts() {
     assert!((0.0..=1.0).contains(&predicted) && (0.0..=1.0).contains(&observed), "{predicted}, {observed}");
 }
 
-/// Without a profile nothing is known of what is lost, and that is said.
+/// Without a profile the loss is unknown, and the state says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_profile_a_floor_is_unverified() {
     let rig = Served::new().await;
@@ -196,7 +196,7 @@ async fn profiles_that_serve_no_camera_are_refused_with_the_reason() {
     let client = rig.client().await;
     let mut by_name = client.subscribe(asked(0.9, Profile::Name("people".into()))).await.unwrap();
     until(&rig.camera, &mut by_name, a_frame(|frame| frame.contract_state == ContractState::Ok)).await;
-    // The camera tells once a second what size its frames have.
+    // The camera reports the size of its frames once per second.
     within(async {
         while client.cameras(None).await.unwrap()[0].width == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -220,7 +220,7 @@ async fn profiles_that_serve_no_camera_are_refused_with_the_reason() {
     }
 }
 
-/// A floor that no rung keeps: `degrade` sends what there is, marked; `skip` nothing; `stop` ends. Each says why.
+/// A floor that no rung keeps: `degrade` sends the best frames, marked; `skip` sends nothing; `stop` ends. Each gives the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     let rig = Served::new().await;
@@ -236,7 +236,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     let skip = unless_infeasible(options.clone(), OnInfeasible::Skip);
     let mut skipping = client.subscribe(skip.clone()).await.unwrap();
     until(&rig.camera, &mut skipping, a_state(ContractState::Infeasible)).await;
-    // What it asks for can be had after all.
+    // The lower floor is feasible.
     let less = Contract { accuracy_floor: Some(0.6), ..skip.contract };
     skipping.update(&less, skip.profile.as_ref()).await.unwrap();
     let first =
@@ -260,7 +260,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     }
 }
 
-/// A contract that nothing keeps takes nothing from one that can be kept, though both want nothing below their bounds; and who asked for it is told.
+/// An infeasible contract costs a feasible one nothing, even if both use `skip`. Its application is informed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hopeless_contract_costs_the_others_nothing() {
     let rig = Served::new().await;
@@ -270,14 +270,14 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
     let mut modest = client.subscribe(skip(0.8)).await.unwrap();
     let reason = until(&rig.camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
     assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
-    // Were the strictest asked for, the camera would send a frame a second, to see whether it can be kept.
+    // For the infeasible contract alone, the camera would send one frame per second to test the link.
     let mut came = Vec::new();
     let ten = until(
         &rig.camera,
         &mut modest,
         a_frame(move |frame| {
             came.push(frame.meta.id.sequence.0);
-            // The first frames may have come before the camera had the profile, and count for a while.
+            // Frames from before the camera had the profile count for a while.
             frame.contract_state == ContractState::Ok
                 && came.len() > 10
                 && came[came.len() - 1] - came[came.len() - 11] <= 15
@@ -287,7 +287,7 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
     assert!(!frame.infeasible && frame.accuracy_expected >= Some(0.8), "{frame:?}");
 }
 
-/// What applications measure counts, over the local protocol and gRPC: below the floor on average it is told, and so is the end of it.
+/// Accuracies measured by applications count, over the local protocol and gRPC. The state reports a mean below the floor, and the end of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn accuracy_that_applications_measure_counts() {
     let rig = Served::new().await;
@@ -298,7 +298,7 @@ async fn accuracy_that_applications_measure_counts() {
         control.report_accuracy(&name, 0.5).await.unwrap();
         let reason = until(&rig.camera, &mut subscription, a_state(ContractState::AccuracyMiss)).await;
         assert!(reason.starts_with("measured accuracy 0.500 is below the floor 0.8"), "{reason}");
-        // Of a camera that it does not read nothing is known.
+        // Reports about a camera that it does not read are ignored.
         control.report_accuracy(&"dock/cam2".parse().unwrap(), 0.1).await.unwrap();
         for _ in 0..5 {
             control.report_accuracy(&name, 1.0).await.unwrap();
@@ -315,8 +315,8 @@ async fn accuracy_that_applications_measure_counts() {
     }
 }
 
-/// A rung of which two of three frames are left out: those that come say so, and the contract is kept. Asked for more frames a second than that
-/// sends, the camera passes it over.
+/// A rung that leaves out two of three frames: delivered frames say so, and the contract
+/// is kept. If the contract requires a higher frame rate, the camera skips the rung.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
     let rig = Served::new().await;
@@ -331,7 +331,7 @@ async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
     });
     let frame = until(&rig.camera, &mut subscription, left_out).await;
     assert_eq!(frame.accuracy_expected, Some(0.95));
-    // Frames are published twenty times a second.
+    // 20 frames per second are published.
     let faster = Contract { min_fps: 12.0, ..options.contract };
     subscription.update(&faster, options.profile.as_ref()).await.unwrap();
     let every =
@@ -339,7 +339,7 @@ async fn a_rung_leaves_frames_out_as_long_as_nobody_needs_them() {
     until(&rig.camera, &mut subscription, every).await;
 }
 
-/// A camera that goes breaks a contract by its silence.
+/// A disconnected camera breaks a contract by its silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_is_told() {
     let rig = Served::new().await;
@@ -359,8 +359,8 @@ async fn silence_is_told() {
     assert_eq!(reason.await, "the camera is not connected");
 }
 
-/// A contract ends in the hands of the application: who takes frames long after they arrived is not told that all is well, over the local
-/// protocol and gRPC. Who then takes them at once is.
+/// Latency counts until the application takes the frame: an application that takes frames late is
+/// informed, over the local protocol and gRPC. Then it takes them at once, and the state is ok.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_frames_late_is_told_so() {
     let rig = Served::new().await;
@@ -387,7 +387,7 @@ async fn who_takes_frames_late_is_told_so() {
     }
 }
 
-/// A program that cannot decide what it wants holds up nobody, and gets what it asked for last.
+/// A program that changes its contract often delays no other, and gets the last one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_contract_may_flip_a_hundred_times() {
     let rig = Served::new().await;
@@ -407,7 +407,7 @@ async fn a_contract_may_flip_a_hundred_times() {
     until(&rig.camera, &mut flipping, a_frame(|frame| frame.meta.rung == small)).await;
 }
 
-/// A frame says where it was when: by which stages it came, in order, and they end with its age. Over both transports, made smaller and as it is.
+/// The trace of a frame has its stages in order, and ends with its age. Over both transports, encoded and original.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_says_where_it_was_when() {
     use Stage::*;
@@ -416,7 +416,7 @@ async fn a_frame_says_where_it_was_when() {
         let edge = site.edge();
         let rig = Served::with(site, edge, |options| options.transport = transport).await;
         let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
-        // As a still that the edge makes.
+        // As a still made by the edge.
         let stills = SubscribeOptions { accept_encodings: Vec::new(), ..options.clone() };
         let mut subscription = rig.client().await.subscribe(stills).await.unwrap();
         let video =
@@ -435,7 +435,7 @@ async fn a_frame_says_where_it_was_when() {
         frame.stamp(Opened);
         assert!(frame.trace.get(Opened) >= frame.trace.get(Taken));
 
-        // As video that is decoded here.
+        // As video that is decoded by the client.
         let mut decodes = rig.client().await.subscribe(options.clone()).await.unwrap();
         let video = a_frame(|frame| frame.picture.is_some() && frame.captured_at.is_some());
         let frame = until(&rig.camera, &mut decodes, video).await;
@@ -445,7 +445,7 @@ async fn a_frame_says_where_it_was_when() {
         assert_eq!(stages, expected, "the edge had nothing to do with it");
         drop(decodes);
 
-        // As they are, and through gRPC.
+        // As originals, through gRPC.
         let as_they_are = SubscribeOptions { contract: within_a_second(), ..options };
         drop(subscription);
         let mut subscription = rig.client_by(1).await.subscribe(as_they_are).await.unwrap();
@@ -453,7 +453,7 @@ async fn a_frame_says_where_it_was_when() {
         let frame = until(&rig.camera, &mut subscription, original).await;
         let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
         assert_eq!(stages, [Published, Queued, Sent, Arriving, Arrived, Logged, Handed, Received, Taken]);
-        // This machine has one clock: what two of its measurements make of it differs by less than they say.
+        // On one host with one clock, the two measurements differ by less than their stated errors.
         assert!(frame.trace.get(Handed) <= frame.age_at_broker.map(|(age, _)| age));
     }
 }

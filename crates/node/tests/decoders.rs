@@ -1,4 +1,4 @@
-//! Decoders through ffmpeg: they show what the library shows, and where they fail the library goes on.
+//! Decoders in ffmpeg show the same pictures as the library. If they fail, the library continues.
 
 mod api_support;
 mod chain_support;
@@ -33,14 +33,14 @@ use mez_node::ports::EdgeAddress;
 const WIDTH: u32 = 320;
 const HEIGHT: u32 = 240;
 const PIXELS_MAX: u64 = 1 << 22;
-/// How long a busy machine may take to start a program.
+/// The longest start of a program on a busy host.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Counts what the decoders of a broker do.
+/// Counts the actions of a broker's decoders.
 #[derive(Debug)]
 struct Counted {
     inner: Arc<dyn OutsideDecoders>,
-    /// How long a decoder may take to begin, where a broker would not wait.
+    /// The longest start of a decoder here, where a broker would not wait.
     begins_within: Duration,
     counts: Arc<Counts>,
 }
@@ -49,7 +49,7 @@ struct Counted {
 struct Counts {
     opened: AtomicUsize,
     failed: AtomicUsize,
-    /// Pictures that came from a child.
+    /// Pictures from a child.
     taken: AtomicUsize,
 }
 
@@ -83,7 +83,7 @@ impl OutsideDecoder for CountedDecoder {
     }
 
     fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String> {
-        // A busy machine may need longer.
+        // A busy host may need longer.
         let patience = if patience.is_zero() { self.begins_within } else { patience * 20 };
         let taken = self.inner.take(patience, planes)?;
         self.counts.taken.fetch_add(taken.into(), Ordering::Relaxed);
@@ -91,14 +91,14 @@ impl OutsideDecoder for CountedDecoder {
     }
 }
 
-/// A frame of a stream of ours.
+/// A frame of a test stream.
 struct Made {
     sequence: Sequence,
     link: ChainLink,
     payload: Vec<u8>,
 }
 
-/// Something that moves over a texture.
+/// An object that moves over a texture.
 fn pixels(number: u64) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..HEIGHT {
@@ -115,12 +115,12 @@ fn pixels(number: u64) -> Vec<u8> {
     pixels
 }
 
-/// A stream with the news of a frame that was lost three frames ago, in every tenth frame if `losses`; lost frames are left out.
+/// A test stream. With `losses`, every tenth frame is lost and left out, and the encoder learns this two frames later.
 fn stream(length: u64, losses: bool) -> Vec<Made> {
     let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
     let setting: Setting = "h264/q28".parse().unwrap();
     let mut stream: Vec<Made> = Vec::new();
-    // Several short chains behind a long one.
+    // Several short chains after a long one.
     let is_key = |number: u64| number == 0 || (70..length).contains(&number) && number.is_multiple_of(2);
     let is_lost = |number: u64| losses && number % 10 == 4;
     for number in 0..length {
@@ -152,7 +152,7 @@ fn stream(length: u64, losses: bool) -> Vec<Made> {
     stream
 }
 
-/// Decodes a stream both ways. Every picture is the same, and so is what is refused.
+/// Decodes a stream with both decoders. All pictures and all refusals must be the same.
 fn compare(stream: &[Made], decoders: &Decoders, begins_within: Duration) -> Arc<Counts> {
     let counts = Arc::<Counts>::default();
     let outside = Counted { inner: decoders.outside().unwrap(), begins_within, counts: Arc::clone(&counts) };
@@ -180,7 +180,7 @@ fn counted(counts: &Counts) -> [usize; 3] {
     [&counts.opened, &counts.failed, &counts.taken].map(|count| count.load(Ordering::Relaxed))
 }
 
-/// A program that passes the trial as ffmpeg, and afterwards does what `then` says.
+/// A program that passes the trial as ffmpeg, and then runs `then`.
 fn program(folder: &Path, then: &str) -> PathBuf {
     let path = folder.join("program");
     let script = format!(
@@ -204,7 +204,7 @@ fn ffmpeg_shows_what_the_library_shows_one_picture_for_each() {
     assert_eq!(counted(&counts), [1, 0, 60]);
 }
 
-/// Lost frames leave holes in the numbers, for which another decoder would make up pictures.
+/// Lost frames leave gaps in the numbers, for which the other decoder would conceal pictures.
 #[test]
 fn what_was_lost_costs_the_other_decoder_no_more_than_the_library() {
     let decoders = through("ffmpeg".into());
@@ -216,12 +216,12 @@ fn what_was_lost_costs_the_other_decoder_no_more_than_the_library() {
     assert!(taken > stream.len() / 2, "{taken}");
 }
 
-/// Whatever becomes of the other decoder, every picture is shown, and is right.
+/// However the other decoder fails, every picture is shown correctly.
 #[test]
 fn where_it_fails_the_library_goes_on_from_the_key_frame_and_no_picture_is_lost() {
     let picture = WIDTH * HEIGHT * 3 / 2 + 6;
     let line = "YUV4MPEG2 W320 H240 F25:1 Ip A0:0 C420jpeg XYSCSS=420JPEG";
-    // The line that names the size, and nine pictures.
+    // The header line with the size, and nine pictures.
     let nine = format!(
         "ffmpeg \"$@\" | {{ IFS= read -r line; echo \"$line\"; dd bs={picture} count=9 iflag=fullblock status=none; }}"
     );
@@ -238,7 +238,7 @@ fn where_it_fails_the_library_goes_on_from_the_key_frame_and_no_picture_is_lost(
         ("hangs after some pictures", format!("{nine}; exec sleep 5")),
         ("gives garbage after some pictures", format!("{nine}; exec yes")),
     ];
-    // One that hangs at once may owe two seconds of pictures, and is given up some key frames later.
+    // A decoder that hangs may owe two seconds of pictures, and is given up some key frames later.
     let stream = stream(80, false);
     for (story, then) in stories {
         let then = if then.starts_with("YUV4") { format!("echo {then}") } else { then };
@@ -277,13 +277,13 @@ fn a_choice_has_a_name_and_another_name_is_refused_with_those_there_are() {
     assert!(error.contains("cuda") && error.contains("software"), "{error}");
 }
 
-/// A program that does so at once.
+/// A program that runs `then` from the beginning.
 fn always(folder: &Path, then: &str) -> PathBuf {
     let _ = fs::create_dir(folder.join("program.tried"));
     program(folder, then)
 }
 
-/// There is no library beside which they could be compared.
+/// There is no library for these encodings to compare with.
 #[test]
 fn decoders_of_h265_and_av1_are_tried_on_pictures_that_are_known() {
     let folder = tempfile::tempdir().unwrap();
@@ -331,11 +331,11 @@ fn a_process_that_ends_costs_its_chain_and_the_next_key_frame_has_another() {
     assert_eq!(failed.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [6, 7], "{failed:?}");
 }
 
-/// Stills of an edge are made with the decoder that it was told to use, and with the library once that has died.
+/// An edge makes stills with its configured decoder, and with the library after the decoder has died.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_makes_stills_through_ffmpeg_and_goes_on_when_it_dies() {
     let folder = tempfile::tempdir().unwrap();
-    // It leaves word of its start, and ends after nine pictures of whatever size.
+    // Records each start, and ends after nine pictures of any size.
     let nine = "echo started >> \"$0.starts\"; ffmpeg \"$@\" | { IFS= read -r line; echo \"$line\"; \
         set -- $(echo \"$line\" | sed 's/.* W\\([0-9]*\\) H\\([0-9]*\\) .*/\\1 \\2/'); \
         dd bs=$(($1 * $2 * 3 / 2 + 6)) count=9 iflag=fullblock status=none; }";

@@ -1,5 +1,4 @@
-//! Streams that applications publish at the edge, over both ways in: who may, how they are read, what a restart leaves, and that no name is
-//! taken twice.
+//! Streams that applications publish at the edge, over both protocols: rights, reading, restarts, and unique names.
 
 mod api_support;
 
@@ -51,7 +50,7 @@ fn record(text: &str, of: Option<&ReceivedFrame>) -> DataRecord {
     }
 }
 
-/// Publishes a record and waits for its number.
+/// Publishes a record, and waits for its ID.
 async fn publish(publisher: &PublisherClient, record: DataRecord) -> FrameId {
     let number = publisher.send_data(record, None).unwrap();
     within(async {
@@ -86,7 +85,7 @@ fn refusal<T>(answer: Result<T, ClientError>) -> (String, String) {
     }
 }
 
-/// Two workers on one host and on another: what they publish has one order, and says which frame it was made of.
+/// Two workers on this host, and one on another: their records have one order, and name the frames of which they were made.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_workers_make_of_frames_is_one_stream() {
     let served = Served::new().await;
@@ -95,7 +94,7 @@ async fn what_workers_make_of_frames_is_one_stream() {
     let mut results = client.subscribe(every("dock/*/faces")).await.unwrap();
     warm_up(&served.camera, &mut frames).await;
     let faces = stream("dock/cam1/faces");
-    // Over the socket the user of this host publishes, over TLS an application: two principals.
+    // Over the socket, this host's user publishes; over TLS, an application: two principals.
     let local = [
         publisher(&served.site, &served.unix, "faces", &faces).await.unwrap(),
         publisher(&served.site, &served.unix, "faces", &faces).await.unwrap(),
@@ -127,7 +126,7 @@ async fn what_workers_make_of_frames_is_one_stream() {
         assert!(result.age().is_some() && result.meta.captured > source.meta.captured);
         assert_eq!((result.skipped.total(), result.link_bytes), (0, None));
     }
-    // A reader of the past gets all of it, and asks no camera for more.
+    // A reader of the past gets all records, without a request to a camera.
     let past = SubscribeOptions {
         begin: Some(Timestamp::from_nanos(1)),
         end: Some(mez_node::clock::wall_now()),
@@ -146,12 +145,12 @@ async fn what_workers_make_of_frames_is_one_stream() {
         }
     })
     .await;
-    // Nobody publishes it any more, so somebody else may.
+    // The stream has no publisher now, so another principal may publish it.
     let remote = publisher(&served.site, &served.tls, "faces", &faces).await.unwrap();
     assert_eq!(publish(&remote, record("faces", None)).await, id(1, 20));
     assert_eq!(frame(&mut results).await.meta.id, id(1, 20));
     assert_eq!(known(&client, "dock/cam1/faces").await.unwrap().identity, "app/faces");
-    // Pictures too.
+    // Pictures can be published too.
     let number = remote.send(image(7, 64)).unwrap();
     let picture = frame(&mut results).await;
     assert_eq!((number, picture.meta.id, picture.content_type), (1, id(1, 21), None));
@@ -171,7 +170,7 @@ fn strict(grants: &[&str]) -> Rights {
     Rights::new(Stance::Deny, grants.iter().map(grant))
 }
 
-/// Nobody publishes without a grant, and one that is taken back ends the stream of whoever stands still as well.
+/// Publishing needs a grant. Removing it ends the stream, even while the publisher is idle.
 #[tokio::test(flavor = "multi_thread")]
 async fn publishing_needs_a_grant_for_as_long_as_it_lasts() {
     let site = Site::new();
@@ -208,7 +207,7 @@ async fn publishing_needs_a_grant_for_as_long_as_it_lasts() {
     assert!(matches!(publisher.send_data(record("two", None), None), Err(SendError::Over(_))));
 }
 
-/// A camera cannot take the name of a derived stream, nor an application that of a camera: whoever comes second is told.
+/// A camera cannot have the name of a derived stream, and the other way round. The second one is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_is_a_camera_and_a_derived_stream() {
     let served = Served::new().await;
@@ -238,7 +237,7 @@ async fn no_name_is_a_camera_and_a_derived_stream() {
     assert_eq!((told.publishers, told.identity.as_str()), (Some(1), "the edge's own user"));
 }
 
-/// An edge that is started again on its port, with its state, with or without a store.
+/// An edge that restarts at its port with its state, with or without a store.
 struct Restarted {
     site: Site,
     store: bool,
@@ -265,7 +264,7 @@ impl Restarted {
             loop {
                 match EdgeBroker::start(options.clone()) {
                     Ok(edge) => return edge,
-                    // The one before lets go of its port a moment later.
+                    // The previous edge releases its port a moment later.
                     Err(EdgeStartError::Listen(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
                     Err(error) => panic!("{error}"),
                 }
@@ -289,7 +288,7 @@ impl Restarted {
     }
 }
 
-/// The epoch counts the runs of the edge. A reader that goes on behind a record is told of the restart, and gets what is on disk.
+/// The epoch counts the runs of the edge. A reader that resumes is informed about the restart, and gets the records on disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_edge_begins_an_epoch_and_is_told() {
     for store in [true, false] {
@@ -305,7 +304,7 @@ async fn a_restart_of_the_edge_begins_an_epoch_and_is_told() {
         assert_eq!(frame(&mut reader).await.meta.id, id(1, 3));
         rig.stop().await;
         rig.start().await;
-        // The publisher connects again by itself.
+        // The publisher reconnects automatically.
         within(async {
             loop {
                 match faces.next_event().await.expect("it has not ended") {
@@ -333,8 +332,8 @@ async fn a_restart_of_the_edge_begins_an_epoch_and_is_told() {
     }
 }
 
-/// Questions whether records are on disk take only places that no record wants, and whoever asks in vain is told at once. Nothing is sent
-/// between two awaits: one thread has this test and the publisher's work.
+/// Queries about the disk only use free slots, and a query without a slot fails at once.
+/// Nothing is sent between two awaits, since this test and the publisher share a thread.
 #[tokio::test]
 async fn a_question_costs_no_record_its_place() {
     let rig = Restarted::new(true).await;
@@ -361,7 +360,7 @@ async fn a_question_costs_no_record_its_place() {
     assert_eq!((counts.sent, counts.accepted, counts.dropped, counts.lost), (5, 5, 0, 0));
 }
 
-/// The next answer to a question, and its reason.
+/// The next answer to a query, with its reason.
 async fn on_disk(publisher: &PublisherClient) -> (u64, Option<String>) {
     match within(publisher.next_event()).await.expect("it has not ended") {
         PublisherEvent::OnDisk { number, error } => (number, error.map(|error| error.reason)),

@@ -1,4 +1,4 @@
-//! Edges on a network of real sockets: who is found, who is not taken and why, and what a program is told that has a choice.
+//! Edges on a network of real sockets: which are found, which are refused and why, and the message for a program with several candidates.
 
 mod api_support;
 
@@ -11,8 +11,8 @@ use mez_node::discovery::{
 use mez_node::edge::EdgeHandle;
 use mez_node::identity::{Credentials, Role, TemporarySite};
 
-/// Multicast on loopback, at the usual port: answers to other ports go to one of those that listen there. So all tests hear each other, and each has
-/// sites of its own.
+/// Multicast on loopback at the usual port, since at other ports an answer goes to
+/// only one listener. So all tests hear each other, and each has its own sites.
 fn network() -> Network {
     Network::loopback(5353)
 }
@@ -24,7 +24,7 @@ fn site(name: &str) -> Site {
     }
 }
 
-/// An edge that takes applications over TLS, and what it tells of itself.
+/// An edge that accepts applications over TLS, and its advert.
 struct Edge {
     advert: Advert,
     _edge: EdgeHandle,
@@ -38,7 +38,7 @@ impl Edge {
         let mut server = ApiServer::edge(edge.clone(), api_support::everything(), Default::default());
         let grpc = "127.0.0.1:0".parse().unwrap();
         let grpc = server.listen_tls(grpc, &credentials, &[Role::App, Role::Edge]).await.unwrap();
-        // Nobody listens there: the token decides.
+        // Without a listener, since enrolment is not tested here.
         let enrol = "127.0.0.1:7652".parse().unwrap();
         let advert =
             Advert::of(credentials.identity(), network, edge.link_address(), [Some(grpc), Some(enrol), None]);
@@ -54,10 +54,10 @@ impl Edge {
     }
 }
 
-/// What answers beside a site and is not taken.
+/// The edges that answer beside a site and are refused.
 const NAMES: [&str; 4] = ["gate", "impostor", "empty", "closed"];
 
-/// Looks until it sees what is waited for. An announcement takes a second, more on a busy machine.
+/// Searches until `see` finds something. An announcement takes a second, or more on a busy host.
 async fn until<T>(network: Network, who: Option<&Credentials>, see: impl Fn(&Findings) -> Option<T>) -> T {
     let mut findings = Findings::default();
     for _ in 0..10 {
@@ -70,7 +70,7 @@ async fn until<T>(network: Network, who: Option<&Credentials>, see: impl Fn(&Fin
     panic!("it is never seen: {findings:?}");
 }
 
-/// The one that is taken. On a busy machine an answer may come too late.
+/// The chosen edge. On a busy host, an answer may come too late.
 async fn taken(network: Network, who: &Credentials) -> (Found, u16) {
     for _ in 0..9 {
         if let Ok(taken) = within(one(network, who)).await {
@@ -98,7 +98,7 @@ async fn an_edge_is_found_by_those_of_its_site_as_long_as_it_is_announced() {
     assert_eq!(within(client.cameras(None)).await.unwrap().len(), 0);
     let camera = site.credentials(Role::Camera, "dock/cam1");
     let (found, port) = taken(network, &camera).await;
-    // Its link shows the certificate of the broker, which is another one here.
+    // The link shows the certificate of the broker, which differs from the advert here.
     assert_eq!((found.identity.short().as_str(), port), ("edge/edge", edge.advert.link));
 
     let stranger = within(find(network, None, Patience::default())).await.unwrap();
@@ -120,10 +120,10 @@ async fn edges_of_other_sites_and_impostors_are_named_and_not_taken() {
     let gate = Edge::of(&other, network, "gate").await;
     let mut impostor = Edge::of(&other, network, "impostor").await;
     impostor.advert.site = "port".parse().unwrap();
-    // Nobody listens there.
+    // An edge without a listener.
     let mut empty = impostor.advert.clone();
     (empty.edge, empty.grpc) = ("empty".parse().unwrap(), Some(1));
-    // It takes no applications.
+    // An edge that accepts no applications.
     let mut closed = impostor.advert.clone();
     (closed.edge, closed.grpc) = ("closed".parse().unwrap(), None);
     let _others = [&gate.advert, &impostor.advert, &empty, &closed]
@@ -144,7 +144,7 @@ async fn edges_of_other_sites_and_impostors_are_named_and_not_taken() {
     assert!(why("impostor").contains("does not prove that it is an edge of port"), "{}", why("impostor"));
     assert!(why("empty").contains("nobody listens there"), "{}", why("empty"));
     assert!(why("closed").contains("takes no applications"), "{}", why("closed"));
-    // Who answers in time differs on a busy machine.
+    // On a busy host, different edges answer in time.
     let mut told = String::new();
     for _ in 0..10 {
         told = within(one(network, &app)).await.unwrap_err().to_string();
@@ -155,7 +155,7 @@ async fn edges_of_other_sites_and_impostors_are_named_and_not_taken() {
     }
     assert!(told.contains("gate at 127.0.0.1 is of the site airport"), "{told}");
 
-    // The right one is taken, whatever the others say.
+    // The right edge is chosen, whatever the others announce.
     let hall = Edge::of(&own, network, "hall").await;
     let _hall = hall.announced(network);
     until(network, Some(&app), |findings| (findings.found.len() == 1).then_some(())).await;
@@ -175,7 +175,7 @@ async fn of_several_edges_nobody_chooses_and_one_that_is_told_of_twice_is_one() 
 
     let _yard = yard.announced(network);
     until(network, Some(&app), |findings| (findings.found.len() == 2).then_some(())).await;
-    // On a busy machine an answer may come too late.
+    // On a busy host, an answer may come too late.
     let mut several = within(one(network, &app)).await;
     for _ in 0..10 {
         if several.is_err() {

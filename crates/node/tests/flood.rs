@@ -1,4 +1,4 @@
-//! Strangers who hold connections and say nothing, or half of something: honest clients get in, and the strangers are closed, with a reason.
+//! Strangers who hold connections and send nothing, or only a part of a message. Honest clients get in, and strangers are closed with a reason.
 
 mod api_support;
 
@@ -24,12 +24,12 @@ use tokio_rustls::client::TlsStream;
 
 use self::api_support::{Site, within};
 
-/// Three hundred: more than an address has places, and than all earlier limits together.
+/// More than the limit per address, and than all earlier limits together.
 const ATTACKERS: usize = 300;
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
 const HONEST: [u8; 4] = [127, 0, 0, 1];
 
-/// Everything that listens at an edge.
+/// All listeners of an edge.
 struct Ports {
     site: Site,
     edge: EdgeHandle,
@@ -58,7 +58,7 @@ impl Ports {
         self.site.camera_with(name, &self.edge, |options| options.transport = transport).await
     }
 
-    /// One of each kind gets in.
+    /// A client of each kind gets in.
     async fn everybody_gets_in(&self) {
         self.camera("dock/cam1", Transport::Tcp).await;
         self.camera("dock/cam2", Transport::Quic).await;
@@ -85,16 +85,16 @@ async fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
     within(socket.connect(to)).await.unwrap()
 }
 
-/// A ClientHello whose second half never comes.
+/// A ClientHello without its second half.
 const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
-/// So many connections to every port, each of which says `word` and no more.
+/// 300 connections to every port. Each sends `word` and nothing else.
 async fn attack(from: [u8; 4], ports: &Ports, word: &[u8]) -> Vec<TcpStream> {
     let mut held = Vec::new();
     for port in ports.tcp() {
         for _ in 0..ATTACKERS {
             let mut connection = connect_from(from, port).await;
-            // One that came too late for its word has been closed already.
+            // A late connection may be closed already.
             let _ = connection.write_all(word).await;
             held.push(connection);
         }
@@ -102,7 +102,7 @@ async fn attack(from: [u8; 4], ports: &Ports, word: &[u8]) -> Vec<TcpStream> {
     held
 }
 
-/// Whether it ends, after whatever the other side says first.
+/// Waits until the other side closes the connection, and ignores what it sends.
 async fn is_closed(mut connection: impl AsyncRead + Unpin) -> bool {
     let mut answer = [0; 64];
     loop {
@@ -118,7 +118,7 @@ async fn honest_get_in_beside(from: [u8; 4], word: &[u8]) {
     let ports = Ports::open().await;
     let mut held = attack(from, &ports, word).await;
     ports.everybody_gets_in().await;
-    // At each port the oldest made room for the newest; in the end the others were too slow.
+    // At each port, new connections displaced the oldest. The others are finally closed by timeout.
     for of_port in held.chunks_mut(ATTACKERS) {
         for closed in &mut of_port[..ATTACKERS - STRANGERS_OF_ADDRESS_MAX] {
             assert!(is_closed(closed).await);
@@ -155,7 +155,7 @@ async fn tls(to: SocketAddr, config: rustls::ClientConfig) -> TlsStream<TcpStrea
     within(TlsConnector::from(Arc::new(config)).connect(name, connection)).await.unwrap()
 }
 
-/// Whoever has a certificate and says half a first message is closed; whoever says a whole one and then nothing more is not.
+/// A client with a certificate that sends half of its first message is closed. A client that sends all of it and is then idle is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_preface_is_not_kept_for_ever() {
     const LACKING: &str = "was not admitted within";
@@ -206,13 +206,13 @@ async fn first_packets(count: usize, site: &Site) -> Vec<Vec<u8>> {
         packet.truncate(bytes);
         packets.push(packet);
         drop(attempt);
-        // What it says at its end is not a first packet.
+        // Its last packet is not a first one.
         let _ = tokio::time::timeout(Duration::from_millis(20), recorder.recv(&mut [0; 2048])).await;
     }
     packets
 }
 
-/// Above a number of handshakes, clients over QUIC have to show that they receive what is sent to them. Honest ones do.
+/// Above a number of handshakes, QUIC clients must prove their address. Honest clients do.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_packets_of_quic_keep_out_no_camera() {
     let ports = Ports::open().await;
@@ -231,7 +231,7 @@ async fn first_packets_of_quic_keep_out_no_camera() {
     ports.camera("dock/cam2", Transport::Quic).await;
 }
 
-/// What is logged of clients that are refused.
+/// The log lines about refused clients.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

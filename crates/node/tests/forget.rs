@@ -1,4 +1,4 @@
-//! Cameras that are forgotten by an edge, over real sockets: by hand, by age, and what becomes of who reads them.
+//! Cameras that an edge forgets, over real sockets: on command, by age, and the effect on their readers.
 
 mod api_support;
 
@@ -44,8 +44,8 @@ fn refused(result: Result<impl std::fmt::Debug, ClientError>) -> (String, String
     }
 }
 
-/// A ghost is forgotten on the edge's host. A contract on everything was warned of it, and is not any more; its subscription goes on, and
-/// has the camera again when that comes back, with an account of every frame.
+/// A ghost is forgotten on the edge's host. A contract on all cameras loses its warning about the ghost.
+/// Its subscription continues, and gets the camera again when it returns, with all frames accounted for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ghost_is_forgotten() {
     let Served { server: _server, camera, edge, unix, tls, site } = Served::new().await;
@@ -97,14 +97,14 @@ async fn a_ghost_is_forgotten() {
     assert_eq!(names(&edge).await, ["dock/cam1"]);
 }
 
-/// A log that cannot be opened may hold frames: its camera is not forgotten with time. A log that is empty keeps nobody.
+/// A log that cannot be opened may contain frames, so its camera is not forgotten. An empty log does not keep its camera.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_cannot_be_opened_keeps_its_camera() {
     for is_broken in [false, true] {
         let site = Site::new();
         let edge = edge_with(&site, true, Duration::from_millis(300));
         if is_broken {
-            // Where the camera's folder would be.
+            // At the path of the camera's folder.
             std::fs::create_dir_all(site.folder.path().join("edge-log")).unwrap();
             std::fs::write(site.folder.path().join("edge-log/dock"), "no folder").unwrap();
         }
@@ -143,7 +143,7 @@ fn edge_with(site: &Site, persist: bool, forget_after: Duration) -> EdgeHandle {
     EdgeBroker::start(options).unwrap()
 }
 
-/// An edge forgets by itself what has been absent for long; a log on disk that holds frames keeps its camera.
+/// An edge automatically forgets cameras that were absent for long, unless a log on disk has their frames.
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_cameras_are_forgotten_with_time() {
     for persist in [false, true] {
@@ -153,7 +153,7 @@ async fn absent_cameras_are_forgotten_with_time() {
         let client = site.client(&unix).await;
         let mut subscription = client.subscribe(everywhere()).await.unwrap();
         warm_up(&camera, &mut subscription).await;
-        // It is connected, however long it has been.
+        // A connected camera is kept, however old it is.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         assert_eq!(names(&edge).await, ["dock/cam1"]);
         drop(camera);

@@ -19,10 +19,10 @@ use self::link_support::{Site, TIME_MAX, both_ways, connected, image, loopback, 
 
 const CAMERA: &str = "dock/cam1";
 const FRAME_BYTES: usize = 100_000;
-/// Room for ten frames or so.
+/// Room for about ten frames.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// Brokers with little memory, and with logs on disk where asked for.
+/// Brokers with little memory, and optionally with stores.
 struct Small(Site);
 
 impl Small {
@@ -55,7 +55,7 @@ impl Small {
     }
 }
 
-/// What one reading gave.
+/// The result of one reading.
 #[derive(Debug, Default)]
 struct Got {
     numbers: Vec<u32>,
@@ -64,7 +64,7 @@ struct Got {
     not_held: Option<NotHeld>,
 }
 
-/// Reads until the end that was asked for.
+/// Reads until the end of the span.
 async fn read(edge: &EdgeHandle, span: Span) -> Got {
     let pattern = CAMERA.parse().unwrap();
     let mut subscription = edge.subscribe(pattern, Contract::default(), span).await.unwrap();
@@ -103,7 +103,7 @@ async fn live(edge: &EdgeHandle) -> EdgeSubscription {
     edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap()
 }
 
-/// The next frame that arrives live.
+/// The number of the next live frame.
 async fn next_live(subscription: &mut EdgeSubscription) -> u32 {
     let frame = async {
         loop {
@@ -115,12 +115,12 @@ async fn next_live(subscription: &mut EdgeSubscription) -> u32 {
     tokio::time::timeout(TIME_MAX, frame).await.expect("a frame arrives")
 }
 
-/// Publishes frames from `first` on, each as soon as the one before has arrived.
+/// Publishes frames, each after its predecessor has arrived.
 async fn cross(camera: &CameraHandle, subscription: &mut EdgeSubscription, frames: std::ops::Range<u32>) {
     for frame in frames {
         loop {
             camera.publish(image(frame, FRAME_BYTES)).unwrap();
-            // Before the demand has reached the camera, frames do not cross.
+            // Until the demand has reached the camera, frames do not cross.
             let arrived = tokio::time::timeout(Duration::from_millis(100), next_live(subscription)).await;
             if arrived.is_ok_and(|arrived| arrived == frame) {
                 break;
@@ -129,15 +129,14 @@ async fn cross(camera: &CameraHandle, subscription: &mut EdgeSubscription, frame
     }
 }
 
-/// Waits until the edge has written so many frames to its disk.
+/// Waits until the edge has written `frames` to its disk.
 async fn written(edge: &EdgeHandle, frames: u64) {
     let camera = CAMERA.parse().unwrap();
     let is_so = || edge.log_on_disk(&camera).is_some_and(|status| status.records >= frames);
     until("the edge's disk does not take the frames", is_so).await;
 }
 
-/// Memory holds ten of thirty frames. The disk has the others, also for the edge's next start, and a reading goes from the one to
-/// the other.
+/// Memory holds ten of thirty frames. The disk has the others, also for the edge's next start. A reading continues from disk to memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_memory_is_read_from_disk_and_after_a_restart() {
     let site = Small::new(Transport::Quic);
@@ -162,7 +161,7 @@ async fn what_left_memory_is_read_from_disk_and_after_a_restart() {
     assert_eq!(read(&edge, newest).await.numbers, [29]);
 }
 
-/// One stream goes from the disk through memory into the present.
+/// A stream continues from the disk through memory into the present.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reading_goes_from_the_past_into_the_present() {
     let site = Small::new(Transport::Tcp);
@@ -185,8 +184,8 @@ async fn a_reading_goes_from_the_past_into_the_present() {
     }
 }
 
-/// A camera is forgotten, its log is put aside, and it comes again. A reading that has been there all along reads the new log, and nothing more
-/// of the old one.
+/// A camera is forgotten, its log is put aside, and it returns. A reading that
+/// was open all the time reads the new log, and nothing more of the old one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reading_that_outlives_its_camera_reads_the_new_log() {
     let site = Small::new(Transport::Tcp);
@@ -200,7 +199,7 @@ async fn a_reading_that_outlives_its_camera_reads_the_new_log() {
     }
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: None, deliver: Deliver::Every };
     let mut reading = edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), span).await.unwrap();
-    // It is in the midst of what has left memory.
+    // The reading is in the middle of the frames that left memory.
     for expected in 0..5 {
         assert_eq!(next_live(&mut reading).await, expected);
     }
@@ -231,13 +230,13 @@ both_ways! {
     live_frames_arrive_while_the_past_is_fetched;
 }
 
-/// Waits until the camera has written so many frames to its disk.
+/// Waits until the camera has written `frames` to its disk.
 async fn kept(camera: &CameraHandle, frames: u64) {
     let is_so = || camera.log_on_disk().is_some_and(|status| status.records >= frames);
     until("the camera's disk does not take the frames", is_so).await;
 }
 
-/// Publishes frames slowly enough for the camera's disk to take them all.
+/// Publishes frames slowly enough for the camera's disk to keep all of them.
 async fn keep(camera: &CameraHandle, frames: std::ops::Range<u32>, before: u64) {
     for (number, frame) in frames.enumerate() {
         camera.publish(image(frame, FRAME_BYTES)).unwrap();
@@ -247,8 +246,8 @@ async fn keep(camera: &CameraHandle, frames: std::ops::Range<u32>, before: u64) 
     }
 }
 
-/// Nobody was subscribed, so nothing crossed. A reading fetches all of it, from the camera's disk and from its memory; a second
-/// reading, and one that is bounded, do too.
+/// Without a subscription no frame crossed. A reading fetches all frames from
+/// the camera's disk and memory. So do a second reading, and one of a span.
 async fn what_never_crossed_is_fetched_from_the_camera(transport: Transport) {
     let site = Small::new(transport);
     let edge = site.edge(true).await;
@@ -261,15 +260,14 @@ async fn what_never_crossed_is_fetched_from_the_camera(transport: Transport) {
         assert_eq!(got.numbers, all);
         assert_eq!(got.skipped.total(), 0);
     }
-    // What was fetched is no part of the replica: live subscriptions never see it.
+    // Fetched frames are not part of the replica, so live subscriptions never get them.
     let info = edge.cameras().await.unwrap();
     assert_eq!((info[0].newest, info[0].counters.received), (None, 0));
     let newest = Span { deliver: Deliver::Newest, ..past(Timestamp::from_nanos(1)) };
     assert_eq!(read(&edge, newest).await.numbers, [15]);
 }
 
-/// While there was no edge the camera kept its frames. Some had crossed before, and some cross after; the reading has all of
-/// them, in order, once.
+/// Without an edge, the camera kept its frames. Some frames crossed before, and some cross after. The reading gets each frame once, in order.
 async fn a_camera_that_was_cut_off_serves_what_it_kept(transport: Transport) {
     let site = Small::new(transport);
     let edge = site.edge(true).await;
@@ -299,7 +297,7 @@ async fn a_camera_that_was_cut_off_serves_what_it_kept(transport: Transport) {
     assert_eq!(got.ids.len() as u64, published(&camera));
 }
 
-/// Live frames go before those of the past, and both arrive.
+/// Live frames go before past ones, and both arrive.
 async fn live_frames_arrive_while_the_past_is_fetched(transport: Transport) {
     let site = Small::new(transport);
     let edge = site.edge(false).await;
@@ -316,7 +314,7 @@ async fn live_frames_arrive_while_the_past_is_fetched(transport: Transport) {
     assert_eq!(got.numbers[..16], (0..16).collect::<Vec<_>>());
 }
 
-/// Another program held the folder of the camera's log when it came. The log is kept as soon as that has let go.
+/// Another program holds the camera's log at first. Afterwards the edge opens the log.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_could_not_be_opened_is_tried_again() {
     let site = Small::new(Transport::Quic);

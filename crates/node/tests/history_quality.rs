@@ -1,4 +1,4 @@
-//! Frames of the past at other rungs than the original, and readings that leave the camera alone, over real sockets and codecs.
+//! Past frames at other rungs than the original, and readings that fetch nothing from the camera, over real sockets and codecs.
 
 mod link_support;
 
@@ -39,7 +39,7 @@ struct Got {
     payload: bytes::Bytes,
 }
 
-/// All of the past, to the end.
+/// Reads the whole past.
 async fn read(edge: &EdgeHandle, past: PastOptions) -> (Vec<Got>, SkipCounts, Option<NotHeld>) {
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: Some(wall_now()), deliver: Deliver::Every };
     let pattern = "dock/cam1".parse().unwrap();
@@ -80,7 +80,7 @@ fn at(rung: &str) -> PastOptions {
     PastOptions { quality: Some(rung.parse().unwrap()), ..PastOptions::ALL }
 }
 
-/// Publishes pictures that nobody wants, and gives them as they were published.
+/// Publishes pictures that nobody requests, and returns them.
 fn publish(camera: &CameraHandle, pictures: std::ops::Range<u8>) -> Vec<bytes::Bytes> {
     let publish = |number| {
         let published = picture(number);
@@ -91,7 +91,7 @@ fn publish(camera: &CameraHandle, pictures: std::ops::Range<u8>) -> Vec<bytes::B
     pictures.map(publish).collect()
 }
 
-/// Small stills first, by two families of rungs; whoever wants the originals afterwards gets the originals.
+/// Small stills first, by two families of rungs. A later reader of originals gets originals.
 async fn frames_of_the_past_come_at_the_quality_asked_for(transport: Transport) {
     let (_site, edge, camera) = edge_and_camera(transport).await;
     let published = publish(&camera, 0..8);
@@ -110,7 +110,7 @@ async fn frames_of_the_past_come_at_the_quality_asked_for(transport: Transport) 
         assert!(all.iter().all(|got| got.rung == "original"));
         assert_eq!(all.into_iter().map(|got| got.payload).collect::<Vec<_>>(), published);
     }
-    // The originals are here now, and serve everybody.
+    // The originals are at the edge now, and serve all readers.
     let crossed = edge.cameras().await.unwrap()[0].counters.bytes;
     let (all, ..) = read(&edge, at("jpeg/w64/q10/420")).await;
     assert!(all.iter().all(|got| got.rung == "original" || got.rung == "jpeg/w64/q10/420"));
@@ -125,7 +125,7 @@ async fn next_frame(subscription: &mut EdgeSubscription) -> String {
     }
 }
 
-/// Applications with a floor had small frames made. Afterwards somebody wants to see what there really was.
+/// Applications with a floor had small frames made. Later, a reader wants the originals.
 async fn what_crossed_smaller_is_fetched_as_it_was_published(transport: Transport) {
     let (_site, edge, camera) = edge_and_camera(transport).await;
     let contract = Contract {
@@ -149,7 +149,7 @@ async fn what_crossed_smaller_is_fetched_as_it_was_published(transport: Transpor
     assert_eq!(skipped.total(), 0);
     assert!(all.iter().all(|got| got.rung == "original"));
     assert_eq!(all.into_iter().map(|got| got.payload).collect::<Vec<_>>(), published);
-    // The camera is gone: what was asked is given as far as it is held, and says what it is.
+    // The camera is gone: readers get the frames that are held, with their rungs.
     drop(camera);
     let gone = async {
         while edge.cameras().await.unwrap()[0].connected {
@@ -161,7 +161,7 @@ async fn what_crossed_smaller_is_fetched_as_it_was_published(transport: Transpor
     assert!(!all.is_empty() && all.iter().all(|got| got.rung != "jpeg/w16/q1/gray"));
 }
 
-/// A picture that no codec can read lies between others.
+/// A picture that no codec can read is between others.
 async fn a_frame_that_cannot_be_made_is_counted(transport: Transport) {
     let (_site, edge, camera) = edge_and_camera(transport).await;
     publish(&camera, 0..2);
@@ -172,8 +172,7 @@ async fn a_frame_that_cannot_be_made_is_counted(transport: Transport) {
     assert_eq!(skipped.iter().collect::<Vec<_>>(), [(SkipReason::NotMade, 1)]);
 }
 
-/// Some frames crossed, others did not. Who reads only what the edge holds gets the first, and an account of the others; the camera sends
-/// nothing for it.
+/// Some frames crossed, others did not. A reader of only held frames gets the first, and an account of the others. The camera sends nothing for it.
 async fn a_reading_that_leaves_the_camera_alone_says_what_it_lacks(transport: Transport) {
     let (_site, edge, camera) = edge_and_camera(transport).await;
     publish(&camera, 0..3);

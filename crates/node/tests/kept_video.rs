@@ -1,4 +1,4 @@
-//! Video in an edge's log: it stands there as it crossed the link, in memory and on disk, and who decodes no video reads stills of it.
+//! Video in an edge's log is stored as it crossed the link, in memory and on disk. Applications that decode no video get stills of it.
 
 mod api_support;
 mod chain_support;
@@ -25,9 +25,9 @@ use mez_node::persist::{LogFiles, PersistOptions};
 use mez_node::ports::EdgeAddress;
 
 const CAMERA: &str = "dock/cam1";
-/// Frames of video that are recorded.
+/// Number of recorded frames.
 const FRAMES: usize = 60;
-/// Room for a few frames, so that the past lies on disk.
+/// Room for a few frames, so that the past is on disk.
 const MEMORY_BYTES: u64 = 64 << 10;
 
 fn keys() -> KeyRing {
@@ -43,7 +43,7 @@ fn edge(site: &Site, memory_bytes: u64) -> EdgeHandle {
     EdgeBroker::start(options).unwrap()
 }
 
-/// Records video, and returns what crossed the link: each frame's payload by its number.
+/// Records video, and returns the payloads that crossed the link, by number.
 async fn record(site: &Site) -> BTreeMap<u64, Bytes> {
     let edge = edge(site, EdgeConfig::default().log_bytes_max);
     let network = slow_network(edge.link_address(), Arc::new(AtomicBool::new(false))).await;
@@ -104,7 +104,7 @@ async fn video_stands_on_disk_as_it_crossed_and_is_read_as_stills() {
         assert_eq!(kept.get(number), Some(payload), "frame {number}");
     }
 
-    // From the midst of a chain on, by a broker that holds a few frames in memory.
+    // From the middle of a chain on, by a broker with only a few frames in memory.
     let edge = edge(&site, MEMORY_BYTES);
     let (begin, first) = times[times.len() / 2];
     let end = Some(mez_node::clock::wall_now());

@@ -1,4 +1,4 @@
-//! Data records that knobs degrade, between real brokers: on a slow link, with a function that fails, and of the past.
+//! Data records degraded by knobs, between real brokers: on a slow link, with a failing function, and in the past.
 
 mod api_support;
 
@@ -25,10 +25,10 @@ use mez_node::degrade::{Degrade, Knob, Operator, OperatorKind, StreamKnobs};
 use mez_node::edge::Served as FromEdge;
 use mez_node::ports::EdgeAddress;
 
-/// Rows of a record. It has 100 kB.
+/// The rows of a record of 100 kB.
 const ROWS: usize = 5_000;
 
-/// Ranked pages, as JSON: the first has been called most often.
+/// Ranked pages as JSON, most frequent first.
 fn ranking(number: usize) -> Bytes {
     let rows =
         (0..ROWS).map(|row| format!(r#"["/page{row:05}",{}]"#, 10_000 + (ROWS - row) * 7 + number % 7));
@@ -43,14 +43,14 @@ fn values(numbers: &[f64]) -> Vec<KnobValue> {
     numbers.iter().map(|number| KnobValue::from_f64(*number).unwrap()).collect()
 }
 
-/// The first rows by an operator.
+/// Knobs that keep the first rows by an operator.
 fn head() -> StreamKnobs {
     let operator = Some(Operator { kind: OperatorKind::Head, key: None });
     let knob = Knob { name: "top".into(), values: values(&[20.0, 200.0, 1_000.0]), operator };
     StreamKnobs::new(vec![knob], vec![], None).unwrap()
 }
 
-/// What [`head`] makes of a body.
+/// The expected result of [`head`].
 fn first(body: &Bytes, rows: usize) -> Vec<serde_json::Value> {
     let mut all: Vec<serde_json::Value> = serde_json::from_slice(body).unwrap();
     all.truncate(rows);
@@ -80,7 +80,7 @@ fn contracted(rungs: &[(&str, u32, f64)]) -> SubscribeOptions {
     }
 }
 
-/// Publishes so many records, ten in a second, and gives what came meanwhile.
+/// Publishes `count` records, ten per second, and returns the records received meanwhile.
 async fn publish(rig: &Served, count: usize, subscription: &mut Subscription) -> Vec<ReceivedFrame> {
     let mut got = Vec::new();
     for number in 0..count {
@@ -97,7 +97,7 @@ async fn publish(rig: &Served, count: usize, subscription: &mut Subscription) ->
     got
 }
 
-/// What lies between two records is counted.
+/// Asserts that the records between two received ones are counted.
 fn assert_counted(got: &[ReceivedFrame]) {
     for pair in got.windows(2) {
         let between = pair[1].meta.id.sequence.0 - pair[0].meta.id.sequence.0 - 1;
@@ -105,8 +105,8 @@ fn assert_counted(got: &[ReceivedFrame]) {
     }
 }
 
-/// A record as it is takes two seconds on this link, and the contract allows one. What comes says at which rung it is, and is what the operator makes of
-/// it. Whether it was on time depends on what else the machine does, and is not looked at here.
+/// An original record takes two seconds on this link, but the contract allows one. Received records have a rung, and are
+/// the operator's result for it. Whether they were on time depends on the load of the host, and is not checked here.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_slow_link_records_come_by_their_knob() {
     let site = Site::new();
@@ -144,7 +144,7 @@ async fn on_a_slow_link_records_come_by_their_knob() {
     }
 }
 
-/// Does as it is told: halves, fails, panics, hangs or grows.
+/// Behaves as it is told: halves, fails, panics, hangs or grows.
 struct Moody(AtomicU8);
 
 impl Degrade for Moody {
@@ -166,8 +166,8 @@ impl Degrade for Moody {
     }
 }
 
-/// Whatever the function does: what does not come degraded comes as it was published or is counted as not made. Nothing else is lost, and when it works
-/// again it is used again.
+/// Whatever the function does, a record that is not degraded comes as published, or is counted
+/// as not made. Nothing else is lost, and when the function works again, it is used again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_that_fails_costs_its_records_and_no_more() {
     let moody = Arc::new(Moody(AtomicU8::new(0)));
@@ -190,7 +190,7 @@ async fn a_function_that_fails_costs_its_records_and_no_more() {
         moody.0.store(mood, Ordering::Relaxed);
         let before = all.len();
         within(async {
-            // Until it has been given up for a while: nothing but what was published comes.
+            // Until the function is disabled for a while, and only originals come.
             loop {
                 all.extend(publish(&rig, 4, &mut subscription).await);
                 let newest = all[before..].iter().rev().take(3);
@@ -229,7 +229,7 @@ async fn a_function_that_fails_costs_its_records_and_no_more() {
     );
 }
 
-/// A reading of the past at a rung: the bodies, the rungs and what is counted.
+/// Reads the past at a rung. Returns bodies, rungs and skip counts.
 async fn read(rig: &Served, rung: &str) -> (Vec<(String, Bytes)>, SkipCounts) {
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: Some(wall_now()), deliver: Deliver::Every };
     let past = PastOptions { quality: Some(rung.parse().unwrap()), ..PastOptions::ALL };
@@ -261,7 +261,7 @@ async fn read(rig: &Served, rung: &str) -> (Vec<(String, Bytes)>, SkipCounts) {
     (all, skipped)
 }
 
-/// A record that the operator cannot handle is counted. A picture comes as it was published.
+/// A record that the operator cannot handle is counted. A picture comes as published.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_past_is_degraded_as_is_asked() {
     let site = Site::new();
@@ -279,7 +279,7 @@ async fn the_past_is_degraded_as_is_asked() {
         assert_eq!(made, first(&ranking(number), 20));
     }
     assert_eq!((skipped.total(), skipped.of(SkipReason::NotMade)), (1, 1));
-    // At a rung of pictures records come as they were published.
+    // At a rung of pictures, records come as published.
     let (got, _) = read(&rig, "original").await;
     assert_eq!(got.len(), 4);
     assert_eq!(got[0].1, ranking(0));

@@ -1,4 +1,4 @@
-//! Limits of the applications' interface: who reaches one is told which and whose, and others do not notice.
+//! Limits of the API: a client that reaches a limit gets its name and owner, and other clients are not affected.
 
 mod api_support;
 
@@ -24,7 +24,7 @@ use tonic_types::StatusExt;
 
 async fn channel(path: &Path) -> Channel {
     let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
-    // Streams that nobody reads must not take the room of the others of their connection: that is for the client to see to.
+    // A large window, since unread streams must not use up the window of the connection.
     endpoint.initial_connection_window_size(1 << 30).connect().await.unwrap()
 }
 
@@ -37,10 +37,10 @@ fn limit_of(error: &ApiError) -> (&str, u64, &str) {
     (limit.name.as_str(), limit.value, limit.subject.as_str())
 }
 
-// ---- readers that stand still -----------------------------------------------------------------------------
+// ---- stalled readers ----------------------------------------------------------------------------------------
 
-/// Sixty applications stop reading, each in the middle of another frame, together five times what the log holds. Every frame goes on
-/// to one that reads, and the log has all of it but a quarter.
+/// Sixty applications stop reading in the middle of different frames, which together have five times the log's
+/// size. One application reads on and gets every frame, and 3/4 of the log's memory stays for new frames.
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_that_stand_still_cost_others_no_frame() {
     const LOG_BYTES: u64 = 4 << 20;
@@ -75,7 +75,7 @@ async fn applications_that_stand_still_cost_others_no_frame() {
     }
     let known = rig.edge.cameras().await.unwrap();
     assert!(known[0].log_bytes <= LOG_BYTES, "{}", known[0].log_bytes);
-    // Who goes on reading gets the frame that was begun, or is told that it has gone; and then the newest.
+    // A stalled application that reads on gets the begun frame, or learns that it is gone. Then it gets the newest frame.
     let late = within(async {
         loop {
             match grpc[29].message().await {
@@ -94,7 +94,7 @@ async fn applications_that_stand_still_cost_others_no_frame() {
     }
 }
 
-// ---- how much there may be ----------------------------------------------------------------------------------
+// ---- limits of counts ---------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_too_many_on_a_connection_is_refused_at_once() {
@@ -117,7 +117,7 @@ async fn one_call_too_many_on_a_connection_is_refused_at_once() {
     assert_eq!(limit_of(&error), ("calls_per_connection_max", 3, "this connection"));
     let quota = refused.get_details_quota_failure().expect("for clients in any language");
     assert_eq!(quota.violations[0].subject, "this connection");
-    // Other calls as well; another connection has its own, and a place comes back.
+    // Other calls are refused too. Another connection has its own limit, and slots become free again.
     let info = pb::GetCameraInfoRequest::default();
     assert_eq!(
         within(broker.get_camera_info(info.clone())).await.unwrap_err().code(),
@@ -129,7 +129,7 @@ async fn one_call_too_many_on_a_connection_is_refused_at_once() {
     within(async { while broker.subscribe(request("**")).await.is_err() {} }).await;
 }
 
-/// With the limits that brokers have: HTTP/2 itself would let the 257th wait without a word.
+/// With the default limits: HTTP/2 itself would let the 257th subscription wait silently.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_257th_subscription_of_a_connection_is_answered() {
     let site = Site::new();
@@ -145,7 +145,7 @@ async fn the_257th_subscription_of_a_connection_is_answered() {
     }
 }
 
-/// Over every way: the user of this host by both protocols, and a member of the site.
+/// On every path: this host's user over both protocols, and a member of the site.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_gets_its_part_of_subscriptions_and_no_more() {
     let site = Site::new();
@@ -170,12 +170,12 @@ async fn a_principal_gets_its_part_of_subscriptions_and_no_more() {
         assert_eq!((name, value), ("subscriptions_per_principal_max", 2));
         assert!(error.message.contains(subject) && error.message.contains("end some"), "{}", error.message);
     }
-    // By another way in, the same user is the same.
+    // On another path, the same user is the same principal.
     let mut broker = EdgeBrokerClient::new(channel(&path).await);
     assert_eq!(within(broker.subscribe(request("**"))).await.unwrap_err().code(), Code::ResourceExhausted);
 }
 
-/// The user of this host has no place left, is told so, and a member of the site still gets one.
+/// This host's user has no slot left and is informed. A member of the site still gets one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_gets_its_part_of_connections_and_no_more() {
     let site = Site::new();
@@ -210,9 +210,9 @@ async fn a_principal_gets_its_part_of_connections_and_no_more() {
     within(remote.subscribe(SubscribeOptions::new("**".parse().unwrap()))).await.unwrap();
 }
 
-// ---- bytes that make no sense -------------------------------------------------------------------------------
+// ---- invalid bytes ------------------------------------------------------------------------------------------
 
-/// Sends bytes as they are, and takes no answer for anything.
+/// Sends raw bytes, and ignores answers.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -294,7 +294,7 @@ async fn what_is_no_message_and_what_is_too_large_is_refused_with_details() {
         assert!(error.message.contains(&format!("{} bytes", bytes_max + 7)), "{}", error.message);
         assert!(!error.is_passing(), "the same request fails again");
     }
-    // The local protocol says the same.
+    // The local protocol returns the same error.
     let mut connection = LocalConnection::open(camera_path).await.unwrap();
     let large = Bytes::from(vec![0; 100_001]);
     let publish = pb::PublishRequest::default();
@@ -309,10 +309,9 @@ async fn what_is_no_message_and_what_is_too_large_is_refused_with_details() {
     tokio::time::timeout(Duration::from_secs(60), rig.edge.cameras()).await.unwrap().unwrap();
 }
 
-// ---- how fast the past is read ------------------------------------------------------------------------------
+// ---- pace of the past ---------------------------------------------------------------------------------------
 
-/// A principal reads the past no faster than it may, whatever the number of its readings; and meanwhile its live stream waits for
-/// nothing.
+/// A principal's pace of reading the past is limited, independent of its number of readings. Its live stream is not delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_past_is_read_no_faster_than_allowed_and_live_frames_do_not_wait() {
     const BYTES_PER_SECOND: u64 = 400_000;
@@ -346,7 +345,7 @@ async fn the_past_is_read_no_faster_than_allowed_and_live_frames_do_not_wait() {
         for reading in &mut readings {
             bytes += frame(reading).await.payload.len() as u64;
         }
-        // Two readings may have been let through at once, each with one frame.
+        // Two readings may start at the same time, with one frame each.
         let allowed = BYTES_PER_SECOND as f64 * (begun.elapsed().as_secs_f64() + 1.0) + 2.0 * 110_000.0;
         assert!(bytes as f64 <= allowed, "{bytes} of {allowed} after {round} rounds");
         if round == 6 {
@@ -355,7 +354,7 @@ async fn the_past_is_read_no_faster_than_allowed_and_live_frames_do_not_wait() {
         }
     }
     assert!(bytes >= 2 * 12 * 100_000);
-    // Without the limit the rest comes at once; nobody has to connect again.
+    // Without the limit the rest comes at once, without a new connection.
     server.set_limits(ApiLimits::default());
     let mut free = client.subscribe(options(Some(begin))).await.unwrap();
     for _ in 0..12 {
@@ -363,7 +362,7 @@ async fn the_past_is_read_no_faster_than_allowed_and_live_frames_do_not_wait() {
     }
 }
 
-/// Smaller limits hold for what comes, and close nothing that is open.
+/// Lower limits apply to new subscriptions, and close no open one.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_that_become_smaller_close_nothing() {
     let rig = Served::new().await;

@@ -49,7 +49,7 @@ async fn frame(subscription: &mut EdgeSubscription) -> (u64, u32, Option<Duratio
     }
 }
 
-/// Publishes until something arrives: a subscription takes a moment to reach the camera.
+/// Publishes until a frame arrives, since a subscription takes a moment to reach the camera.
 async fn publish_until_delivered(
     camera: &CameraHandle,
     subscription: &mut EdgeSubscription,
@@ -85,8 +85,8 @@ async fn frames_cross_whole_in_order_and_with_their_age(transport: Transport) {
     assert_eq!(last, 1059);
 }
 
-/// A second camera halves the first one's share of the edge's memory, and the first has been told a larger limit. Its next
-/// frame is refused, whether it is still being sent then or is there already, and the one after that goes at once.
+/// A second camera halves the first one's share of the edge's memory, after the first was told a larger limit.
+/// Its next frame is refused, while it is being sent or after it was sent. The following frame is sent at once.
 async fn a_frame_that_the_edge_refuses_is_over(transport: Transport) {
     let site = Site::new(transport);
     let edge = site
@@ -101,7 +101,7 @@ async fn a_frame_that_the_edge_refuses_is_over(transport: Transport) {
     connected(&second).await;
     for value in [1000, 2000, 3000] {
         camera.publish(image(value, 900_000)).unwrap();
-        // Time for all of it to be there, or not: both happen.
+        // In this time the frame is sent completely, or not: both cases occur.
         tokio::time::sleep(Duration::from_millis(u64::from(value) / 50)).await;
         camera.publish(image(value + 1, 1000)).unwrap();
         loop {
@@ -160,7 +160,7 @@ async fn a_camera_that_restarts_begins_a_new_epoch(transport: Transport) {
         edge.subscribe("**".parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
     publish_until_delivered(&camera, &mut subscription, 0).await;
     drop(camera);
-    // The lock goes with the driver, which stops as soon as it runs.
+    // The driver releases the lock when it stops.
     let camera = loop {
         let options = site.camera_options("dock/cam1", edge.link_address());
         match CameraBroker::start(options) {
@@ -202,7 +202,7 @@ async fn replies_reach_the_publisher(transport: Transport) {
     assert!(unknown.unwrap_err().to_string().contains("dock/cam9"));
 }
 
-/// A network that lets TCP through to an edge and swallows UDP. Gives the address under which the edge is reached.
+/// A network that passes TCP to an edge, and drops UDP. Returns the edge's address behind it.
 async fn without_udp(edge: SocketAddr) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -233,8 +233,8 @@ async fn where_udp_does_not_get_through_the_link_uses_tcp() {
     while frame(&mut subscription).await.1 != 1000 {}
 }
 
-/// An edge that starts: before it takes TCP, what is sent to it over UDP is lost, and so is all that follows from the same socket. Gives its address,
-/// and counts the bytes that come over UDP afterwards.
+/// An edge that is starting: before it accepts TCP, UDP packets to it are lost, and so are
+/// all later ones from the same socket. Returns its address, and a count of later UDP bytes.
 async fn that_starts(edge: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -280,7 +280,7 @@ async fn that_starts(edge: SocketAddr) -> (SocketAddr, Arc<AtomicU64>) {
     (address, bytes)
 }
 
-/// A camera that dialled while the edge was not there yet is not left on TCP because its first packets were lost.
+/// A camera that dialled before the edge was running must not stay on TCP because its first packets were lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_that_has_just_started_is_reached_over_quic() {
     let site = Site::new(Transport::Auto);
@@ -310,8 +310,7 @@ fn floor() -> Contract {
     Contract { accuracy_floor: Some(0.9), latency_bound: Some(Duration::from_secs(1)), ..Contract::default() }
 }
 
-/// The first frames over an unknown link are the smallest; then, over a fast one, they grow until they have all pixels.
-/// Whatever their size, they are pictures of the size that they state.
+/// Over an unknown link, the first frames are the smallest. Over a fast link they grow to full size. Each is a picture of the stated size.
 async fn with_a_floor_frames_are_made_to_fit(transport: Transport) {
     let site = Site::new(transport);
     let edge = edge_at(&site, loopback()).await;
@@ -344,9 +343,9 @@ async fn an_image_that_no_codec_can_read_costs_itself(transport: Transport) {
     let mut subscription = edge.subscribe("dock/*".parse().unwrap(), floor(), Span::LIVE).await.unwrap();
     connected(&camera).await;
     for number in 0..20 {
-        // Programs in other processes cannot publish what is no image; this one can.
+        // Unlike programs in other processes, this one can publish invalid images.
         for junk in 0..3 {
-            // Too large to go as it is, as little as is known of the link.
+            // Too large to be sent unchanged over a barely known link.
             camera.publish(image(junk, 200_000)).unwrap();
             tokio::time::sleep(Duration::from_millis(120)).await;
         }

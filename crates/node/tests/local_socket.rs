@@ -1,4 +1,4 @@
-//! The local protocol and the socket under clients that err, lie, stall and die.
+//! The local protocol and its socket with clients that make mistakes, lie, stall and die.
 
 mod api_support;
 
@@ -15,7 +15,7 @@ use mez_node::client::{Address, PublisherClient, PublisherEvent, PublisherOption
 use mez_node::local::{Kind, LocalConnection, MAGIC, PacketError};
 use prost::Message;
 
-/// What a client says, as bytes.
+/// A client's packet as bytes.
 fn packet(kind: u8, message: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0, 0, 0];
     bytes.extend((message.len() as u32).to_le_bytes());
@@ -25,22 +25,22 @@ fn packet(kind: u8, message: &[u8], payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes on a connection of their own and returns all that comes back until the broker closes it.
+/// Sends bytes on a new connection, and returns everything received until the broker closes it.
 fn send(path: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // The broker may have closed it before all was written.
+    // The broker may close the connection before all is written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
-    // A reset is an end as well: the broker did not care to read the rest.
+    // A reset also counts as an end: the broker did not read the rest.
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the broker hangs");
     }
     answer
 }
 
-/// The error in an answer that consists of nothing else.
+/// The error in an answer that consists only of it.
 fn error(answer: &[u8]) -> pb::Error {
     assert_eq!(answer[0], Kind::Error as u8, "{answer:?}");
     pb::Error::decode(&answer[12..]).unwrap()
@@ -81,7 +81,7 @@ async fn nonsense_is_answered_with_an_error_and_harms_nobody() {
                 None => assert!(answer.is_empty(), "{what}: {answer:?}"),
             }
         }
-        // Neither protocol: HTTP/2 hangs up in its own way.
+        // Neither protocol: the broker hangs up as HTTP/2 does.
         tokio::task::block_in_place(|| send(path, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
         drop(UnixStream::connect(path).unwrap());
     }
@@ -174,7 +174,7 @@ async fn many_threads_may_send_through_one_publisher() {
     within(publisher.flush()).await;
     let counts = publisher.counts();
     assert_eq!((counts.sent, counts.accepted, counts.refused, counts.dropped), (200, 200, 0, 0));
-    // Each thread's frames are in the log in the order in which it sent them.
+    // The log has each thread's frames in the order of sending.
     let log = camera.log();
     let mut last = [None; 4];
     for index in log.held() {
@@ -186,10 +186,10 @@ async fn many_threads_may_send_through_one_publisher() {
     assert_eq!(last, [Some(49); 4]);
 }
 
-/// Set in a process that this test started: the socket that it is to publish on.
+/// Set in the child process of this test: the socket to publish on.
 const CHILD_SOCKET: &str = "MEZ_TEST_PUBLISH_ON";
 
-/// Not a test of its own: what the process does that [`a_publisher_that_is_killed_leaves_whole_frames`] starts and kills.
+/// Not a test itself: the process that [`a_publisher_that_is_killed_leaves_whole_frames`] starts and kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_process_that_publishes() {
     let Some(path) = std::env::var_os(CHILD_SOCKET) else { return };
@@ -236,7 +236,7 @@ async fn a_publisher_that_is_killed_leaves_whole_frames() {
         assert_eq!(record.frame.payload.len(), 2_000_000);
         number(&record.frame.payload);
     }
-    // The broker takes the next publisher as if nothing had happened.
+    // The broker accepts the next publisher normally.
     let publisher = site.publisher(&socket).await;
     publisher.send(image(9, 100)).unwrap();
     assert!(matches!(within(publisher.next_event()).await, Some(PublisherEvent::Accepted { .. })));

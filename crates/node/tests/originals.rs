@@ -22,7 +22,7 @@ use tonic::Code;
 const SIZE: (u32, u32) = (640, 480);
 const SMALL: &str = "jpeg/w320/q44/420";
 
-/// A JPEG with enough in it that its quality matters.
+/// A JPEG with enough detail that its quality matters.
 fn picture(number: u8) -> Published {
     let (width, height) = SIZE;
     let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;
@@ -32,7 +32,7 @@ fn picture(number: u8) -> Published {
     Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
 }
 
-/// A contract whose profile has one rung, which makes frames small.
+/// A contract whose profile has one rung, with small frames.
 fn contracted() -> SubscribeOptions {
     let profile = format!(
         r#"{{"format":"mez-profile","version":1,"app":"people","width":{},"height":{},"rungs":[{{"rung":"{SMALL}","bytes":{{"mean":9000,"p05":4000,"p50":9000,"p95":18000}},"accuracy_normalised":{{"value":0.93}}}}]}}"#,
@@ -54,7 +54,7 @@ fn originals() -> SubscribeOptions {
     SubscribeOptions { quality: Some(original), ..SubscribeOptions::new("dock/*".parse().unwrap()) }
 }
 
-/// What a subscription got.
+/// The result of a subscription.
 #[derive(Default)]
 struct Got {
     frames: Vec<ReceivedFrame>,
@@ -73,7 +73,7 @@ impl Got {
         }
     }
 
-    /// What lies between two frames is counted.
+    /// Asserts that the frames between two received ones are counted.
     fn assert_counted(&self) {
         for pair in self.frames.windows(2) {
             let between = pair[1].meta.id.sequence.0 - pair[0].meta.id.sequence.0 - 1;
@@ -82,7 +82,7 @@ impl Got {
     }
 }
 
-/// Publishes so many pictures, twenty in a second, and gives them by their numbers.
+/// Publishes `count` pictures, twenty per second, and returns them by number.
 async fn publish(
     camera: &CameraHandle,
     count: u64,
@@ -99,8 +99,8 @@ async fn publish(
     published
 }
 
-/// A contract makes frames small, on a link that has room for all: two applications get originals all the same, to the last bit, over
-/// the Unix socket and over TLS. The contract's frames stay as they are.
+/// A contract makes frames small, on a link with room for everything. Two applications still get
+/// originals, byte for byte, over the Unix socket and over TLS. The contract's frames stay small.
 #[tokio::test(flavor = "multi_thread")]
 async fn originals_come_beside_a_contract_on_every_way() {
     let rig = Served::new().await;
@@ -137,7 +137,7 @@ async fn originals_come_beside_a_contract_on_every_way() {
     kept.assert_counted();
 }
 
-/// Asked for a floor as well, originals are refused, at once and later.
+/// Originals together with a floor are refused, both in a new subscription and in an update.
 #[tokio::test(flavor = "multi_thread")]
 async fn originals_go_without_a_floor() {
     let rig = Served::new().await;
@@ -163,8 +163,8 @@ async fn originals_go_without_a_floor() {
     subscription.update(&bound, None).await.unwrap();
 }
 
-/// On a slow link the application with the contract keeps its frames beside a reader of originals, but for those whose time the originals
-/// take. The reader gets its share of the link, each frame an original, and is told what it lacks and why.
+/// On a slow link, the application with the contract keeps its frames beside a reader of originals, except for those whose time the
+/// originals take. The reader gets its share of the link. All its frames are originals, and missing ones are reported with reasons.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     let site = Site::new();
@@ -186,7 +186,7 @@ async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     let mut reading = [(&mut people, &mut beside), (&mut reader, &mut got)];
     within(publish(&rig.camera, 80, &mut reading)).await;
     let (count, count_alone) = (beside.frames.len(), alone.frames.len());
-    // Originals take a quarter of the link's time at most (`HISTORY_SHARE`), and over TCP no frame overtakes what has been written.
+    // Originals take at most a quarter of the link's time (`HISTORY_SHARE`). Over TCP, no frame overtakes data that was written before.
     assert!(count * 10 >= count_alone * 7, "{count} frames beside the reader, {count_alone} alone");
     assert!(beside.frames.iter().all(|frame| frame.meta.rung.as_str() == SMALL));
     beside.assert_counted();

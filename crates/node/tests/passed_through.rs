@@ -1,5 +1,5 @@
-//! Sources of H.264, H.265 and AV1 between real brokers: their pictures cross the link as they were coded, become rungs where it is too slow for them, and
-//! cross as they were again from a key frame on.
+//! Sources of H.264, H.265 and AV1 between real brokers. Their pictures cross the link unchanged,
+//! become rungs if the link is too slow, and cross unchanged again from a key frame on.
 
 mod api_support;
 mod chain_support;
@@ -36,30 +36,30 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 const FPS: u32 = 30;
-/// The recording begins again after so many pictures.
+/// The recording is repeated after this many pictures.
 const PICTURES: u64 = 450;
 const FAST: u64 = 30_000_000;
 const SLOW: u64 = 600_000;
 const FLOOR: f64 = 0.9;
-/// What does not come within so many frames does not come. After failures the source's video may rest for a minute.
+/// The most frames to wait for something. After failures, the source's video may be disabled for a minute.
 const FRAMES_MAX: u32 = 2_500;
 const BOUND: Duration = Duration::from_millis(500);
 
-/// What a program decodes that decodes all.
+/// The encodings of a program that decodes all of them.
 const ALL: [Encoding; 4] = [Encoding::H264, Encoding::H265, Encoding::Av1, Encoding::Jpeg];
 
-/// A recording of pictures that say which they are, coded by x264.
+/// A recording by x264 of pictures that show their numbers.
 fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
     coded(folder, &["-c:v", "libx264", "-preset", "ultrafast", "-crf", "24", "-bf", "0"], settings)
 }
 
-/// The same by x265.
+/// A recording by x265 of pictures that show their numbers.
 fn x265(folder: &Path) -> SourceSpec {
     let settings = "bframes=0:keyint=30:min-keyint=30:scenecut=0:log-level=error";
     coded(folder, &["-c:v", "libx265", "-preset", "ultrafast", "-crf", "22"], &["-x265-params", settings])
 }
 
-/// The same by libaom.
+/// A recording by libaom of pictures that show their numbers.
 fn av1(folder: &Path) -> SourceSpec {
     let settings = ["-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "30"];
     coded(folder, &["-c:v", "libaom-av1", "-crf", "30", "-b:v", "0"], &settings)
@@ -68,7 +68,7 @@ fn av1(folder: &Path) -> SourceSpec {
 fn coded(folder: &Path, codec: &[&str], settings: &[&str]) -> SourceSpec {
     let path = folder.join("x.mp4");
     let (size, fps) = (format!("{}x{}", SIZE.0, SIZE.1), FPS.to_string());
-    // Grain, so that there are bytes to be saved; but key frames that the link may carry as far as small frames can tell.
+    // With grain, so that rungs can save bytes. The key frames must still look feasible for the link, judged by small frames.
     let input = [
         "-f",
         "rawvideo",
@@ -100,7 +100,7 @@ fn coded(folder: &Path, codec: &[&str], settings: &[&str]) -> SourceSpec {
     SourceSpec::File(path)
 }
 
-/// The same by openh264, with two temporal layers: no other picture needs every second one.
+/// A recording by openh264 with two temporal layers, in which every second picture is not referred to.
 fn openh264(folder: &Path) -> SourceSpec {
     let options = ForeignOptions {
         width: SIZE.0,
@@ -112,7 +112,7 @@ fn openh264(folder: &Path) -> SourceSpec {
     };
     let (mut encoder, mut planes) = (ForeignEncoder::new(&options).unwrap(), Yuv420::empty());
     let mut stream = Vec::new();
-    // Grain, as above: without it the slow link would carry the stream. A linear congruential generator (Knuth), whose upper bits are taken.
+    // Grain, as above: without it, the slow link could carry the stream. From the upper bits of a linear congruential generator (Knuth).
     let mut grain = 1u64;
     for number in 0..PICTURES {
         let mut pixels = pixels(number);
@@ -128,7 +128,7 @@ fn openh264(folder: &Path) -> SourceSpec {
     SourceSpec::File(path)
 }
 
-/// An edge behind a network whose capacity changes, with a camera that publishes a recording again and again.
+/// An edge behind a network with changing capacity, and a camera that publishes a recording in a loop.
 struct Running {
     site: Site,
     camera: CameraHandle,
@@ -156,7 +156,7 @@ impl Running {
         Self::behind(recording, log, Decoders::software()).await
     }
 
-    /// `decoders`: those of the edge.
+    /// Starts the edge with these decoders.
     async fn behind(recording: impl FnOnce(&Path) -> SourceSpec, log: LogConfig, decoders: Decoders) -> Self {
         let folder = TempDir::new().unwrap();
         let spec = recording(folder.path());
@@ -192,7 +192,7 @@ impl Running {
         }
     }
 
-    /// A program that takes every frame, and looks at each.
+    /// A program that takes and checks every frame.
     async fn viewer(&self, accept: &[Encoding], floor: Option<f64>) -> Viewer {
         let client = self.site.client(&self.address).await;
         let options = SubscribeOptions {
@@ -224,7 +224,7 @@ impl Running {
         })
     }
 
-    /// Waits until so many frames were published.
+    /// Waits until `frames` were published.
     async fn published(&self, frames: u64) {
         within(self.camera.appended().wait_for(|count| *count >= frames)).await.unwrap();
     }
@@ -241,7 +241,7 @@ struct Viewer {
 }
 
 impl Viewer {
-    /// The next frame, once it is clear that it shows the picture of its number and that those before it are accounted for.
+    /// The next frame. Checks that it shows the picture of its number, and that the frames before it are accounted for.
     async fn next(&mut self) -> Box<ReceivedFrame> {
         let frame = api_support::frame(&mut self.subscription).await;
         let FrameMeta { id, width, height, encoding, rung, .. } = &frame.meta;
@@ -258,7 +258,7 @@ impl Viewer {
             _ => jpeg_shows(&frame.payload, (*width, *height), picture % PICTURES, &what),
         }
         if is_own(&frame.meta) {
-            // What crossed the link is what the source gave.
+            // The frame that crossed the link is that of the source.
             let published = self.camera.log().get_frame(*id).expect("the camera keeps it").frame;
             assert!(published.payload == frame.payload && published.meta == frame.meta, "{what}");
         }
@@ -269,7 +269,7 @@ impl Viewer {
         frame
     }
 
-    /// The first frame that is so, if it is not too far away.
+    /// The metadata of the first frame that `is_so` accepts, within [`FRAMES_MAX`].
     async fn until(&mut self, what: &str, is_so: impl Fn(&FrameMeta) -> bool) -> FrameMeta {
         let mut instead = Vec::new();
         for _ in 0..FRAMES_MAX {
@@ -286,7 +286,7 @@ impl Viewer {
         panic!("{what} did not come, but {:?}", &instead[instead.len() - 60..]);
     }
 
-    /// Reads until so many frames in a row are so.
+    /// Reads until `frames` in a row are accepted by `is_so`.
     async fn in_a_row(&mut self, frames: u32, what: &str, is_so: impl Fn(&FrameMeta) -> bool) {
         let (mut row, mut seen) = (0, Vec::new());
         for _ in 0..FRAMES_MAX {
@@ -302,7 +302,7 @@ impl Viewer {
     }
 }
 
-/// Whether a frame is as its source coded it.
+/// Whether a frame is unchanged since its source coded it.
 fn is_own(meta: &FrameMeta) -> bool {
     meta.encoding.is_chained() && meta.rung.as_str() == Rung::ORIGINAL
 }
@@ -311,7 +311,7 @@ fn is_made(meta: &FrameMeta) -> bool {
     meta.rung.as_str().starts_with("h264/")
 }
 
-/// The whole way: as it is, at a rung, as it is.
+/// Unchanged video, then a rung, then unchanged video again.
 async fn follows_the_link(recording: impl FnOnce(&Path) -> SourceSpec) {
     let running = Running::of(recording).await;
     let mut viewer = running.viewer(&ALL, Some(FLOOR)).await;
@@ -329,7 +329,7 @@ async fn video_of_x264_follows_the_link() {
     follows_the_link(|folder| x264(folder, &["-g", "30"])).await;
 }
 
-/// Its pictures are decoded by processes of ffmpeg: here for the program, and at the camera for rungs.
+/// Processes of ffmpeg decode its pictures: here for the program, and at the camera for rungs.
 #[tokio::test(flavor = "multi_thread")]
 async fn video_of_x265_follows_the_link() {
     follows_the_link(x265).await;
@@ -353,7 +353,7 @@ async fn video_of_openh264_in_two_layers_follows_the_link() {
     follows_the_link(openh264).await;
 }
 
-/// Its only key frame is long gone. What comes is decoded from the camera's log, and made at a rung; with the next key frame it goes on as it is.
+/// The only key frame is long past. Frames are decoded from the camera's log and sent at a rung. From the next key frame on, the video is unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_in_the_middle_of_a_long_chain_sees_it_at_once() {
     for floor in [Some(FLOOR), None] {
@@ -368,7 +368,7 @@ async fn who_comes_in_the_middle_of_a_long_chain_sees_it_at_once() {
     }
 }
 
-/// The camera's memory no longer holds the key frame, and the recording has no other for a long time: ffmpeg decodes it from then on.
+/// The key frame has left the camera's memory, and the recording has no other for a long time. From then on, ffmpeg decodes the recording.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_when_nothing_can_be_decoded_any_more_gets_frames_all_the_same() {
     let endless = |folder: &Path| x264(folder, &["-g", "9999", "-sc_threshold", "0"]);
@@ -385,7 +385,7 @@ async fn who_comes_when_nothing_can_be_decoded_any_more_gets_frames_all_the_same
     assert_eq!((frame.meta.encoding, frame.meta.rung.as_str()), (Encoding::Jpeg, Rung::ORIGINAL));
 }
 
-/// Programs that do not decode video get stills of it, made at the edge.
+/// Programs that do not decode video get stills of it from the edge.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_stills_gets_stills_of_it() {
     let recordings: [fn(&Path) -> SourceSpec; 3] = [|folder| x264(folder, &["-g", "30"]), x265, av1];
@@ -398,7 +398,7 @@ async fn who_takes_stills_gets_stills_of_it() {
     }
 }
 
-/// The next picture names the one that it needs, whatever was published between the two.
+/// A picture names the one that it refers to, whatever was published between the two.
 #[tokio::test(flavor = "multi_thread")]
 async fn records_between_pictures_end_no_chain() {
     let running = Running::of(|folder| x264(folder, &["-g", "60"])).await;
@@ -411,7 +411,7 @@ async fn records_between_pictures_end_no_chain() {
     publishing.abort();
 }
 
-/// Nobody looked when its frames were new. Of the past there are stills of them, and records as they are.
+/// There was no reader when the frames were new. Readers of the past get stills of them, and unchanged records.
 #[tokio::test(flavor = "multi_thread")]
 async fn its_past_comes_as_stills() {
     let running = Running::of(|folder| x264(folder, &["-g", "30"])).await;
@@ -442,7 +442,8 @@ async fn its_past_comes_as_stills() {
     }
 }
 
-/// A program of ours that was told nothing decodes H.264. The edge makes stills of what it does not decode, and over a slow link it gets rungs.
+/// By default, a program with our library decodes H.264. The edge makes stills
+/// of what the program does not decode, and over a slow link it gets rungs.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_decodes_h264_gets_stills_of_h265_and_rungs_as_they_are() {
     let running = Running::of(x265).await;
@@ -453,8 +454,8 @@ async fn who_decodes_h264_gets_stills_of_h265_and_rungs_as_they_are() {
     viewer.in_a_row(10, "frames at a rung", |meta| is_made(meta) && meta.encoding == Encoding::H264).await;
 }
 
-/// An edge without ffmpeg makes no stills of H.265. It counts these frames as not decoded and asks for others, which the camera makes up to each key frame of
-/// its source. Who takes stills sees gaps, and pictures between them.
+/// An edge without ffmpeg makes no stills of H.265. It counts these frames as not decoded and requests others, which
+/// the camera makes until each key frame of its source. A reader of stills gets gaps, and pictures between them.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_that_decodes_no_h265_counts_it_and_gets_rungs() {
     let decoders = Decoders::start_with(DecoderChoice::Software, "/nowhere/ffmpeg".into());
@@ -471,7 +472,7 @@ async fn an_edge_that_decodes_no_h265_counts_it_and_gets_rungs() {
         }
     }
     assert!(gaps >= 3 && made >= 60, "{gaps} gaps with {not_decoded} frames, {made} pictures");
-    // Its own video is there for who decodes it.
+    // Programs that decode H.265 get the source's video.
     let mut viewer = running.viewer(&[Encoding::H265, Encoding::Jpeg], None).await;
     viewer.until("a frame of the source", |meta| is_own(meta) && meta.encoding == Encoding::H265).await;
 }

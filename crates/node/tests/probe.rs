@@ -1,4 +1,4 @@
-//! Asking an edge's link how it would take a camera in: what comes back, what is in the way, and that nothing becomes of it.
+//! Asking an edge's link whether it would accept a camera: the answers, the obstacles, and that the edge stays unchanged.
 
 mod api_support;
 
@@ -19,7 +19,7 @@ fn place(address: SocketAddr) -> EdgeAddress {
     EdgeAddress { host: address.ip().to_string(), port: address.port() }
 }
 
-/// A port whose TLS names another protocol than ours, as an edge of another version would.
+/// A port whose TLS names another protocol, like an edge of another version.
 async fn of_another_version(mut config: rustls::ServerConfig) -> SocketAddr {
     config.alpn_protocols = vec![b"mez/2".to_vec()];
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

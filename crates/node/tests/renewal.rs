@@ -1,4 +1,4 @@
-//! Certificates that live for seconds, while frames go on.
+//! Certificates with lifetimes of seconds, while frames continue.
 
 mod link_support;
 
@@ -14,10 +14,10 @@ use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptio
 use mez_node::identity::renew::SignerServer;
 use mez_node::identity::{Credentials, KeyFolder, Role, SiteAuthority};
 
-/// How long certificates last here. Four seconds are left when they are renewed, so that a busy machine does not miss it.
+/// The lifetime of certificates here. They are renewed 4 s before their end, so that a busy host does not miss it.
 const LIFETIME: Duration = Duration::from_secs(12);
 
-/// What the file of an identity holds now.
+/// The serial number in the file of an identity.
 fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
     let keys = KeyFolder::open(keys.path()).unwrap();
     let file = credentials.file().map(Path::to_path_buf);
@@ -25,8 +25,8 @@ fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
     found.unwrap().content.unwrap().facts().serial.clone()
 }
 
-/// Frames go on from a camera on another host to a program on another host, while every certificate is renewed several times. None is lost,
-/// and no connection ends. Then the edge starts anew, when nobody's first certificate is valid any more: everybody comes back.
+/// Frames flow from a camera to a program, both on other hosts, while every certificate is renewed several times. No frame is
+/// lost, and no connection ends. Then the edge restarts when all first certificates have expired, and all members come back.
 async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
     let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
@@ -59,7 +59,7 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
             sent += 1;
             loop {
                 match frames.next().await.expect("the subscription goes on") {
-                    // One of those by which frames began to flow.
+                    // A frame from before counting began.
                     Event::Frame(frame) if number(&frame.payload) == BEFORE => {}
                     Event::Frame(frame) => {
                         received.push(number(&frame.payload));
@@ -83,7 +83,7 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
     assert_ne!(of_app.key_pem(), first_key, "the key is another one each time");
     assert_eq!(serial_on_disk(&camera_keys, &of_camera), of_camera.facts().serial);
 
-    // The edge starts anew. Whoever still showed the first certificate would be refused.
+    // The edge restarts. A member with its first certificate would be refused.
     edge.stop().await;
     let edge = site.edge(link, calls).await;
     let mut back = camera.edge();
@@ -97,7 +97,8 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
 }
 both_ways! { frames_go_on_while_certificates_are_renewed; }
 
-/// The authority is replaced while everything runs. Members that know the old one, and such as know the new one alone, meet in both directions.
+/// The authority is replaced while everything runs. Members that know the old
+/// one, and members that know only the new one, connect in both directions.
 async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
     let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
@@ -110,7 +111,7 @@ async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
 
     let hour = Duration::from_secs(3600);
     let new = SiteAuthority::rotate(site.keys.keys().path(), hour, SystemTime::now(), false).unwrap();
-    // Enrolled now: knows the new authority, and meets an edge whose certificate is of the old one.
+    // Enrolled now, so it knows the new authority, but connects to an edge with a certificate of the old one.
     let app_keys = site.enrolled("app/counter", LIFETIME).await;
     assert_eq!(app_keys.authority(), new.certificate());
     let of_app = app_keys.credentials(Role::App, None).unwrap();
@@ -119,12 +120,12 @@ async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
     let mut frames = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
     frames_flow(&camera, &mut frames).await;
 
-    // The camera follows when it renews, over the connection that it has.
+    // The camera follows at its renewal, over its existing connection.
     until("the camera follows", || of_camera.authority() == *new.certificate()).await;
     assert!(!lost.has_changed().unwrap(), "the camera's connection was lost");
     assert_eq!(KeyFolder::open(camera_keys.path()).unwrap().authority(), new.certificate());
 
-    // An edge with a certificate of the new authority, and a camera that still knows the old one alone.
+    // An edge with a certificate of the new authority, and a camera that knows only the old one.
     edge.stop().await;
     let edge = site.edge(link, calls).await;
     tokio::time::timeout(TIME_MAX, camera.edge().wait_for(Option::is_some))
@@ -135,13 +136,13 @@ async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
 }
 both_ways! { an_authority_is_replaced_while_frames_go_on; }
 
-/// The old authority is trusted for an hour more, and certificates last for minutes: nobody waits until they are due to follow the new one.
+/// The old authority is trusted for another hour, and certificates last minutes. Members follow the new authority before their renewal is due.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_hear_of_a_new_authority_before_they_renew_anyway() {
     let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
     let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
-    // Due after 92 s at the earliest, which nobody waits for here. They listen every few seconds.
+    // Due after 92 s at the earliest, longer than this test. Members check every few seconds.
     let lifetime = Duration::from_secs(150);
     let camera_keys = site.enrolled("camera/dock", lifetime).await;
     let app_keys = site.enrolled("app/counter", lifetime).await;
@@ -161,8 +162,8 @@ async fn members_hear_of_a_new_authority_before_they_renew_anyway() {
     edge.stop().await;
 }
 
-/// The authority's key is in another process, which answers at a Unix socket. The edge has no more than an identity of its own; everybody's
-/// certificate is renewed all the same, its own included. While that process is away, nobody is cut off.
+/// The authority's key is in another process, which serves a Unix socket. The edge has only its own identity.
+/// All certificates are still renewed, including its own. While the other process is away, nobody is cut off.
 async fn an_edge_without_the_key_has_certificates_renewed(transport: Transport) {
     let site = Members::new();
     let socket = site.path("signer.sock");
@@ -182,7 +183,7 @@ async fn an_edge_without_the_key_has_certificates_renewed(transport: Transport) 
 
     drop(signer);
     let (camera_had, edge_had) = (renewed(&of_camera), renewed(&of_edge));
-    // Away until both were due.
+    // Away until both renewals were due.
     let due = of_camera.validity().due().max(of_edge.validity().due());
     until("both are due", || SystemTime::now() > due).await;
     let _signer = SignerServer::start(site.keys.keys(), &socket).unwrap();
@@ -192,7 +193,7 @@ async fn an_edge_without_the_key_has_certificates_renewed(transport: Transport) 
 }
 both_ways! { an_edge_without_the_key_has_certificates_renewed; }
 
-/// An edge on another host passes requests on to the one with the key. Two that name each other pass nothing round.
+/// An edge on another host forwards requests to the one with the key. Two edges that name each other do not forward in circles.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
     let site = Members::new();
@@ -208,7 +209,7 @@ async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
     connected(&camera).await;
     until("it is renewed", || *of_camera.renewals().borrow() > 0).await;
 
-    // A third one asks the second, which only passes on itself.
+    // A third edge asks the second, which itself only forwards.
     let keys = site.enrolled("edge/gate", hour).await;
     let of_edge = keys.edge_credentials(None, &[]).unwrap();
     let relay = Some(grpc(second.grpc_address().unwrap()));
@@ -225,13 +226,13 @@ async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
     first.stop().await;
 }
 
-/// A camera that was enrolled before knows the old authority alone, and meets an edge of the new one.
+/// A camera that was enrolled before knows only the old authority, and connects to an edge of the new one.
 async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transport) {
     let site = Members::new();
     let keys = site.enrolled("camera/dock", Duration::from_secs(3600)).await;
     SiteAuthority::rotate(site.keys.keys().path(), Duration::from_secs(60), SystemTime::now(), false)
         .unwrap();
-    // The new authority's own folder, as the edge finds it when it starts.
+    // The new authority's own folder, as the edge finds it at its start.
     let renewed = KeyFolder::open(site.keys.keys().path()).unwrap();
     let credentials = renewed.edge_credentials(None, &[]).unwrap();
     assert_eq!(credentials.chain().len(), 2);
@@ -244,8 +245,8 @@ async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transpor
 }
 both_ways! { a_member_that_knows_the_old_authority_alone_gets_in; }
 
-/// The edge is away until certificates have expired. Programs are told when, by which clock, and what to do; the old files open nothing. A new
-/// token does, though the authority has been replaced meanwhile: a camera that runs comes back by itself.
+/// The edge is away until certificates have expired. Programs report when, by which clock, and what to do. The old
+/// files are useless, but a new token works, even with a new authority: a running camera comes back by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_that_is_away_for_too_long_costs_a_token() {
     let site = Members::new();

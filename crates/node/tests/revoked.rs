@@ -1,5 +1,5 @@
-//! Who was revoked: streams and links end with the reason, new ones are refused, the list reaches other edges, and a stolen
-//! camera hinders nothing.
+//! Revoked members: their streams and links end with the reason, new ones are
+//! refused, the list reaches other edges, and a stolen camera hinders nothing.
 
 mod api_support;
 
@@ -37,14 +37,14 @@ fn serial(credentials: &Credentials) -> Subject {
     Subject::Serial(shown(&credentials.chain()[0], credentials.identity()).unwrap().serial)
 }
 
-/// The list of the site with this version, on which all of these are revoked.
+/// The site's list with this version and these revocations.
 fn list(site: &Site, version: u64, revoked: &[Subject]) -> SignedList {
     let entry = Entry { since: seconds(SystemTime::now()), until: Timestamp::MAX, because: "stolen".into() };
     let mut list = Revocations::none(site.keys.keys().site().as_str());
     for subject in revoked {
         list = list.with(Timestamp::MIN, subject.clone(), entry.clone()).unwrap();
     }
-    // Changes that came to nothing.
+    // Changes without effect, to raise the version.
     while list.version() < version {
         let other: Subject = "app/nobody".parse().unwrap();
         list = list.with(Timestamp::MIN, other.clone(), entry.clone()).unwrap();
@@ -95,7 +95,7 @@ async fn is_down(camera: &CameraHandle) {
     within(camera.edge().wait_for(Option::is_none)).await.unwrap();
 }
 
-/// Live streams and readings of an application, and links over QUIC and TCP, end with the reason. Whoever was not revoked goes on.
+/// Live streams and readings of an application, and links over QUIC and TCP, end with the reason. Other members continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_revoked_one_has_open_ends_and_nothing_new_is_opened() {
     let site = Site::new();
@@ -149,7 +149,7 @@ async fn whatever_a_revoked_one_has_open_ends_and_nothing_new_is_opened() {
     for camera in &cameras {
         is_down(camera).await;
     }
-    // Nothing new: neither on the connection that is still open, nor on another one.
+    // Nothing new is possible, neither on the open connection nor on another one.
     for client in [Ok(thief), client(&app, &tls).await] {
         let refused = match client {
             Ok(client) => client.cameras(None).await.unwrap_err(),
@@ -157,15 +157,15 @@ async fn whatever_a_revoked_one_has_open_ends_and_nothing_new_is_opened() {
         };
         assert!(matches!(&refused, ClientError::Refused(error) if error.reason == "REVOKED"), "{refused:?}");
     }
-    // Whoever was not revoked has lost nothing, and another certificate of the same name is accepted.
+    // Members that were not revoked have lost nothing, and another certificate of the same name is accepted.
     flows(&other, &mut frames).await;
     let again = client(&site.credentials(Role::App, "counter"), &tls).await.unwrap();
     assert!(!again.cameras(None).await.unwrap().is_empty());
     assert!(cameras.iter().all(|camera| !camera.is_up()));
 }
 
-/// A program that stands still cannot be told, so that its connection is closed: one that takes no more frames, and one behind a
-/// network that takes no more bytes.
+/// A stalled program cannot be informed, so its connection is closed: one program
+/// that takes no more frames, and one behind a network that takes no more bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stands_still_is_cut_off() {
     let site = Site::new();
@@ -182,7 +182,7 @@ async fn a_client_that_stands_still_is_cut_off() {
         streams.push(stream);
     }
     dam.closed.send_replace(true);
-    // More than programs, sockets and windows hold.
+    // More than programs, sockets and windows can hold.
     for value in 0..48 {
         camera.publish(image(value, 1 << 20)).unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -197,17 +197,17 @@ async fn a_client_that_stands_still_is_cut_off() {
     })
     .await;
     println!("both were cut off after {:?}", monotonic_now().saturating_since(begun));
-    // The one that wakes up gets what it had been sent, and then the reason.
+    // The program that continues gets what it had been sent, and then the reason.
     let reason = failed(&mut streams[0]).await;
     assert!(reason.contains("revoked"), "{reason}");
 }
 
-/// How many subscriptions there are at an edge with one camera.
+/// The number of subscriptions at an edge.
 async fn subscriptions(edge: &EdgeHandle) -> usize {
     edge.cameras().await.unwrap().iter().map(|camera| camera.subscriptions).sum()
 }
 
-/// A way to a broker that takes no more of its bytes once it is closed, and does not end.
+/// A path to a broker that takes no more of its bytes once it is closed, but does not end.
 struct Dam {
     address: Address,
     closed: watch::Sender<bool>,
@@ -220,7 +220,7 @@ impl Dam {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = api_support::tcp(listener.local_addr().unwrap());
         let (closed, state) = watch::channel(false);
-        // It ends with the test's runtime.
+        // Ends with the test's runtime.
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let far = TcpStream::connect((behind.0.as_str(), behind.1)).await.unwrap();
@@ -231,7 +231,7 @@ impl Dam {
     }
 }
 
-/// Carries bytes both ways until the dam is closed. Then it only holds both ends.
+/// Carries bytes in both directions until the dam is closed. Then it only holds both ends.
 async fn carry(mut near: TcpStream, mut far: TcpStream, mut closed: watch::Receiver<bool>) {
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
@@ -259,7 +259,7 @@ async fn a_member_is_revoked_with_all_that_it_was_given_until_then() {
         let reason = failed(stream).await;
         assert!(reason.contains("was revoked"), "{reason}");
     }
-    // Certificates have whole seconds: one of the next second was made afterwards.
+    // Certificates have whole seconds, so a certificate of the next second is newer than the revocation.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let again = client(&site.credentials(Role::App, "counter"), &tls).await.unwrap();
     assert!(again.subscribe(live("dock/*")).await.is_ok());
@@ -284,8 +284,7 @@ async fn until_version(edge: &EdgeHandle, version: u64) {
     .await;
 }
 
-/// The first edge hears of it. A camera carries the list to the second one, which keeps it over a restart. Older lists change
-/// nothing from then on.
+/// The first edge receives the list. A camera carries it to the second one, which keeps it over a restart. Older lists have no effect after that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_carries_the_list_to_other_edges() {
     let site = Site::new();
@@ -301,7 +300,7 @@ async fn a_camera_carries_the_list_to_other_edges() {
     let app = site.credentials(Role::App, "counter");
     let one = list(&site, 1, &[]);
     revoke(&site, &first, 2, &[serial(&app)]);
-    // The camera has it on its own disk.
+    // The camera has the list on its disk.
     let kept = site.folder.path().join("state/cameras/dock/cam1/revoked.list");
     within(async {
         while !kept.exists() {
@@ -318,7 +317,7 @@ async fn a_camera_carries_the_list_to_other_edges() {
     let refused = client(&app, &api_support::tcp(address)).await.err().expect("refused");
     assert!(matches!(&refused, ClientError::Refused(error) if error.reason == "REVOKED"), "{refused:?}");
 
-    // Nobody brings back what was revoked.
+    // An older list cannot remove a revocation.
     assert!(matches!(second.revoked().take(one.bytes, "a test"), Ok(Taken::Refused(_))));
     within(async {
         while !file.path().exists() {
@@ -330,7 +329,7 @@ async fn a_camera_carries_the_list_to_other_edges() {
     assert_eq!(restarted.now().list.version(), 2);
 }
 
-/// An edge that was stolen finds no camera any more.
+/// A stolen edge gets no more cameras.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_turns_away_from_an_edge_that_was_revoked() {
     let site = Site::new();
@@ -355,8 +354,8 @@ async fn a_camera_turns_away_from_an_edge_that_was_revoked() {
     assert!(LiveRevocations::in_memory(&later).now().list.is_empty());
 }
 
-/// A thief uses a camera's keys and moves its epoch. Once the serial number is revoked, the camera enrols anew under the same name, and
-/// publishes.
+/// A thief uses a camera's keys and raises its epoch. After its serial number
+/// was revoked, the camera enrols again under the same name, and publishes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stolen_camera_that_was_revoked_hinders_nothing() {
     let site = Site::new();
@@ -392,7 +391,7 @@ async fn a_stolen_camera_that_was_revoked_hinders_nothing() {
     revoke(&site, &edge, 1, &[serial(&stolen)]);
     is_down(&thief).await;
 
-    // The thief is still there, and tries again and again.
+    // The thief still tries again and again.
     let anew = start(&site.credentials(Role::Camera, "dock/cam1"), "anew");
     within(anew.edge().wait_for(Option::is_some)).await.unwrap();
     let next = within(async {

@@ -1,4 +1,4 @@
-//! What edges tell each other of the deny list, and what becomes of an edge that is on it itself.
+//! How edges exchange deny lists, and what happens to an edge that was revoked itself.
 
 mod link_support;
 
@@ -15,7 +15,7 @@ use mez_node::ports::EdgeAddress;
 use mez_node::process::EdgeProcess;
 use mez_node::revocation::{RevokedFile, SignedList, Taken, seconds};
 
-/// How long certificates last here: none is renewed because of its age.
+/// The lifetime of certificates here: long enough that none is renewed because of its age.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A site whose deny list changes.
@@ -26,14 +26,14 @@ impl Site {
         Self(Members::new())
     }
 
-    /// The edge where the site was made.
+    /// The edge of the host where the site was made.
     async fn first(&self) -> (EdgeProcess, Credentials) {
         let keys = self.0.keys.keys();
         let credentials = keys.edge_credentials(None, &[]).unwrap();
         (self.0.edge_of(keys, &credentials, (loopback(), loopback()), None).await, credentials)
     }
 
-    /// An edge on another host, whose signer is the first one.
+    /// An edge on another host, whose signer is the first edge.
     async fn second(&self, first: &EdgeProcess) -> (EdgeProcess, Credentials) {
         let keys = self.0.enrolled("edge/second", LIFETIME).await;
         let credentials = keys.edge_credentials(None, &[]).unwrap();
@@ -45,7 +45,7 @@ impl Site {
         self.0.enrolled(short, LIFETIME).await.credentials(Role::App, None).unwrap()
     }
 
-    /// A camera that knows one edge alone, and keeps to it.
+    /// A camera with a single edge.
     async fn camera(&self, edge: &EdgeProcess) -> CameraHandle {
         let keys = self.0.enrolled("camera/dock/cam1", LIFETIME).await;
         let credentials = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
@@ -54,12 +54,12 @@ impl Site {
         camera
     }
 
-    /// Changes the list where the site was made, as `mez keys revoke` and `unrevoke` do.
+    /// Changes the list where the site was made, like `mez keys revoke` and `unrevoke`.
     async fn change(&self, change: impl FnOnce(Revocations) -> Revocations) -> SignedList {
         let keys = self.0.keys.keys();
         let file = RevokedFile::of(keys.path(), keys.trust());
         let changed = file.edit(&keys.load_authority().unwrap(), |list| Ok(change(list))).unwrap();
-        // Certificates have whole seconds: one that is made in this second would count as made before the change.
+        // Certificates have whole seconds: a certificate made in this second would count as older than the change.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
         tokio::time::sleep(Duration::from_secs(1) - Duration::from_nanos(since.into())).await;
         changed
@@ -92,13 +92,13 @@ async fn subscribed(edge: &EdgeProcess, app: &Credentials) -> Subscription {
     client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap()
 }
 
-/// Whether the link of a camera went since `lost` was last looked at.
+/// Waits until a camera's link was lost again since the last check of `lost`.
 async fn was_down(lost: &mut tokio::sync::watch::Receiver<Option<EdgeAddress>>) {
     tokio::time::timeout(TIME_MAX, lost.changed()).await.expect("the link ends").unwrap();
 }
 
-/// Two edges, and no camera that would carry the list from one to the other. The second hears of it from the one that has the signer, and
-/// tells it what it hears elsewhere.
+/// Two edges without a camera that would carry the list between them. The second gets
+/// it from the edge with the signer, and gives it lists that come from elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     let site = Site::new();
@@ -125,7 +125,7 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     until("the second edge keeps the list", || kept.exists()).await;
     assert!(camera.is_up(), "the camera was not revoked");
 
-    // The other way round: a list that has come to the second edge first.
+    // The other direction: a list that came to the second edge first.
     let held = first.edge().revoked().now();
     let newer = held.list.clone().with(Timestamp::MIN, subject("app/other"), entry()).unwrap();
     let newer = SignedList::sign(&site.0.keys.keys().load_authority().unwrap(), newer).unwrap();
@@ -135,7 +135,7 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     first.stop().await;
 }
 
-/// The edge that has the authority's key cannot be locked out, and its cameras come back to it without anybody doing anything.
+/// The edge with the authority's key cannot be locked out. Its cameras come back to it automatically.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_certificate() {
     let site = Site::new();
@@ -149,7 +149,7 @@ async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_c
 
     let name = own.identity().short();
     site.revoke(&name).await;
-    // The old certificate is worth nothing any more; the new one is another.
+    // The old certificate is refused. The edge has a new one.
     was_down(&mut link).await;
     until("the edge has another certificate", || own.facts().serial != before).await;
     frames_flow(&camera, &mut frames).await;
@@ -163,8 +163,8 @@ async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_c
     edge.stop().await;
 }
 
-/// An edge without that key is left by its cameras. Once it is accepted again, it has its certificate renewed at once: cameras that still hold
-/// the list on which it stands come back, and hear of the newer one from it.
+/// An edge without this key loses its cameras. When it is accepted again, its certificate is
+/// renewed at once. Cameras that still have the old list come back, and get the newer list from it.
 #[tokio::test(flavor = "multi_thread")]
 async fn cameras_come_back_to_an_edge_that_is_accepted_again() {
     let site = Site::new();
@@ -176,7 +176,7 @@ async fn cameras_come_back_to_an_edge_that_is_accepted_again() {
 
     site.revoke("edge/second").await;
     was_down(&mut link).await;
-    // Nothing is to happen, so there is nothing to wait for. Meanwhile the camera dials several times, and the edge looks at the list twice.
+    // Nothing should happen, so there is nothing to wait for. In this time the camera dials several times, and the edge checks the list twice.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!camera.is_up() && own.facts().serial == before, "it may have no certificate");
 

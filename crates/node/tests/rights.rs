@@ -1,4 +1,4 @@
-//! Streams that lose their right while they run, and edges whose files of rights change, are broken, or differ.
+//! Streams that lose their right while they run, and edges whose rights files change, are invalid, or differ.
 
 mod api_support;
 
@@ -38,14 +38,14 @@ fn live(pattern: &str) -> SubscribeOptions {
     SubscribeOptions::new(pattern.parse().unwrap())
 }
 
-/// The last ten seconds, as the edge holds them.
+/// A reading of the last ten seconds, as the edge holds them.
 fn past(pattern: &str) -> SubscribeOptions {
     let now = wall_now();
     let begin = Some(Timestamp::from_nanos(now.as_nanos() - 10_000_000_000));
     SubscribeOptions { begin, end: Some(now), held_only: true, ..live(pattern) }
 }
 
-/// The reason for which something was refused, after a look at its sentence.
+/// The reason code of a refusal, after checking its sentence.
 fn refusal<T>(answer: Result<T, ClientError>) -> Option<String> {
     match answer {
         Ok(_) => None,
@@ -117,7 +117,7 @@ async fn a_pattern_gives_granted_cameras_only_and_asks_nothing_of_others() {
         assert_eq!(frame(&mut frames).await.camera.as_str(), "dock/cam1");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Nobody wants the other camera, so that its frames do not even cross the link.
+    // The other camera is not requested, so its frames do not cross the link.
     let cameras = site.edge.cameras().await.unwrap();
     let wanted = |name: &str| cameras.iter().find(|info| info.camera.as_str() == name).unwrap().subscriptions;
     assert_eq!((wanted("dock/cam1"), wanted("yard/cam1")), (1, 0));
@@ -140,7 +140,7 @@ async fn a_stream_that_loses_its_right_ends_with_the_reason() {
         "{reason}"
     );
     assert!(reason.contains("`mez keys grant app/counter watch dock/cam1`"), "{reason}");
-    // It does not come back by itself either.
+    // The subscription does not come back by itself either.
     assert!(refusal(site.counter().await.subscribe(live("dock/cam1")).await).is_some());
 }
 
@@ -150,7 +150,7 @@ async fn a_reading_of_the_past_that_loses_its_right_ends_too() {
         Running::with(&["app/counter watch **", "app/counter read **", "app/counter originals **"]).await;
     let mut frames = site.counter().await.subscribe(live("dock/cam1")).await.unwrap();
     warm_up(&site.dock, &mut frames).await;
-    // It goes on into the future, so that it is still there when the right goes.
+    // The reading continues into the future, so it is still open when the right is removed.
     let mut reading = site
         .counter()
         .await
@@ -161,12 +161,12 @@ async fn a_reading_of_the_past_that_loses_its_right_ends_too() {
     site.rights.send_replace(Arc::new(strict(&["app/counter watch **"])));
     let reason = failed(&mut reading).await;
     assert!(reason.contains("app/counter may not read the past of dock/cam1"), "{reason}");
-    // The live one has what it needs, and goes on.
+    // The live stream has the right that it needs, and continues.
     warm_up(&site.dock, &mut frames).await;
 }
 
-/// Whoever may have other cameras of its pattern from now on is connected again, and gets those. Who wants every frame
-/// would read what it missed, but may only watch.
+/// A stream whose pattern gains cameras is connected again, and gets them. A
+/// subscription to every frame would also read what it missed, but may only watch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_follows_grants_that_change() {
     follows_grants_that_change(Deliver::Newest).await;
@@ -194,7 +194,7 @@ async fn follows_grants_that_change(deliver: Deliver) {
         reason.contains(told) && reason.contains("`mez keys grant app/counter watch 'dock/*'`"),
         "{reason}"
     );
-    // It is also told which of the cameras that it had are gone.
+    // It is also told which of its cameras are gone.
     let gone = within(async {
         loop {
             match frames.next().await.expect("it goes on") {
@@ -215,7 +215,7 @@ async fn follows_grants_that_change(deliver: Deliver) {
     }
 }
 
-/// A grant for something else must not disturb anybody.
+/// A grant for something else must not disturb a stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_for_others_does_not_touch_a_stream() {
     let site = Running::with(&["app/counter watch dock/*"]).await;
@@ -235,7 +235,7 @@ async fn a_change_for_others_does_not_touch_a_stream() {
 
 // ---- bad input ---------------------------------------------------------------------------------------------
 
-/// A grant may name an application that is not enrolled yet, and a camera that nobody has seen: it is worth something once both are there.
+/// A grant may name an application or a camera that does not exist yet. It takes effect when both exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_for_names_that_do_not_exist_yet_waits_for_them() {
     let site = Running::with(&["app/counter watch lane/cam7", "app/late watch dock/*"]).await;
@@ -250,13 +250,13 @@ async fn a_grant_for_names_that_do_not_exist_yet_waits_for_them() {
     warm_up(&site.dock, &mut frames).await;
 }
 
-/// The camera of the next frame, behind one that is published now.
+/// The camera of the next frame, after one is published.
 async fn frame_after(camera: &CameraHandle, frames: &mut Subscription) -> String {
     camera.publish(image(1, 100)).unwrap();
     frame(frames).await.camera.to_string()
 }
 
-/// Applications that ask all the time while rights come and go: each answer is a right one, and nothing of a camera that was never granted comes.
+/// Applications send requests all the time while rights change. Each answer is correct, and nothing of a camera comes that was never granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_while_rights_change_gets_what_is_granted_or_the_reason() {
     let site = Running::with(&[]).await;
@@ -304,7 +304,7 @@ async fn whoever_asks_while_rights_change_gets_what_is_granted_or_the_reason() {
     assert!(let_in > 10 && refused > 10, "this shows nothing: {let_in} let in, {refused} refused");
 }
 
-/// Each edge has its own file. A program that knows both gets in where it may, and nowhere else.
+/// Each edge has its own file. A program that knows both gets in only where it may.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_edges_with_different_rights_each_keep_their_own() {
     let site = Site::new();

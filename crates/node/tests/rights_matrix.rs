@@ -1,5 +1,5 @@
-//! Who may ask what of which camera through which interface: every role and verb, own, granted, foreign and unknown cameras, on real sockets.
-//! Prints tables: `cargo test -p mez-node --test rights_matrix -- --nocapture`. Other users of this host are real ones, if root runs it.
+//! Every role and verb with granted, foreign and unknown cameras through every interface, on real sockets. Prints tables:
+//! `cargo test -p mez-node --test rights_matrix -- --nocapture`. Other users of this host are real ones if root runs it.
 
 mod api_support;
 
@@ -38,7 +38,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
 
-/// The verbs that some interface asks for: all that there are.
+/// The verbs that interfaces use: all of them.
 const ASKED: [Verb; 9] = [
     Verb::Watch,
     Verb::Read,
@@ -51,37 +51,39 @@ const ASKED: [Verb; 9] = [
     Verb::Operate,
 ];
 
-/// One that is granted, one that is foreign, and one that nobody knows: what is refused is refused in the same way whether the camera exists
-/// or not.
+/// A granted, a foreign and an unknown camera: a refusal does not depend on whether the camera exists.
 const CAMERAS: [&str; 3] = ["dock/cam1", "yard/cam1", "lane/cam9"];
 
-/// Something that can be asked of an edge.
+/// A request to an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Newest,
     Every,
-    /// The past as the edge holds it, and at a lower quality.
+    /// The past as the edge holds it.
     Held,
+    /// The past at a lower quality.
     Smaller,
-    /// The past as it was published, and the originals of the newest frames.
+    /// The past as published.
     Past,
+    /// The originals of the newest frames.
     Originals,
-    /// Every frame that anybody holds.
+    /// All frames, with gaps filled.
     Filled,
-    /// From a moment that is still to come.
+    /// From a future time on.
     Later,
     /// With a profile of its own.
     Profiled,
-    /// Live frames and frames of the past that are to be written into files.
+    /// Live frames to be written into files.
     Recorded,
+    /// Frames of the past to be written into files.
     Exported,
     List,
     Starts,
     Notes,
     Reply,
-    /// A picture that was made of a frame.
+    /// A picture made of a frame.
     Answer,
-    /// A derived stream under this name.
+    /// A derived stream with this name.
     Publish,
     Reset,
     Forget,
@@ -106,12 +108,12 @@ impl Request {
         Self::Reply,
         Self::Answer,
         Self::Publish,
-        // Last: after it, the camera is not the same any more.
+        // Last, because the camera is changed afterwards.
         Self::Forget,
         Self::Reset,
     ];
 
-    /// What it needs.
+    /// The required verbs.
     const fn verbs(self) -> &'static [Verb] {
         use Verb::{Export, Observe, Operate, Originals, Profile, Publish, Read, Reply, Watch};
         match self {
@@ -130,7 +132,7 @@ impl Request {
         }
     }
 
-    /// Whether only users of the edge's host may ask it.
+    /// Whether only users of the edge's host may make this request.
     const fn is_of_host(self) -> bool {
         matches!(self, Self::Reset | Self::Forget)
     }
@@ -160,7 +162,7 @@ impl Request {
     }
 }
 
-/// Somebody who asks, and where.
+/// A client, and its access path.
 struct Asker {
     client: EdgeClient,
     address: Address,
@@ -174,7 +176,7 @@ impl Asker {
         Ok(Self { client, address: address.clone(), credentials })
     }
 
-    /// A stream that says nothing of what it is made of: it lies below that.
+    /// A stream below `name` without sources.
     async fn publish(&self, name: CameraName) -> Result<PublisherClient, ClientError> {
         let (stream, addresses) = (DerivedStream { name, of: Vec::new() }, vec![self.address.clone()]);
         let options = PublisherOptions { patience: Duration::from_secs(1), waiting_frames_max: 1 };
@@ -182,7 +184,7 @@ impl Asker {
     }
 }
 
-/// What the edge says to a request, in a word.
+/// The edge's answer to a request, as a word.
 async fn outcome(asker: &Asker, request: Request, camera: &str) -> &'static str {
     let client = &asker.client;
     let name: CameraName = camera.parse().unwrap();
@@ -225,7 +227,7 @@ fn word<T>(answer: Result<T, ClientError>) -> &'static str {
             "no"
         }
         Err(ClientError::Refused(error)) if error.reason == "ONLY_ON_HOST" => "host",
-        // It came past the rights: `{}` is no profile, nobody keeps notes, the camera is there or unknown, and a camera's name is no stream's.
+        // It passed the check of rights: `{}` is no profile, there are no notes, the camera may be unknown, and a camera's name is no stream's.
         Ok(_) | Err(ClientError::Refused(_)) => "yes",
         Err(error) => panic!("{error}"),
     }
@@ -240,7 +242,7 @@ fn grants(all: &[(String, Verb, &str)]) -> Rights {
     Rights::new(Stance::Deny, all.iter().map(grant))
 }
 
-/// Who there is, by name, and what each is granted of `dock/*`: each verb alone, what one request needs and no more, everything, nothing.
+/// The holders by name, with their verbs for `dock/*`: each verb alone, exactly what one request needs, everything, and nothing.
 fn holders() -> Vec<(String, Vec<Verb>)> {
     let alone = ASKED.iter().map(|verb| (verb.to_string(), vec![*verb]));
     let several = Request::ALL.into_iter().filter(|request| request.verbs().len() > 1);
@@ -249,10 +251,10 @@ fn holders() -> Vec<(String, Vec<Verb>)> {
     alone.chain(exact).chain(ends).collect()
 }
 
-/// The first number of users that stand for the holders. The hosts of tests have no such users, and the kernel does not mind.
+/// The first user ID that stands for a holder. Hosts of tests have no such users, but the kernel accepts them.
 const UID: u32 = 61_000;
 
-/// The grants of all holders: of applications, of edges, and of users of this host.
+/// The grants of all holders, as applications, edges, and users of this host.
 fn given() -> Vec<(String, Verb, &'static str)> {
     let names = |(place, (name, verbs)): (u32, (String, Vec<Verb>))| {
         let whos = [format!("app/only/{name}"), format!("edge/only/{name}"), format!("user/{}", UID + place)];
@@ -262,15 +264,15 @@ fn given() -> Vec<(String, Verb, &'static str)> {
     (0..).zip(holders()).flat_map(names).collect()
 }
 
-/// What somebody heard, by camera and request.
+/// The answers, by camera and request.
 type Heard = BTreeMap<(String, String), String>;
 
-/// Somebody who asks for everything.
+/// A client that makes all requests.
 struct Row {
     who: String,
     by: &'static str,
     asks: Asks,
-    /// What it was granted, of `dock/*`. `None`: it may do everything.
+    /// Its verbs for `dock/*`. `None`: it may do everything.
     verbs: Option<Vec<Verb>>,
 }
 
@@ -295,7 +297,7 @@ impl Row {
         }
     }
 
-    /// What it should have heard. `None`: nobody is there to reply to.
+    /// The expected answer. `None`: there is nobody to reply to.
     fn expected(&self, request: Request, camera: &str) -> Option<&'static str> {
         let is_member = self.by == "gRPC";
         let is_granted = camera == CAMERAS[0];
@@ -320,21 +322,21 @@ async fn everything_asked(asker: &Asker) -> Heard {
     heard
 }
 
-/// Set in a process that this test started: the socket at which it asks.
+/// Set in the child process of this test: the socket to use.
 const ASKS_AT: &str = "MEZ_TEST_ASKS_AT";
-/// Begins a line of that process that says what it heard.
+/// Begins a line of the child process that contains an answer.
 const CELL: &str = "heard: ";
 
-/// Runs [`child_process_that_asks`] as another user of this host, which only root can.
+/// Runs [`child_process_that_asks`] as another user of this host. Only root can do this.
 fn run_as(uid: u32, socket: &Path) -> Output {
-    // That user may not be able to reach this program by its path, and need not.
+    // That user may have no access to this program's path.
     let mut child = Command::new("/proc/self/exe");
     child.args(["--exact", "child_process_that_asks", "--nocapture", "--test-threads=1"]);
     child.current_dir("/").env_clear().env(ASKS_AT, socket).uid(uid).gid(uid);
     child.output().unwrap_or_else(|error| panic!("this test's program cannot be run as user {uid}: {error}"))
 }
 
-/// Not a test of its own: a program of another user of this host, who has no certificate and needs none.
+/// Not a test itself: a program of another user of this host, without a certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_process_that_asks() {
     let Ok(path) = std::env::var(ASKS_AT) else { return };
@@ -351,7 +353,7 @@ async fn child_process_that_asks() {
     }
 }
 
-/// A list that a client in another language asks for, through the same socket.
+/// A list that a client in another language requests through the same socket.
 const FOREIGN: &str = "foreign";
 
 async fn foreign_list(path: &str, camera: &str) -> &'static str {
@@ -368,7 +370,7 @@ async fn asker(site: &Site, address: &Address, role: Role, name: &str) -> Result
     Asker::connect(address, Some(site.credentials(role, name))).await
 }
 
-/// All holders, in both roles and as users of this host; and last the edge's own user.
+/// All holders in both roles and as users of this host, and finally the edge's own user.
 async fn rows(site: &Site, unix: &Address, tls: &Address) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut users = Vec::new();
@@ -383,20 +385,20 @@ async fn rows(site: &Site, unix: &Address, tls: &Address) -> Vec<Row> {
         users.push(Row { who, by: "socket", asks, verbs: Some(verbs) });
     }
     if rustix::process::geteuid().is_root() {
-        // What the kernel lets in is up to whoever runs the edge: here, everybody.
+        // The operator decides whom the kernel lets in: here, everyone.
         set_permissions(site.folder.path(), Permissions::from_mode(0o755)).unwrap();
         set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
         rows.append(&mut users);
     } else {
         println!("only root can be another user of this host: those {} rows are left out", users.len());
     }
-    // The kernel says who it is. What a certificate says plays no part on the socket.
+    // On the socket, the kernel identifies the client. Its certificate does not matter.
     let asks = Asks::Client(asker(site, unix, Role::App, "only/nothing").await.unwrap());
     rows.push(Row { who: "the edge's own user".into(), by: "socket", asks, verbs: None });
     rows
 }
 
-/// Waits until both cameras are connected: somebody may have reset them.
+/// Waits until both cameras are connected, since a request may have reset them.
 async fn until_connected(edge: &EdgeHandle) {
     within(async {
         while edge.cameras().await.unwrap().iter().filter(|camera| camera.connected).count() < 2 {
@@ -435,7 +437,7 @@ async fn everybody_may_ask_what_was_granted_and_nothing_else() {
                 cells.push(format!("{found:>0$}", head.len()));
             }
             if let Some(listed) = heard.get(&(camera.into(), FOREIGN.into())) {
-                // By gRPC or not: the socket says who it is, and the rights are the same.
+                // With or without gRPC: the socket identifies the client, and the rights are the same.
                 assert_eq!(
                     Some(listed.as_str()),
                     row.expected(Request::List, camera),
@@ -446,14 +448,14 @@ async fn everybody_may_ask_what_was_granted_and_nothing_else() {
             writeln!(table, "{:24} {:6} {camera:10} {}", row.who, row.by, cells.join(" ")).unwrap();
         }
     }
-    // A camera's certificate opens no door for applications.
+    // A camera's certificate is not accepted at the port for applications.
     let camera = asker(&site, &tls, Role::Camera, CAMERAS[0]).await.err().expect("refused").to_string();
     writeln!(table, "{:24} {:6} {:10} {camera}", "camera/dock/cam1", "gRPC", "any").unwrap();
     println!("{table}");
     assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
 }
 
-/// Before any right counts, the permissions of the socket's file do: they let in nobody but the edge's user and group.
+/// The permissions of the socket's file come before any right: they admit only the edge's user and group.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_file_of_the_socket_keeps_other_users_out() {
     if !rustix::process::geteuid().is_root() {
@@ -470,7 +472,7 @@ async fn the_file_of_the_socket_keeps_other_users_out() {
     assert!(told.starts_with("the socket: ") && told.contains("this user may not use the socket"), "{text}");
 }
 
-/// A client in another language comes through the same socket, as the same user: the owner of the edge's process needs no grant.
+/// A client in another language uses the same socket as the same user: the owner of the edge's process needs no grant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_client_on_the_socket_meets_the_same_rights() {
     let site = Site::new();
@@ -483,7 +485,7 @@ async fn a_foreign_client_on_the_socket_meets_the_same_rights() {
 
 // ---- the link ----------------------------------------------------------------------------------------------
 
-/// A first message that claims a camera's name.
+/// A first message with a camera's name.
 fn hello(camera: &str) -> Vec<u8> {
     let anchor = ClockAnchor { wall: wall_now(), monotonic: monotonic_now() };
     let (camera, software) = (camera.parse().unwrap(), "a program of somebody".into());
@@ -525,7 +527,7 @@ async fn over_tcp(site: &Site, edge: &EdgeHandle, (holder, camera): (&str, &str)
     let stream = connector.connect(EDGE_SERVER_NAME.try_into().unwrap(), socket).await.unwrap();
     let (reader, writer) = tokio::io::split(stream);
     let message = hello(camera);
-    // A record of kind `Control`.
+    // A record of type `Control`.
     let mut record = vec![1, 0];
     record.extend_from_slice(&(message.len() as u16).to_le_bytes());
     record.extend_from_slice(&[0; 4]);
@@ -545,15 +547,14 @@ async fn over_quic(site: &Site, edge: &EdgeHandle, (holder, camera): (&str, &str
     word_of(&first_message(reader, false).await)
 }
 
-/// Says it, and keeps the way open.
+/// Sends bytes, and keeps the connection open.
 async fn say<W: AsyncWrite + Unpin>(mut writer: W, bytes: &[u8]) -> W {
     writer.write_all(bytes).await.unwrap();
     writer.flush().await.unwrap();
     writer
 }
 
-/// A camera publishes under its own name and below it, whatever its program claims. Other roles do not get through the handshake
-/// (`certificates.rs`).
+/// A camera publishes under its own name and below it, whatever its program claims. Other roles fail in the handshake (`certificates.rs`).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_publishes_its_own_name_over_either_link() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! Frames through memory that a broker shares with programs of its host, under programs that hold on, lie, refuse and die.
+//! Frames in memory that a broker shares with programs of its host, with programs that hold on, lie, refuse and die.
 
 mod api_support;
 
@@ -16,13 +16,13 @@ use mez_node::client::{Address, SubscribeOptions, Subscription};
 use mez_node::local::{Kind, LocalConnection, Packet, PacketError, Place};
 use tokio::sync::Mutex;
 
-/// What a test counts of its own process, another one must not change meanwhile.
+/// Tests that count resources of this process must not run at the same time.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Large enough to go through shared memory.
+/// Large enough for shared memory.
 const LARGE: u32 = 200_000;
 
-/// The ranges of addresses at which memory is shared.
+/// The address ranges of shared memory.
 fn shared_ranges() -> Vec<std::ops::Range<usize>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let shared = maps.lines().filter(|line| line.contains("memfd:mez-frames"));
@@ -37,7 +37,7 @@ fn is_shared(payload: &Bytes) -> bool {
     shared_ranges().iter().any(|range| range.contains(&(payload.as_ptr() as usize)))
 }
 
-/// How many descriptors of shared memory are open.
+/// The number of open descriptors of shared memory.
 fn descriptors() -> usize {
     let open =
         fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -51,7 +51,7 @@ async fn subscribe(site: &Site, socket: &Address) -> Subscription {
     client.subscribe(every).await.unwrap()
 }
 
-/// Publishes until a frame comes through shared memory; returns its number.
+/// Publishes until a frame comes through shared memory. Returns its number.
 async fn until_shared(
     camera: &CameraHandle,
     subscription: &mut Subscription,
@@ -85,7 +85,7 @@ async fn a_program_that_holds_frames_gets_the_next_ones_through_the_socket() {
         next += 10;
         let shared = held.iter().filter(|(_, frame)| is_shared(&frame.payload)).count();
         assert!((1..held.len()).contains(&shared), "round {round}: {shared} of {} shared", held.len());
-        // Nothing that is held has been overwritten.
+        // No held frame was overwritten.
         for (value, frame) in &held {
             assert_eq!(number(&frame.payload), *value);
         }
@@ -113,7 +113,7 @@ async fn frames_that_grow_get_larger_memory_and_the_largest_go_through_the_socke
     }
 }
 
-/// A frame's bytes stay for as long as the program holds them, whatever becomes of its broker.
+/// A frame's bytes stay while the program holds them, whatever happens to the broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_outlives_its_broker_and_nothing_is_left_behind() {
     let _alone = ALONE.lock().await;
@@ -134,7 +134,7 @@ async fn a_frame_outlives_its_broker_and_nothing_is_left_behind() {
     for (value, payload) in held.drain(..) {
         assert_eq!(number(&payload), value);
     }
-    // Tasks end a moment after what they belong to.
+    // Tasks end a moment after their owners.
     within(async {
         while shared_ranges().len() > before.1 || descriptors() > before.0 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -180,7 +180,7 @@ async fn next(connection: &mut LocalConnection, kind: Kind) -> Packet {
     }
 }
 
-/// Publishes until the broker offers memory; gives the number of frames.
+/// Publishes until the broker offers memory. Returns the number of frames.
 async fn until_offered(connection: &mut LocalConnection) -> u32 {
     let pixels = LARGE;
     let request = |number| pb::PublishRequest {
@@ -225,7 +225,7 @@ async fn a_publisher_that_lies_about_places_is_refused_and_harms_nobody() {
             other => panic!("{what}: {other:?}"),
         }
     }
-    // A call has no payload in memory either.
+    // A call has no payload in shared memory either.
     let mut connection = LocalConnection::open(path).await.unwrap();
     connection
         .writer
@@ -239,7 +239,7 @@ async fn a_publisher_that_lies_about_places_is_refused_and_harms_nobody() {
     assert_eq!(publisher.counts().accepted, 1);
 }
 
-/// What another process would see that cannot map memory, or does not say so.
+/// A process that cannot map memory, or does not say that it can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscriber_that_maps_nothing_gets_everything_through_the_socket() {
     let _alone = ALONE.lock().await;
@@ -272,7 +272,7 @@ async fn a_subscriber_that_maps_nothing_gets_everything_through_the_socket() {
         }
         assert!(frames == 10 && kinds.contains(&(Kind::Memory as u8)), "it was offered memory");
     }
-    // One that says something else is cut off.
+    // A client that says something else is disconnected.
     let mut connection = LocalConnection::open(rig.unix.as_unix().unwrap()).await.unwrap();
     let request = pb::SubscribeRequest { pattern: "**".into(), ..Default::default() };
     connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Programs on the edge's host that share decoded pictures: real brokers, a link that carries video only, a real process that decodes beside
-//! the edge, programs that leave, stand still, keep what they get, or lie.
+//! Programs on the edge's host that share decoded pictures: real brokers, a link that carries only video,
+//! a real decoding process beside the edge, and programs that leave, stall, keep pictures, or lie.
 
 mod api_support;
 mod chain_support;
@@ -33,10 +33,10 @@ use tokio::task::JoinHandle;
 const BOUND: Duration = Duration::from_millis(500);
 const FLOOR: f64 = 0.9;
 
-/// Set in a process that an edge of these tests has started to decode for it.
+/// Set in a process that an edge of these tests has started to decode.
 const DECODES: &str = "MEZ_TEST_DECODES";
 
-/// Not a test of its own: what the process does that decodes beside the edge.
+/// Not a test itself: the decoding process beside the edge.
 #[test]
 fn child_process_that_decodes() {
     if std::env::var_os(DECODES).is_some() {
@@ -45,7 +45,7 @@ fn child_process_that_decodes() {
     }
 }
 
-/// A process that decodes beside the edge.
+/// A decoding process beside the edge.
 fn beside() -> PictureService {
     let test = std::env::current_exe().unwrap();
     let words = ["--exact", "child_process_that_decodes", "--nocapture", "--test-threads=1"];
@@ -53,7 +53,7 @@ fn beside() -> PictureService {
     PictureService::new(command.chain(words.map(OsString::from)).collect())
 }
 
-/// An edge behind slow networks, with cameras that publish pictures for as long as this lives.
+/// An edge behind slow networks, with cameras that publish pictures while this lives.
 struct Running {
     edge: EdgeHandle,
     pictures: PictureService,
@@ -75,7 +75,7 @@ impl Running {
         Self::with(beside(), 1, INTERVAL).await
     }
 
-    /// Who decodes for programs that share, so many cameras, each with a network of its own, and the time between two of its pictures.
+    /// With `count` cameras, each with a network of its own. `pictures` decodes for sharing programs, `interval` is the time between two pictures.
     async fn with(pictures: PictureService, count: u32, interval: Duration) -> Self {
         let site = Site::new();
         let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), site.credentials(Role::Edge, "edge"));
@@ -129,14 +129,14 @@ fn options() -> SubscribeOptions {
     }
 }
 
-/// A program that looks at every frame that it gets.
+/// A program that checks every frame.
 struct Program {
     subscription: Subscription,
     last: HashMap<CameraName, u64>,
 }
 
 impl Program {
-    /// The next frame, once it is clear that it shows what was published under its number, and that those before it are accounted for.
+    /// The next frame. Checks that it shows what was published under its number, and that the frames before it are accounted for.
     async fn next(&mut self) -> Box<ReceivedFrame> {
         let frame = frame(&mut self.subscription).await;
         check(&frame);
@@ -148,7 +148,7 @@ impl Program {
         frame
     }
 
-    /// Reads until a frame is as wanted.
+    /// Reads until `wanted` accepts a frame.
     async fn until(&mut self, wanted: impl Fn(&ReceivedFrame) -> bool) -> Box<ReceivedFrame> {
         for _ in 0..2_000 {
             let frame = self.next().await;
@@ -164,7 +164,7 @@ fn kill(process: u32) {
     kill_process(Pid::from_raw(process as i32).unwrap(), Signal::KILL).unwrap();
 }
 
-/// Both read until what they got last is as wanted.
+/// Both read until `wanted` accepts their last frames.
 async fn together(
     one: &mut Program,
     other: &mut Program,
@@ -197,8 +197,7 @@ fn check(frame: &ReceivedFrame) {
     }
 }
 
-/// The edge decodes for two programs of its host. One that is alone, one on another host and one that takes stills get what they
-/// always got.
+/// The edge decodes for two programs of its host. A program that is alone, one on another host and one that takes stills are unaffected.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_programs_of_a_host_share_pictures() {
     let running = Running::new().await;
@@ -225,7 +224,7 @@ async fn two_programs_of_a_host_share_pictures() {
     assert!(shared > 80, "{shared} of 120 were shared, {skipped} skipped");
 }
 
-/// An edge that decodes in its own process hands on the same.
+/// An edge that decodes in its own process shares the same pictures.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_programs_share_what_the_edge_itself_decodes() {
     let running = Running::with(PictureService::off(), 1, INTERVAL).await;
@@ -238,7 +237,7 @@ async fn two_programs_share_what_the_edge_itself_decodes() {
     assert!(shared > 80, "{shared} of 120");
 }
 
-/// Where the edge decodes can be changed while programs share: from the next chain on. They notice nothing.
+/// The place of decoding can change while programs share, from the next chain on. The programs do not notice.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_share_on_while_the_decoding_moves() {
     let running = Running::new().await;
@@ -256,8 +255,8 @@ async fn programs_share_on_while_the_decoding_moves() {
     assert!(running.pictures.process_id().is_some(), "a process decodes again");
 }
 
-/// The process that decodes is killed while two programs share. Both are told of what they cannot be shown, go on by themselves, and nobody
-/// starts the process again at once.
+/// The decoding process is killed while two programs share. Both are told which frames
+/// cannot be shown, and decode by themselves. The process is not restarted at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_death_of_the_process_costs_pictures_and_not_the_edge() {
     let running = Running::new().await;
@@ -287,7 +286,7 @@ async fn the_death_of_the_process_costs_pictures_and_not_the_edge() {
     assert_eq!(running.pictures.process_id(), None, "it rests");
 }
 
-/// One that cannot be started, and one that ends at once: programs decode by themselves, as if nobody had shared.
+/// A process that cannot be started, or ends at once: programs decode by themselves, as without sharing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_process_programs_decode_by_themselves() {
     for program in ["/nonexistent/mez", "/bin/true"] {
@@ -320,8 +319,8 @@ async fn the_process_ends_with_the_edge() {
     .await;
 }
 
-/// Programs come and go while two share: each time pictures go into a memory that nobody who has left can see, and the process keeps
-/// one only.
+/// Programs come and go while two share. Each time, pictures go into a new memory
+/// that the programs that left cannot see. The process keeps only one memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_leaves_sees_no_more_and_memory_is_bounded() {
     let running = Running::new().await;
@@ -345,7 +344,7 @@ async fn who_leaves_sees_no_more_and_memory_is_bounded() {
     }
 }
 
-/// Who stays alone goes on with pictures, and decodes by itself from the next chain on; nothing is lost in between.
+/// A program that is left alone continues with pictures, and decodes by itself from the next chain on. No frame is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stays_alone_decodes_again_where_a_chain_begins() {
     let running = Running::new().await;
@@ -368,7 +367,7 @@ async fn who_stays_alone_decodes_again_where_a_chain_begins() {
     panic!("pictures come for ever");
 }
 
-/// A program that keeps pictures keeps what it got, and gets more. One that stands still holds nobody up.
+/// A program that keeps pictures still gets more. A stalled program delays no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_keeps_pictures_or_stands_still_changes_nothing_for_others() {
     let running = Running::new().await;
@@ -380,7 +379,7 @@ async fn who_keeps_pictures_or_stands_still_changes_nothing_for_others() {
             kept.push(frame);
         }
     }
-    // The program stands still, with all that it has.
+    // The program stalls with all its pictures.
     for _ in 0..60 {
         other.next().await;
     }
@@ -388,7 +387,7 @@ async fn who_keeps_pictures_or_stands_still_changes_nothing_for_others() {
     keeps.until(|frame| frame.is_shared).await;
 }
 
-/// After a restart of the edge both share again.
+/// After a restart of the edge, both share again.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_share_again_after_a_restart_of_the_interface() {
     let mut running = Running::new().await;
@@ -405,7 +404,7 @@ async fn programs_share_again_after_a_restart_of_the_interface() {
     .await;
 }
 
-/// Whoever has sharing switched off decodes by itself, however many there are.
+/// If sharing is disabled, programs decode by themselves, however many there are.
 #[tokio::test(flavor = "multi_thread")]
 async fn sharing_can_be_switched_off() {
     let running = Running::new().await;
@@ -418,7 +417,7 @@ async fn sharing_can_be_switched_off() {
     }
 }
 
-/// Sharing is switched off while two programs share: both go on with pictures, and decode by themselves from the next chain on.
+/// Sharing is disabled while two programs share: both continue with pictures, and decode by themselves from the next chain on.
 #[tokio::test(flavor = "multi_thread")]
 async fn sharing_ends_where_a_chain_begins_when_it_is_switched_off() {
     let running = Running::new().await;
@@ -433,7 +432,7 @@ async fn sharing_ends_where_a_chain_begins_when_it_is_switched_off() {
     }
 }
 
-/// Each of eight cameras has its own decoder at the edge: two programs get all of their frames in order, with pictures.
+/// Eight cameras, each with its own decoder at the edge: two programs get all frames in order, with pictures.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_programs_share_the_pictures_of_eight_cameras() {
     let running = Running::with(beside(), 8, 5 * INTERVAL).await;
@@ -453,10 +452,10 @@ async fn two_programs_share_the_pictures_of_eight_cameras() {
     panic!("{shared:?}");
 }
 
-/// A client of the local protocol that takes pictures, and what it has got.
+/// A client of the local protocol that takes pictures, and what it received.
 struct Raw {
     connection: LocalConnection,
-    /// Memories that it was offered.
+    /// The number of offered memories.
     offered: usize,
     places: Vec<Place>,
     through_the_socket: usize,
@@ -476,7 +475,7 @@ impl Raw {
         Self { connection, offered: 0, places: Vec::new(), through_the_socket: 0 }
     }
 
-    /// Reads a packet. `maps`: it says that it maps what it is offered.
+    /// Reads a packet. With `maps`, confirms to have mapped offered memory.
     async fn read(&mut self, maps: bool) {
         let packet = within(self.connection.reader.read()).await.unwrap().expect("it is served");
         match (packet.kind, packet.shared) {
@@ -496,7 +495,7 @@ impl Raw {
     }
 }
 
-/// Until a program has mapped its memory, and also if it never does, pictures come through the socket.
+/// Until a program has mapped its memory, or if it never does, pictures come through the socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_memory_gets_pictures_through_its_socket() {
     let running = Running::new().await;
@@ -519,8 +518,8 @@ async fn a_client_without_memory_gets_pictures_through_its_socket() {
     assert!(without.through_the_socket > 30, "{}", without.through_the_socket);
 }
 
-/// A client of the local protocol that takes pictures, says that it has mapped the memory, and never frees a place: it gets three there,
-/// the next through its socket, and others as many as before.
+/// A client of the local protocol that takes pictures, confirms its memory, and never frees a slot. It
+/// gets three pictures there, and the others through its socket. Other clients get as many as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_lets_go_holds_three_pictures() {
     let running = Running::new().await;
@@ -530,7 +529,7 @@ async fn a_client_that_never_lets_go_holds_three_pictures() {
             greedy.read(true).await;
         }
         assert!(!greedy.places.is_empty() && greedy.through_the_socket > 30, "{}", greedy.through_the_socket);
-        // However often another memory takes the place of the one before.
+        // However often the memory is replaced.
         assert!(greedy.places.len() <= 3, "{:?}", greedy.places);
     };
     let mut other = running.local().await;

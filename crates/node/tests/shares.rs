@@ -1,4 +1,4 @@
-//! A declared channel over real sockets: cameras are told what they have of it, and whoever asks is told too.
+//! A declared channel over real sockets: cameras get their shares, and clients can query them.
 
 mod api_support;
 
@@ -11,8 +11,8 @@ use mez_core::controller::share::Channels;
 use mez_core::frame::Encoding;
 use mez_node::client::SubscribeOptions;
 
-/// Two cameras whose frames are so large that passing them takes time also on this machine, and a third that is on no channel: the first two have their
-/// shares of what the channel was found to carry.
+/// Two cameras whose frames are so large that sending them takes time even on this host, and
+/// a third one without a channel. The first two get shares of the channel's measured rate.
 #[tokio::test(flavor = "multi_thread")]
 async fn cameras_on_a_declared_channel_are_told_their_shares() {
     let site = Site::new();

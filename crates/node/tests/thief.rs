@@ -1,4 +1,4 @@
-//! Somebody else with a camera's valid keys, over real sockets: what is refused, what is told apart, and what a reset cures.
+//! A thief with a camera's valid keys, over real sockets: refusals, distinction of starts, and the effect of a reset.
 
 mod api_support;
 
@@ -51,7 +51,7 @@ fn edge_options(site: &Site) -> EdgeOptions {
     options
 }
 
-/// Says who it is over a real connection with a camera's keys, and gives what the edge answers.
+/// Sends a hello over a real connection with a camera's keys, and returns the edge's answer.
 async fn claim(site: &Site, edge: &EdgeHandle, epoch: u64) -> Message {
     let credentials = site.credentials(Role::Camera, "dock/cam1");
     let connector = TlsConnector::from(Arc::new(link_client_config(&credentials).unwrap()));
@@ -62,7 +62,7 @@ async fn claim(site: &Site, edge: &EdgeHandle, epoch: u64) -> Message {
     let hello = Hello { version: VERSION, camera: dock(), epoch: Epoch(epoch), attempt: 1, anchor, software };
     let mut message = Vec::new();
     Message::Hello(hello).encode(&mut message);
-    // A record of kind `Control`.
+    // A record of type `Control`.
     let mut record = vec![1, 0];
     record.extend_from_slice(&(message.len() as u16).to_le_bytes());
     record.extend_from_slice(&[0; 4]);
@@ -81,7 +81,7 @@ async fn claim(site: &Site, edge: &EdgeHandle, epoch: u64) -> Message {
     }
 }
 
-/// Publishes until a frame of this epoch arrives, and gives its number.
+/// Publishes until a frame of this epoch arrives, and returns its number.
 async fn flows(camera: &CameraHandle, subscription: &mut mez_node::client::Subscription, epoch: u64) -> u32 {
     within(async {
         for value in 0.. {
@@ -98,7 +98,7 @@ async fn flows(camera: &CameraHandle, subscription: &mut mez_node::client::Subsc
     .await
 }
 
-/// A thief claims the last numbers, and then the highest that is believed: the camera comes back by itself, and the record tells the two apart.
+/// A thief claims the last epochs, and then the highest that is believed. The camera comes back by itself, and the record distinguishes the two.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_comes_back_after_a_thief_by_itself() {
     let site = Site::new();
@@ -119,7 +119,7 @@ async fn a_camera_comes_back_after_a_thief_by_itself() {
     assert!(camera.is_up());
     flows(&camera, &mut subscription, 1).await;
 
-    // The real program, with a counter of its own.
+    // The real program, with its own epoch counter.
     let counter = site.folder.path().join("thief/cameras/dock/cam1");
     fs::create_dir_all(&counter).unwrap();
     fs::write(counter.join("epoch"), (HIGHEST - 1).to_string()).unwrap();
@@ -128,7 +128,7 @@ async fn a_camera_comes_back_after_a_thief_by_itself() {
     drop(thief);
     flows(&camera, &mut subscription, HIGHEST + 1).await;
 
-    // Whoever asks is told which starts were whose, also over TLS.
+    // Clients can query which starts belong to which certificate, also over TLS.
     let record = site.client(&tls).await.camera_starts(&dock()).await.unwrap();
     let epochs: Vec<u64> = record.starts.iter().map(|start| start.epoch.0).collect();
     assert_eq!(epochs, [1, HIGHEST, HIGHEST + 1]);
@@ -140,7 +140,7 @@ async fn a_camera_comes_back_after_a_thief_by_itself() {
     assert!(
         own.fingerprint.len() == 64 && !own.serial.is_empty() && own.first > Timestamp::from_nanos(1 << 60)
     );
-    // It outlives the broker.
+    // The record survives a restart of the broker.
     edge.stop().await;
     let again = EdgeBroker::start(edge_options(&site)).unwrap();
     assert_eq!(again.record(&dock()).await.starts.len(), 3);
@@ -151,7 +151,7 @@ fn persist(folder: &Path) -> PersistOptions {
     PersistOptions::new(folder.join("edge-log"), keys)
 }
 
-/// What an edge without bounds kept of a thief: a log that ends near the last number.
+/// Makes the log that an edge without bounds kept of a thief. It ends near the last epoch.
 fn keep_absurd_log(site: &Site, epoch: u64) {
     let folder = site.folder.path();
     let state = folder.join("edge-state/edge/dock/cam1");
@@ -176,8 +176,8 @@ fn keep_absurd_log(site: &Site, epoch: u64) {
     keeper.stop();
 }
 
-/// A state from before there were bounds: the camera is refused, and told what to do. A reset on the edge's host, and nowhere else, cures it; what the thief
-/// wrote can still be read.
+/// A state from before there were bounds: the camera is refused, with the remedy. A reset
+/// on the edge's host, and only there, solves this. The thief's frames can still be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_with_an_absurd_epoch_is_cured_by_a_reset() {
     let site = Site::new();
@@ -199,10 +199,10 @@ async fn a_state_with_an_absurd_epoch_is_cured_by_a_reset() {
     let done = client.reset_camera(&dock()).await.unwrap();
     assert_eq!((done.epoch, done.connected), (Some(Epoch(NUMBER_MAX - 1)), false));
 
-    // The open subscription is made anew by itself, and gets the camera's own numbers.
+    // The open subscription reconnects automatically, and gets the camera's own numbers.
     let camera = CameraBroker::start(options(&site, &edge, "state")).unwrap();
     flows(&camera, &mut subscription, 1).await;
-    // Once more, of a camera that is connected: it costs a reconnection.
+    // Another reset, of a connected camera: it only costs a reconnection.
     let again = client.reset_camera(&dock()).await.unwrap();
     assert_eq!((again.epoch, again.connected), (Some(Epoch(1)), true));
     flows(&camera, &mut subscription, 1).await;
@@ -223,7 +223,7 @@ async fn a_state_with_an_absurd_epoch_is_cured_by_a_reset() {
     assert_eq!(forgotten, [Some(Epoch(NUMBER_MAX - 1)), Some(Epoch(1))]);
     assert!(resets.iter().all(|reset| reset.uid == rustix::process::geteuid().as_raw()));
 
-    // The next start of the edge takes up the new log.
+    // The edge's next start opens the new log.
     server.stop().await;
     edge.stop().await;
     let edge = EdgeBroker::start(with_log).unwrap();
@@ -231,7 +231,7 @@ async fn a_state_with_an_absurd_epoch_is_cured_by_a_reset() {
     assert_eq!(known.iter().map(|info| info.newest.map(|(id, _)| id.epoch.0)).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// An application that wants to know why its subscription was cut.
+/// An application without reconnection learns why its subscription ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_does_not_reconnect_is_told_of_the_reset() {
     let served = api_support::Served::new().await;

@@ -1,4 +1,4 @@
-//! The page's data, pictures, events, health and metrics, asked over real TLS: who gets what, what is refused, and what is bounded.
+//! The page's data, pictures, events, health and metrics over real TLS: access, refusals and limits.
 
 mod api_support;
 mod web_support;
@@ -33,7 +33,7 @@ use web_support::{Browser, Got, faults};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A site with `dock/cam1` and `yard/cam1`. `app/viewer` may observe and watch the first.
+/// A site with `dock/cam1` and `yard/cam1`. `app/viewer` may observe and watch the first one.
 struct World {
     web: WebServer,
     edge: EdgeHandle,
@@ -91,12 +91,12 @@ impl World {
         Browser::member(self.address(), &self.site.credentials(Role::App, name))
     }
 
-    /// The user that runs the tests, which is also the one that the edge runs as.
+    /// The user that runs the tests, and therefore the edge.
     async fn user(&self) -> EdgeClient {
         EdgeClient::connect(vec![self.unix.clone()], None, ClientOptions::default()).await.unwrap()
     }
 
-    /// The token of a link that signs in as somebody.
+    /// The token of a link that signs in as `identity`.
     async fn link(&self, identity: Option<&str>) -> String {
         let link = within(self.user().await.open_page(identity)).await.unwrap();
         let start = format!("https://localhost:{}/#token=", self.address().port());
@@ -125,7 +125,7 @@ impl World {
         assert_eq!(self.edge.revoked().take(list.bytes, "a test"), Ok(Taken::News));
     }
 
-    /// Publishes pictures of 1280x720 at a camera until this is dropped.
+    /// Publishes pictures of 1280x720 at a camera until it is aborted.
     fn publish(&self, camera: usize) -> tokio::task::JoinHandle<()> {
         let (camera, jpeg) = (self.cameras[camera].clone(), jpeg(1280, 720));
         tokio::spawn(async move {
@@ -154,7 +154,7 @@ fn names(got: &Got) -> Vec<String> {
     cameras.iter().map(|camera| camera["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A sample of a metric.
+/// The value of a metric's sample.
 fn sample(text: &str, series: &str) -> Option<f64> {
     let line =
         text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
@@ -233,7 +233,7 @@ async fn everybody_is_told_what_its_rights_allow() {
     reading.abort();
 }
 
-/// A picture is small, and one that a reader has does not come again.
+/// A picture is small, and is not sent again to a reader that has it.
 async fn pictures_are_told_apart(viewer: &Browser, publishing: tokio::task::JoinHandle<()>) {
     let picture = "/api/v1/cameras/dock%2Fcam1/picture";
     let got = viewer.get(picture).await;
@@ -249,7 +249,7 @@ async fn pictures_are_told_apart(viewer: &Browser, publishing: tokio::task::Join
     assert_eq!(viewer.get("/api/v1/cameras/yard/cam1/picture").await.status, StatusCode::FORBIDDEN);
     assert_eq!(viewer.get("/metrics").await.status, StatusCode::FORBIDDEN, "metrics are of all cameras");
     publishing.abort();
-    // The last picture stays the newest, and does not come twice.
+    // The last picture stays the newest one, and is not sent twice.
     within(async {
         loop {
             let tag = viewer.get(picture).await.header("etag").to_owned();
@@ -263,7 +263,7 @@ async fn pictures_are_told_apart(viewer: &Browser, publishing: tokio::task::Join
     .await;
 }
 
-/// Video is given by the right to watch. What is asked for has to make sense, and a camera that gives no H.264 has none.
+/// Video needs the right to watch. Requests must be valid, and a camera without H.264 has no video.
 #[tokio::test(flavor = "multi_thread")]
 async fn video_is_refused_or_said_not_to_be_there() {
     let world = World::new().await;
@@ -282,7 +282,7 @@ async fn video_is_refused_or_said_not_to_be_there() {
     assert_eq!(viewer.get("/api/v1/cameras/dock/cam1/video").await.status, StatusCode::NO_CONTENT);
 }
 
-/// A camera that nobody else reads is asked for few small pictures, and not for what it publishes.
+/// A camera without other readers is asked for a few small pictures, not for originals.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_alone_makes_the_camera_send_small_ones() {
     let world = World::new().await;
@@ -295,7 +295,7 @@ async fn a_picture_alone_makes_the_camera_send_small_ones() {
         (unknown.status, unknown.json()["reason"].as_str()),
         (StatusCode::NOT_FOUND, Some("UNKNOWN_CAMERA"))
     );
-    // A view that goes on gives nothing to whoever lost its rights, or was revoked.
+    // A running view gives nothing to a client that lost its rights or was revoked.
     let (path, session) = ("/api/v1/cameras/dock/cam1/picture", world.signed_in(Some("app/viewer")).await);
     let before = Arc::clone(&world.rights.borrow());
     world.rights.send_replace(Arc::new(Rights::new(Stance::Deny, [])));
@@ -306,7 +306,7 @@ async fn a_picture_alone_makes_the_camera_send_small_ones() {
     assert_eq!(session.get(path).await.status, StatusCode::FORBIDDEN);
 }
 
-/// Asks for a picture until there is one.
+/// Requests a picture until there is one.
 async fn shown(browser: &Browser, path: &str) -> Got {
     within(async {
         loop {
@@ -350,7 +350,7 @@ async fn a_link_signs_in_once_and_a_session_ends() {
     assert_eq!(owner.ask(Method::DELETE, "/api/v1/session", "").await.status, StatusCode::NO_CONTENT);
     assert_eq!(owner.get("/api/v1/cameras").await.status, StatusCode::UNAUTHORIZED);
 
-    // As an application, with its rights, until it is revoked.
+    // As an application with its rights, until it is revoked.
     let wall = world.signed_in(Some("app/viewer")).await;
     assert_eq!(wall.get("/api/v1/session").await.json()["identity"], "app/viewer");
     assert_eq!(names(&wall.get("/api/v1/cameras").await), ["dock/cam1"]);
@@ -362,7 +362,7 @@ async fn a_link_signs_in_once_and_a_session_ends() {
     assert_eq!(got.status, StatusCode::FORBIDDEN);
     assert!(got.text().contains("revoked (lost)"), "{}", got.text());
 
-    // Links are made on the edge's host alone, and not for cameras.
+    // Links are only made on the edge's host, and not for cameras.
     let over_tls = world.site.credentials(Role::App, "all");
     let tls = world.tls.clone();
     let remote = EdgeClient::connect(vec![tls], Some(&over_tls), ClientOptions::default()).await.unwrap();
@@ -387,7 +387,7 @@ async fn metrics_are_scraped_with_a_token_or_the_right_to_observe_all() {
         );
     }
     assert_eq!(world.member("all").get("/metrics").await.status, StatusCode::OK);
-    // A camera counts as connected while it was heard of lately, which it may not be on a host that is busy.
+    // A camera counts as connected if it was heard recently, which may fail on a busy host.
     let text = within(async {
         loop {
             let text = scraper.get("/metrics").await.text();
@@ -403,7 +403,7 @@ async fn metrics_are_scraped_with_a_token_or_the_right_to_observe_all() {
     .await;
     assert_eq!(sample(&text, "mez_edge_ready"), Some(1.0));
     assert!(sample(&text, "process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6), "{text}");
-    // A scraper in a loop gets what was seen last, and makes the edge look no more often. What the process costs is of the moment.
+    // A scraper in a loop gets cached values, and does not make the edge collect more often. The metrics of the process are current.
     let seen = async || {
         let text = scraper.get("/metrics").await.text();
         let seen = text.lines().filter(|line| line.starts_with("mez_"));
@@ -421,7 +421,7 @@ async fn metrics_are_scraped_with_a_token_or_the_right_to_observe_all() {
     assert_eq!(stranger.ask(Method::PUT, "/api/v1/site", "{}").await.status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
-/// Reads events until one is as wanted. Returns its data.
+/// Reads events until `wanted` accepts one. Returns its data.
 async fn event(
     body: &mut hyper::body::Incoming,
     wanted: impl Fn(&serde_json::Value) -> bool,
@@ -451,7 +451,7 @@ async fn events_are_told_by_rights_and_go_on_where_a_reader_was() {
         move |event: &serde_json::Value| event["camera"] == camera && event["state"] == state
     };
     let first = event(&mut events, is("dock/cam1", "connected")).await;
-    // One camera that may be observed and one that may not go.
+    // Two cameras go: one that may be observed, and one that may not.
     world.cameras.clear();
     let gone = event(&mut events, |event| {
         assert_ne!(event["camera"], "yard/cam1");
@@ -470,7 +470,7 @@ async fn events_are_told_by_rights_and_go_on_where_a_reader_was() {
     let restarted = viewer.sending("last-event-id", "17-3");
     let mut restarted = restarted.begin(Method::GET, "/api/v1/events", "").await.into_body();
     event(&mut restarted, |event| event["kind"] == "missed" && event["state"] == "unknown").await;
-    // A session that ends takes its stream with it.
+    // The end of a session ends its stream.
     let owner = world.signed_in(None).await;
     let mut of_session = owner.begin(Method::GET, "/api/v1/events", "").await.into_body();
     event(&mut of_session, |event| event["kind"] == "camera").await;
@@ -478,7 +478,7 @@ async fn events_are_told_by_rights_and_go_on_where_a_reader_was() {
     let camera = world.site.camera("dock/cam1", &world.edge).await;
     event(&mut events, is("dock/cam1", "connected")).await;
     ended(&mut of_session).await;
-    // So do rights that are withdrawn, though there is no news.
+    // So does the loss of rights, even without events.
     world.rights.send_replace(Arc::new(Rights::new(Stance::Deny, [])));
     ended(&mut events).await;
     assert_eq!(viewer.get("/api/v1/events").await.status, StatusCode::FORBIDDEN);
@@ -523,7 +523,7 @@ async fn ended(body: &mut hyper::body::Incoming) {
     .await;
 }
 
-/// Whoever asks and does not read what comes is cut off. Others do not notice.
+/// A reader that does not read its answers is cut off. Others are not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_stops_reading_is_cut_off() {
     let world = World::with(|options| options.patience = Duration::from_secs(3)).await;
@@ -539,14 +539,14 @@ async fn a_reader_that_stops_reading_is_cut_off() {
         }
         true
     });
-    // The edge stops reading when it cannot answer, and closes the connection soon after.
+    // The edge stops reading when it cannot answer, and soon closes the connection.
     assert!(!wrote.await, "all {asks} requests were read, though no answer was");
     assert_eq!(stranger.get("/livez").await.status, StatusCode::OK);
     let mut rest = Vec::new();
     let _ = within(stalled.read_to_end(&mut rest)).await;
 }
 
-/// Over HTTP/2 it is the answers that stand still, while the connection goes on.
+/// Over HTTP/2, only the answers stall, while the connection continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_grants_no_window_is_cut_off() {
     let world = World::with(|options| options.patience = Duration::from_secs(3)).await;
@@ -557,7 +557,7 @@ async fn a_reader_that_grants_no_window_is_cut_off() {
         let mut builder = h2::client::Builder::new();
         let handshake = builder.initial_window_size(window).handshake::<_, bytes::Bytes>(stalled);
         let (mut sender, connection) = handshake.await.unwrap();
-        // It answers pings, and reads whatever comes.
+        // The connection answers pings, and reads all data.
         let connection = tokio::spawn(connection);
         let request = http::Request::get("https://mez-edge/").body(()).unwrap();
         let (answer, _) = sender.send_request(request, true).unwrap();
@@ -568,7 +568,7 @@ async fn a_reader_that_grants_no_window_is_cut_off() {
     assert_eq!(browser.get("/livez").await.status, StatusCode::OK);
 }
 
-/// As many connections as an address may have, of somebody unknown who has asked for what everybody gets.
+/// Strangers with as many connections as an address may have, each with a request that is allowed to everyone.
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_that_stay_keep_nobody_out_who_is_known() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! What a camera holds within its own log, over HTTP and a real link: holes of both sides with their reasons, and cameras that cannot or will not say it.
+//! What a camera holds in its own log, over HTTP and a real link: holes of both sides with reasons, and cameras that cannot or will not answer.
 
 mod api_support;
 mod past_support;
@@ -39,7 +39,7 @@ use self::api_support::within;
 use self::past_support::{CAMERA, World, arrives, jpeg, stretches, until};
 use self::web_support::{Got, faults};
 
-/// A way between camera and edge that can be cut.
+/// A path between camera and edge that can be cut.
 struct Way {
     address: SocketAddr,
     open: watch::Sender<bool>,
@@ -75,7 +75,7 @@ fn options(world: &World, port: u16) -> CameraOptions {
     options
 }
 
-/// Starts a camera, perhaps in the place of one that was just stopped, which lets go of its state and its log a moment later.
+/// Starts a camera. A camera that was just stopped releases its state and its log a moment later.
 async fn start(options: &CameraOptions) -> CameraHandle {
     let started = async {
         loop {
@@ -94,15 +94,14 @@ async fn live(world: &World) -> EdgeSubscription {
     world.edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap()
 }
 
-/// Whether the answer tells so many frames of the camera.
+/// The number of frames at the camera in an answer.
 fn frames_at_camera(got: &Got) -> u64 {
     let told = got.json();
     let spans = told["camera_spans"].as_array().cloned().unwrap_or_default();
     spans.iter().map(|span| span["frames"].as_u64().unwrap()).sum()
 }
 
-/// The link breaks: what was published meanwhile is at the camera alone. Then the camera is restarted, without a disk: what it had is at the edge
-/// alone.
+/// The link breaks: frames of this time are only at the camera. Then the camera restarts without a disk: its earlier frames are only at the edge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_link_is_a_hole_of_the_edge_and_a_restart_is_one_of_the_camera() {
     let (world, jpeg) = (World::new(true).await, jpeg());
@@ -134,14 +133,14 @@ async fn a_broken_link_is_a_hole_of_the_edge_and_a_restart_is_one_of_the_camera(
     };
     let holes = stretches(&world, &told["holes"], "reason");
     assert_eq!(holes[..2], [(0, *first, "gone".into()), (*last, *again, "link_down".into())], "{told}");
-    // The camera has all of it, in one stretch, from before the edge's first frame on.
+    // The camera has all frames in one span, beginning before the edge's first frame.
     let [(from, to, _)] = &stretches(&world, &told["camera_spans"], "frames")[..] else { panic!("{told}") };
     assert!(from <= first && to >= again && *last == 10_800, "{told}");
     let of_camera = stretches(&world, &told["camera_holes"], "reason");
     assert_eq!(of_camera, [(0, *from, "gone".into()), (*to, 60_000, "not_published".into())]);
     assert_eq!(told["camera_from_utc_ms"], world.begin_ms + from);
     assert_eq!(told["camera_surveyed_until_utc_ms"], world.begin_ms + 60_000);
-    // The picture of the hole comes from the camera.
+    // A picture within the hole comes from the camera.
     let picture = reader.get(&world.instant(20_000)).await;
     assert_eq!(picture.header("mez-rung"), "jpeg/w640/q60/420");
 
@@ -156,7 +155,7 @@ async fn a_broken_link_is_a_hole_of_the_edge_and_a_restart_is_one_of_the_camera(
     assert!(*gone == "gone" && (40_000..=*begun).contains(from) && to >= end, "{told}");
 }
 
-/// A camera with a disk and little memory, of which nobody wanted frames: all of its holes are its own.
+/// A camera with a disk and little memory, whose frames nobody requested: all its holes are its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_with_a_disk_tells_the_holes_of_its_own_log() {
     let (world, jpeg) = (World::new(true).await, jpeg());
@@ -175,7 +174,7 @@ async fn a_camera_with_a_disk_tells_the_holes_of_its_own_log() {
     until(&reader, &held, |got| frames_at_camera(got) == 15).await;
     camera.finish_log();
     drop(camera);
-    // Its next start has room for a dozen frames, so that the oldest ones are on its disk alone.
+    // Its next start has room for a dozen frames in memory, so the oldest ones are only on its disk.
     (options.log.bytes_max, options.log.segment_bytes) = (12 << 17, 1 << 17);
     let camera = start(&options).await;
     publish(&camera, 50..=54);
@@ -196,18 +195,18 @@ async fn a_camera_with_a_disk_tells_the_holes_of_its_own_log() {
         ]
     );
     assert_eq!((&told["spans"], &told["holes"][0]["reason"]), (&serde_json::json!([]), &"gone".into()));
-    // A span within a hole is explained by the frame behind it.
+    // A span within a hole is explained by the frame after it.
     let told = reader.get(&world.path("history", (26_000, 40_000))).await.json();
     let hole = (26_000, 40_000, "not_published".into());
     assert_eq!(stretches(&world, &told["camera_holes"], "reason"), [hole], "{told}");
 }
 
-// ---- cameras of other versions, and such that lie -----------------------------------------------------------
+// ---- cameras of other versions, and lying ones --------------------------------------------------------------
 
-/// A camera of which only the link is there: it says who it is and what it can do, and answers by `answer`.
+/// The link of a camera: it sends hello and abilities, and answers surveys by `answer`.
 struct Double {
     task: AbortHandle,
-    /// How often it was asked for a survey.
+    /// The number of requests for a survey.
     asked: Arc<AtomicU64>,
 }
 
@@ -218,7 +217,7 @@ impl Drop for Double {
 }
 
 impl Double {
-    /// One of this start. From when on it says that it holds frames is five seconds behind the beginning.
+    /// A camera of this start. It reports to hold frames from 5 s after the beginning on.
     fn start(
         world: &World,
         start: u64,
@@ -267,7 +266,7 @@ async fn talk(
     let mut messages = MessageBuffer::default();
     loop {
         let mut head = [0; 8];
-        // The test is over, or another one has taken its place.
+        // The test is over, or another connection has replaced this one.
         let Ok(_) = stream.read_exact(&mut head).await else { return };
         let mut bytes = vec![0; usize::from(u16::from_le_bytes([head[2], head[3]]))];
         let Ok(_) = stream.read_exact(&mut bytes).await else { return };
@@ -279,7 +278,7 @@ async fn talk(
     }
 }
 
-/// A message in a record of kind `Control`.
+/// A message in a record of type `Control`.
 fn record(message: &Message) -> Bytes {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
@@ -287,7 +286,7 @@ fn record(message: &Message) -> Bytes {
     [head, bytes].concat().into()
 }
 
-/// The camera says since when it holds frames, and nothing more.
+/// The camera reports since when it holds frames, and nothing more.
 fn says_only_since_when(world: &World, told: &Value) {
     assert_eq!(faults(told, "Held"), [""; 0]);
     assert_eq!(told["camera_from_utc_ms"], world.begin_ms + 5_000, "{told}");
@@ -320,13 +319,13 @@ async fn a_lying_answer_is_refused() {
     let of = |spans| Some(Ok(Survey { spans, ..Survey::default() }));
     type Answer = Box<dyn Fn(SurveyRequest) -> Option<Result<Survey, NoSurvey>> + Send>;
     let answers: [Answer; 5] = [
-        // A day before what was asked for, and a day behind it.
+        // A day more than the requested span.
         Box::new(move |asked| of(vec![span(asked.begin, asked.end() + Duration::from_hours(24))])),
-        // Backwards in time, each by itself and one to the other.
+        // Backwards in time, within a span, and from one span to the next.
         Box::new(move |asked| of(vec![span(asked.end(), asked.begin)])),
         Box::new(move |asked| of(vec![span(asked.end(), asked.end()), span(asked.begin, asked.begin)])),
         Box::new(|_| Some(Err(NoSurvey::Busy))),
-        // None at all: this one costs the page five seconds.
+        // No answer: this costs the page 5 s.
         Box::new(|_| None),
     ];
     for (place, answer) in answers.into_iter().enumerate() {
@@ -334,10 +333,10 @@ async fn a_lying_answer_is_refused() {
         let was_asked = || camera.asked.load(Ordering::Relaxed) > 0;
         let got = until(&reader, &held, |got| answered(got) && was_asked()).await;
         says_only_since_when(&world, &got.json());
-        // Whoever lies is not put off for it.
+        // A lying camera is not disconnected for it.
         assert!(world.edge.cameras().await.unwrap()[0].connected);
     }
-    // An honest one is believed.
+    // An honest answer is believed.
     let honest = move |asked: SurveyRequest| {
         let survey = Survey { held_from: Some(asked.begin), ..Survey::default() };
         Some(Ok(Survey { spans: vec![span(asked.begin, asked.end())], ..survey }))

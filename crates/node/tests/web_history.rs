@@ -1,4 +1,4 @@
-//! A camera's past over HTTP: what is held and why the rest is not, notes, pictures at an instant, files; who gets it, and what is refused.
+//! A camera's past over HTTP: held spans, reasons of holes, notes, pictures at an instant, files; access and refusals.
 
 mod api_support;
 mod past_support;
@@ -23,7 +23,7 @@ use self::web_support::{Browser, Got, faults};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_past_with_holes_is_told_and_shown() {
     let (world, jpeg) = (World::new(true).await, jpeg());
-    // Two starts of the camera, which the edge reads; and frames afterwards that stay at the camera.
+    // Two starts of the camera whose frames the edge receives, and later frames that stay at the camera.
     let camera = world.site.camera(CAMERA, &world.edge).await;
     let live = || world.edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE);
     let mut subscription = live().await.unwrap();
@@ -68,7 +68,7 @@ async fn a_past_with_holes_is_told_and_shown() {
     );
     assert_eq!(told["edge_from_utc_ms"], world.begin_ms + first, "the oldest is on disk alone");
 
-    // A picture of the disk, none in the hole, and one that only the camera has.
+    // A picture from the disk, none in the hole, and one that only the camera has.
     let picture = reader.get(&world.instant(10_300)).await;
     assert_eq!((picture.status, picture.header("content-type")), (StatusCode::OK, "image/jpeg"));
     assert_eq!(picture.header("mez-epoch"), ids[2].epoch.0.to_string());
@@ -77,7 +77,7 @@ async fn a_past_with_holes_is_told_and_shown() {
     assert_eq!((info.width, info.height), (640, 360), "never an original");
     assert_eq!(reader.get(&world.instant(30_000)).await.status, StatusCode::NO_CONTENT);
     within(async {
-        // Until the camera knows that nobody reads any more, frames may cross.
+        // Until the camera knows that there is no reader, frames may still cross.
         for number in 0.. {
             let behind_ms = 120_000 + 2_000 * number;
             world.publish(&camera, &jpeg, behind_ms);
@@ -93,7 +93,7 @@ async fn a_past_with_holes_is_told_and_shown() {
     rights_and_absurdities(&world).await;
 }
 
-/// What an application replied to a frame is among the notes of its time.
+/// An application's reply to a frame is among the notes of its time.
 async fn replies_are_told(world: &World, reader: &Browser, frame: FrameId) {
     let notes = world.path("notes", (0, 900_000));
     let noted = until(reader, &notes, |got| !got.json()["notes"].as_array().unwrap().is_empty()).await;
@@ -158,7 +158,7 @@ async fn rights_and_absurdities(world: &World) {
     assert_eq!(long.status, StatusCode::BAD_REQUEST);
     let unknown = reader.get("/api/v1/cameras/dock/none/history?since_utc_ms=0&until_utc_ms=5").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
-    // The beginning of time, and a span in which nothing can be.
+    // The beginning of time, where nothing can be.
     assert_eq!(
         reader.get(&of("history?since_utc_ms=0&until_utc_ms=5")).await.json()["spans"],
         serde_json::json!([])
@@ -166,7 +166,7 @@ async fn rights_and_absurdities(world: &World) {
     assert_eq!(reader.get(&of("instant?at_utc_ms=0")).await.status, StatusCode::NO_CONTENT);
 }
 
-/// An edge without a store has what is in memory, and says what it lacks.
+/// An edge without a store has the frames in memory, and reports what is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_store_memory_is_told() {
     let (world, jpeg) = (World::new(false).await, jpeg());
@@ -185,7 +185,7 @@ async fn without_a_store_memory_is_told() {
     assert_eq!(reader.get(&world.instant(0)).await.status, StatusCode::OK);
 }
 
-/// Records are told as text where they are text, with what they were made of; to whoever may read the past.
+/// Text records are shown as text, with their origins, to users who may read the past.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_the_past_is_told_as_text() {
     let world = World::new(true).await;

@@ -1,4 +1,4 @@
-//! People whom a reverse proxy has signed in: whose word counts, what is refused, and what nobody gets by it.
+//! Users signed in by a reverse proxy: which proxies are trusted, what is refused, and which grants users do not get.
 
 mod api_support;
 mod web_support;
@@ -22,7 +22,7 @@ use web_support::{Browser, faults};
 
 const HEADER: &str = "x-remote-user";
 
-/// An edge whose page takes the word of some. `app/proxy/alice` and `app/counter` may observe.
+/// An edge whose page trusts some proxies. `app/proxy/alice` and `app/counter` may observe.
 struct World {
     site: Site,
     edge: EdgeHandle,
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// What a browser is told that it is, or why not.
+/// The identity of a browser's session, or the error.
 async fn who(browser: &Browser) -> Result<(String, String), (StatusCode, String)> {
     let got = browser.get("/api/v1/session").await;
     let json = got.json();
@@ -97,18 +97,18 @@ async fn a_proxy_on_the_host_names_people_who_get_what_they_were_granted() {
     assert_eq!(who(&alice).await, known("app/proxy/alice", "proxy"));
     assert_eq!(who(&alice.over_http2()).await, known("app/proxy/alice", "proxy"));
     assert_eq!(alice.get("/api/v1/cameras").await.status, StatusCode::OK);
-    // Nobody gets the grants of a program by its name.
+    // A user does not get the grants of a program with the same name.
     for name in ["bob", "counter"] {
         let got = world.stranger().sending(HEADER, name).get("/api/v1/cameras").await;
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{}", got.text());
         assert!(got.text().contains(&format!("app/proxy/{name}")), "{}", got.text());
     }
-    // What the proxy says goes before a certificate on the same connection.
+    // The proxy's header takes precedence over a certificate on the same connection.
     let member = world.member("counter");
     assert_eq!(who(&member.sending(HEADER, "alice")).await, known("app/proxy/alice", "proxy"));
     assert_eq!(who(&member).await, known("app/counter", "certificate"));
     assert_eq!(who(&world.stranger()).await, refused(StatusCode::UNAUTHORIZED, "NOT_SIGNED_IN"));
-    // Pages of others do not ask in the name of people.
+    // Pages of other origins cannot send requests for users.
     assert_eq!(
         who(&alice.sending("origin", "https://evil.example")).await,
         refused(StatusCode::FORBIDDEN, "OTHER_ORIGIN")
@@ -118,7 +118,7 @@ async fn a_proxy_on_the_host_names_people_who_get_what_they_were_granted() {
 #[tokio::test]
 async fn names_that_are_none_are_refused_and_never_taken_for_nothing() {
     let world = World::with(Some(&["loopback"])).await;
-    // The certificate alone would do.
+    // The certificate alone would suffice.
     let member = world.member("counter");
     for name in ["", "app/counter", "../counter", "alice@example.com", "a,b"] {
         assert_eq!(
@@ -136,9 +136,9 @@ async fn a_proxy_with_a_certificate_speaks_for_others_and_never_for_itself() {
     let world = World::with(Some(&["app/gateway"])).await;
     let gateway = world.member("gateway");
     assert_eq!(who(&gateway.sending(HEADER, "alice")).await, known("app/proxy/alice", "proxy"));
-    // Somebody came through it whom it has not signed in.
+    // The proxy forwarded a user that it has not signed in.
     assert_eq!(who(&gateway).await, refused(StatusCode::UNAUTHORIZED, "NOT_SIGNED_IN"));
-    // Loopback was not granted it, nor was another application: whatever they ask for, they get nothing.
+    // Loopback and the other application are not trusted as proxies: all their requests with the header fail.
     for other in [world.stranger(), world.member("counter")] {
         let claims = other.sending(HEADER, "alice");
         assert_eq!(who(&claims).await, refused(StatusCode::FORBIDDEN, "NOT_A_PROXY"));

@@ -1,5 +1,5 @@
-//! Whole chains for applications that decode them themselves, between real brokers over a link that is too slow for pictures of their own:
-//! over the local protocol, over gRPC with TLS, and within the edge's process.
+//! Whole chains for applications that decode them, between real brokers over a link that is too slow for
+//! independent pictures: over the local protocol, over gRPC with TLS, and within the edge's process.
 
 mod api_support;
 mod chain_support;
@@ -26,7 +26,7 @@ use tonic::Code;
 const BOUND: Duration = Duration::from_millis(150);
 const FLOOR: f64 = 0.9;
 
-/// An edge behind a slow network, with a camera that publishes pictures for as long as this lives.
+/// An edge behind a slow network, with a camera that publishes pictures while this lives.
 struct Running {
     edge: EdgeHandle,
     site: Site,
@@ -72,7 +72,7 @@ fn options(accept: &[Encoding]) -> SubscribeOptions {
     }
 }
 
-/// A program's view of a subscription: every picture is the one of its number, and every frame is accounted for.
+/// A program's view of a subscription. Checks that every picture is that of its number, and that every frame is accounted for.
 #[derive(Default)]
 struct Seen {
     last: Option<u64>,
@@ -110,7 +110,7 @@ async fn next(subscription: &mut mez_node::client::Subscription) -> Box<Received
     api_support::frame(subscription).await
 }
 
-/// Pictures of whole chains for one program, while another gets stills of the same frames.
+/// One program gets pictures of whole chains, another one gets stills of the same frames.
 async fn pictures_of_chains(way: usize) {
     let running = running().await;
     let client = running.site.client(&running.ways[way]).await;
@@ -119,7 +119,7 @@ async fn pictures_of_chains(way: usize) {
     while seen_as_stills.stills < 20 {
         seen_as_stills.look(&*next(&mut stills).await);
     }
-    // By now a chain goes on. Whoever joins does not wait until it ends by itself, which takes ten seconds.
+    // A chain is in progress. A joining reader must not wait for its end, which takes ten seconds.
     let mut chains = client.subscribe(options(&[Encoding::H264, Encoding::Jpeg])).await.unwrap();
     let every =
         SubscribeOptions { deliver: Some(Deliver::Every), ..options(&[Encoding::H264, Encoding::Jpeg]) };
@@ -145,16 +145,16 @@ async fn whole_chains_over_tls() {
     pictures_of_chains(1).await;
 }
 
-/// Reads within the edge's process, as a decoder would that gets these frames.
+/// Reads within the edge's process, like a decoder.
 struct Decoding {
     subscription: EdgeSubscription,
     last: Option<u64>,
-    /// Of each chain, the frames that came of it, with the place of the last.
+    /// The received frames of each chain, with the index of the last.
     held: BTreeMap<u64, (u32, BTreeSet<u64>)>,
 }
 
 impl Decoding {
-    /// The next frame, once it is clear that it can be decoded and that those before it are accounted for.
+    /// The next frame. Checks that it can be decoded, and that the frames before it are accounted for.
     async fn next(&mut self) -> Box<Delivery> {
         let delivery = within(async {
             loop {
@@ -184,7 +184,7 @@ impl Decoding {
         delivery
     }
 
-    /// Reads until so many frames of a chain have come in a row, and gives the chain.
+    /// Reads until `frames` of a chain have come in a row. Returns the chain.
     async fn chain(&mut self, frames: u32) -> u64 {
         let mut in_a_row = (0, 0);
         for _ in 0..2_000 {
@@ -203,8 +203,8 @@ impl Decoding {
     }
 }
 
-/// A reader that rests for longer than frames are held as they came goes on with what is newest, one whose decoder has failed with
-/// stills; both are in another chain soon.
+/// A reader that pauses for longer than chained frames are held continues with the newest frame.
+/// A reader whose decoder has failed continues with stills. Both soon join another chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_is_lost_is_followed_by_another() {
     let running = running().await;
@@ -228,7 +228,7 @@ async fn a_chain_that_is_lost_is_followed_by_another() {
     assert!(decoding.chain(15).await > second);
 }
 
-/// A list of nothing but chains would leave a program without frames wherever there is no chain to be had.
+/// With only chains in its list, a program would get no frames where there are no chains.
 #[tokio::test(flavor = "multi_thread")]
 async fn chains_alone_are_refused_with_the_remedy() {
     let site = Site::new();
@@ -244,7 +244,7 @@ async fn chains_alone_are_refused_with_the_remedy() {
     }
 }
 
-/// Where a camera sends stills only, a program that takes chains gets the stills.
+/// If a camera sends only stills, a program that accepts chains gets stills.
 #[tokio::test(flavor = "multi_thread")]
 async fn stills_come_where_there_are_no_chains() {
     let site = Site::new();
@@ -253,7 +253,7 @@ async fn stills_come_where_there_are_no_chains() {
     let (_server, unix, _) = site.serve_edge(&edge).await;
     let client = site.client(&unix).await;
     let accept = vec![Encoding::H264, Encoding::Jpeg];
-    // Without a floor frames go as they are.
+    // Without a floor, frames are sent unchanged.
     let asked = SubscribeOptions { accept_encodings: accept, ..SubscribeOptions::new("**".parse().unwrap()) };
     let mut subscription = client.subscribe(asked).await.unwrap();
     let mut seen = Seen::default();

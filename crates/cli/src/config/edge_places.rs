@@ -1,4 +1,4 @@
-//! Where the edge of this host keeps its things, for commands that change or show them: the same places as `mez edge` finds.
+//! The folders and addresses of this host's edge, for other commands. They are the same that `mez edge` uses.
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -10,28 +10,28 @@ use super::resolve::{Gathered, Typed};
 use super::setting::Role;
 use crate::failure::Failure;
 
-/// What flags, variables or the edge's file of settings say. `None`: none of them says anything, so the default counts.
+/// The values from flags, variables or the edge's settings file. `None` stands for the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EdgePlaces {
-    /// The folder of keys.
+    /// The key folder.
     pub(crate) keys: Option<PathBuf>,
-    /// The folder for state.
+    /// The state folder.
     pub(crate) state: Option<PathBuf>,
     /// The Unix socket.
     pub(crate) socket: Option<PathBuf>,
-    /// Where cameras connect.
+    /// The address for cameras.
     pub(crate) listen: Option<SocketAddr>,
-    /// What the edge is called within the site.
+    /// The edge's name within the site.
     pub(crate) name: Option<String>,
-    /// Whether somebody else has the authority's key.
+    /// Whether another process has the authority's key.
     pub(crate) has_signer: bool,
 }
 
-/// The settings that are looked at.
+/// The settings that are used here.
 const LOOKED_AT: [&str; 6] = ["keys", "state", "socket", "listen", "name", "signer"];
 
 impl EdgePlaces {
-    /// What is in force for a command that was given `config`, `keys` and `state`.
+    /// The places for a command with the options `config`, `keys` and `state`.
     pub(crate) fn find(
         config: Option<&OsStr>,
         keys: Option<&Path>,
@@ -62,12 +62,12 @@ impl EdgePlaces {
         })
     }
 
-    /// The Unix socket of this host's edge, for an application. The file may be one that only the edge's user reads: then the default counts.
+    /// The Unix socket of this host's edge, for an application. If only the edge's user may read the file, the default counts.
     pub(crate) fn socket_for_applications(config: Option<&OsStr>) -> Result<Option<PathBuf>, Failure> {
         Self::for_others(config).map(|places| places.socket)
     }
 
-    /// The Unix socket of this host's edge, and where its cameras connect, for a camera.
+    /// For a camera: the Unix socket of this host's edge, and its address for cameras.
     pub(crate) fn link_for_cameras() -> Result<(Option<PathBuf>, Option<SocketAddr>), Failure> {
         Self::for_others(None).map(|places| (places.socket, places.listen))
     }
@@ -81,7 +81,7 @@ impl EdgePlaces {
     }
 }
 
-/// Nobody knows which folders are meant: those of another edge would be worse than none.
+/// The error for invalid settings. The folders of another edge would be worse than none.
 fn unsettled(faults: &[Fault]) -> Failure {
     let lines = super::lines(faults);
     let (before, after) = if faults.len() == 1 { (": ", " ") } else { (":\n", "\n") };

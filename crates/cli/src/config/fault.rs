@@ -1,12 +1,12 @@
-//! Where a setting comes from, and what is wrong with one.
+//! Origins and faults of settings.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting's value comes from.
+/// The origin of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Nobody said anything.
+    /// The default.
     Default,
     /// A line of a file, from 1.
     File(PathBuf, usize),
@@ -27,24 +27,24 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is wrong with a setting, or with a file.
+/// A fault of a setting or of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where it stands.
+    /// The place of the fault.
     pub(crate) origin: Origin,
-    /// The setting. Empty: the file as a whole.
+    /// The setting. Empty for a fault of the whole file.
     pub(crate) field: String,
-    /// The value as it was typed. `None`: it has none, or it is a secret.
+    /// The value as text. `None` if there is none, or if it is secret.
     pub(crate) value: Option<String>,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub(crate) what: String,
 }
 
-/// The most characters of a value that a fault shows.
+/// The most characters of a value that are shown.
 const SHOWN_MAX: usize = 60;
 
 impl Fault {
-    /// Of a file as a whole, or of a line of it.
+    /// A fault of a whole file (`line` 0), or of a line.
     pub(super) fn of_file(path: &std::path::Path, line: usize, what: impl Into<String>) -> Self {
         let origin = Origin::File(path.to_owned(), line);
         Self { origin, field: String::new(), value: None, what: what.into() }
@@ -70,7 +70,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A value in one line.
+/// A value on one line, shortened if needed.
 fn shown(value: &str) -> String {
     let line: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= SHOWN_MAX {
@@ -79,7 +79,7 @@ fn shown(value: &str) -> String {
     line.chars().take(SHOWN_MAX).chain(['…']).collect()
 }
 
-/// Several faults, each in a line.
+/// Several faults, one per line.
 pub(crate) fn lines(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

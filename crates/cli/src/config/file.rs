@@ -1,4 +1,4 @@
-//! Reads a file of settings: finds all faults in one go, each with its line and what to do.
+//! Reads a settings file, and finds all its faults at once, each with its line and remedy.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,38 +15,38 @@ use super::fault::{Fault, Origin};
 use super::secret;
 use super::setting::{CONFIG, Role, Setting};
 
-/// The largest file that is read.
+/// The largest size of a file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
-/// The most breaks of TOML's rules that are told. A file that is none has thousands.
+/// The most syntax errors that are reported. A file that is not TOML has thousands.
 const SYNTAX_FAULTS_MAX: usize = 10;
-/// In place of a file: none.
+/// The file name that stands for no file.
 pub(crate) const OFF: &str = "off";
-/// The setting that says whose file it is.
+/// The setting that names the role of a file.
 const ROLE: &str = "role";
 
-/// What a file says of one setting.
+/// The value of a setting in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) line: usize,
     pub(super) raws: Vec<OsString>,
-    /// As it was typed.
+    /// The text of the value.
     pub(super) typed: String,
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadFile {
-    /// Whose it is, if it says so.
+    /// The role, if the file names it.
     pub(super) role: Option<Role>,
-    /// The settings that can be read, by name.
+    /// The valid settings, by name.
     pub(super) given: BTreeMap<String, Given>,
-    /// The settings that cannot, by name.
+    /// The names of invalid settings.
     pub(super) faulty: Vec<String>,
     pub(super) faults: Vec<Fault>,
 }
 
 impl ReadFile {
-    /// Reads a file. `role`: whose it has to be, if that is known.
+    /// Reads a file. `role` is the expected role, if it is known.
     pub(super) fn read(path: &Path, role: Option<Role>) -> Self {
         match text_of(path) {
             Ok(text) => Reader { text: &text, path, read: Self::default() }.run(role),
@@ -55,7 +55,7 @@ impl ReadFile {
     }
 }
 
-/// The text of a file, or why there is none.
+/// The text of a file, or a fault.
 fn text_of(path: &Path) -> Result<String, Fault> {
     let whole = |what: String| Fault::of_file(path, 0, what);
     let failed = |error: io::Error| {
@@ -104,7 +104,7 @@ impl Reader<'_> {
         let mut broken: Vec<usize> = Vec::new();
         for error in errors.iter() {
             let line = self.line(error.span().unwrap_or_default().start);
-            // What follows from the first one on a line says nothing new.
+            // Further errors on the same line mostly follow from the first.
             if !broken.contains(&line) && broken.len() < SYNTAX_FAULTS_MAX {
                 broken.push(line);
                 let what = syntax(error.message());
@@ -119,10 +119,10 @@ impl Reader<'_> {
         self.read
     }
 
-    /// Whose file it is. `None`: nobody can say, or somebody else's.
+    /// The role of the file. `None` if it is missing, or is not the expected one.
     fn role(&mut self, table: &DeTable<'_>, expected: Option<Role>, broken: &[usize]) -> Option<Role> {
         let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == ROLE) else {
-            // A line that cannot be read may have been it.
+            // An unreadable line may have contained the role.
             if broken.is_empty() {
                 let names = Role::ALL.map(|role| format!("role = \"{}\"", role.name()));
                 self.fault(
@@ -195,7 +195,7 @@ impl Reader<'_> {
                 }
             }
             Err(what) => {
-                // A list or a table may be long, and hold anything.
+                // A list or a table may be long, and may contain secrets.
                 let shown = !matches!(value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
                 let place = if shown { value.span() } else { key.span() };
                 self.fault(&setting.key, place, shown.then(|| value.span()), what);
@@ -227,7 +227,7 @@ impl Reader<'_> {
     }
 }
 
-/// What to do about a break of TOML's rules.
+/// The remedy for a syntax error.
 fn syntax(message: &str) -> String {
     if message.contains("duplicate key") {
         return "this setting stands here for the second time; keep one of the two lines".into();
@@ -235,7 +235,7 @@ fn syntax(message: &str) -> String {
     format!("this is not TOML: {message}; write one setting in a line, as name = value, with texts in quotes")
 }
 
-/// What to do about a setting that there is not.
+/// The remedy for an unknown setting.
 fn unknown(role: Role, settings: &[Setting], name: &str, value: &DeValue<'_>) -> String {
     if name == CONFIG {
         return "a file names no other file; leave it out".into();
@@ -268,14 +268,14 @@ fn unknown(role: Role, settings: &[Setting], name: &str, value: &DeValue<'_>) ->
     format!("there is no such setting; `mez config show {}` lists all of them", role.name())
 }
 
-/// The name that was probably meant.
+/// The most similar name, if one is similar enough.
 pub(super) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let reach = (typed.chars().count() / 4).clamp(1, 3);
     let near = names.map(|name| (distance(typed, name), name)).filter(|(far, _)| *far <= reach);
     near.min_by_key(|(far, _)| *far).map(|(_, name)| name)
 }
 
-/// How many letters have to be added, left out, changed or swapped with the next one.
+/// Edit distance: the least number of insertions, deletions, replacements and swaps of neighbours.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
@@ -293,8 +293,7 @@ fn distance(one: &str, other: &str) -> usize {
     rows[one.len()][other.len()]
 }
 
-/// The file that a role reads: the one that is named, else the user's own, else the system's. `None`: none of them is there, or
-/// none is wanted.
+/// The settings file of a role: the named one, or else the user's, or else the system's. `None` if there is no such file, or if the name is [`OFF`].
 pub(super) fn find(role: Role, named: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     if let Some(named) = named {
         return (named != OFF).then(|| named.into());
@@ -302,12 +301,12 @@ pub(super) fn find(role: Role, named: Option<&std::ffi::OsStr>) -> Option<PathBu
     places(role).into_iter().find(|path| path.exists())
 }
 
-/// Whether a file is there that this user may not read.
+/// Whether the file exists, but this user may not read it.
 pub(super) fn is_denied(path: &Path) -> bool {
     File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Where a file is looked for that nobody named.
+/// The places of the settings file, if no file is named.
 pub(super) fn places(role: Role) -> Vec<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The XDG rules: a relative path is not valid and is ignored.

@@ -1,16 +1,16 @@
-//! Settings of edges, cameras and applications: in a file, in the environment, as flags. And `mez config`, which checks files, shows
-//! what is in force, and prints what there is.
+//! Settings of edges, cameras and applications, from a file, the environment and flags. Also
+//! `mez config`, which checks files, and shows the settings in force and all existing ones.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `setting.rs` | what a setting is, by the argument that describes it |
+//! | `setting.rs` | derives a setting from the argument that describes it |
 //! | `file.rs` | reads a file, and finds all its faults |
-//! | `secret.rs` | finds secrets in it |
-//! | `fault.rs` | where something comes from, and what is wrong with it |
-//! | `resolve.rs` | which of all values is in force, and what may change later |
+//! | `secret.rs` | finds secrets in a file |
+//! | `fault.rs` | the origin of a setting, and its faults |
+//! | `resolve.rs` | determines the values in force, and what can change while a broker runs |
 //! | `edge_places.rs` | the folders of this host's edge, for other commands |
-//! | `variables.rs` | the environment variables that there are |
-//! | `show.rs`, `schema.rs` | what is in force, and what there is |
+//! | `variables.rs` | the environment variables |
+//! | `show.rs`, `schema.rs` | print the settings in force, and all existing ones |
 
 mod edge_places;
 mod fault;
@@ -110,7 +110,7 @@ impl From<RoleName> for Role {
     }
 }
 
-/// `mez config`. `matches` are those of its arguments.
+/// Runs `mez config`. `matches` are those of its arguments.
 pub(crate) fn run(args: ConfigArgs, matches: &ArgMatches) -> Result<(), Failure> {
     let of = |role: Role| {
         let shown = matches.subcommand_matches("show").and_then(|show| show.subcommand_matches(role.name()));
@@ -146,7 +146,7 @@ fn check(files: Vec<PathBuf>) -> Result<(), Failure> {
         if let (true, Some(role)) = (found.is_empty(), read.role) {
             let settings = counted(read.given.len() as u64, "setting");
             println!("{}: good: {settings} for {}", path.display(), role.reader());
-            // Whoever checks may be on another host than the one that the file is for.
+            // Only a warning, since the file may be for another host.
             places_in_the_way(role, &path, &read).iter().for_each(|warning| eprintln!("{warning}"));
         }
         faults.extend(found);
@@ -154,7 +154,7 @@ fn check(files: Vec<PathBuf>) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(Failure::lines(lines(&faults))) }
 }
 
-/// Folders of a file that are not there, and that this host has no place for.
+/// Warnings about folders in a file that do not exist, and could not be created on this host.
 fn places_in_the_way(role: Role, file: &Path, read: &ReadFile) -> Vec<Fault> {
     let folders = role.settings().into_iter().filter(|setting| setting.value_name() == "DIR");
     let given = folders.filter_map(|setting| read.given.get(&setting.key).map(|given| (setting.key, given)));
@@ -173,7 +173,7 @@ fn places_in_the_way(role: Role, file: &Path, read: &ReadFile) -> Vec<Fault> {
     given.filter_map(warning).collect()
 }
 
-/// Whose file a file is, or what is wrong with one that does not say so.
+/// The role of a file, or the faults of a file without a valid role.
 pub(crate) fn whose(file: &Path) -> Result<Role, Vec<Fault>> {
     let ReadFile { role, faults, .. } = ReadFile::read(file, None);
     role.ok_or(faults)
@@ -188,7 +188,7 @@ fn show<A: OfRole>(typed: &Typed) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings in force for what was typed.
+/// The settings in force for this command line.
 pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
     resolve::settle(typed).map_err(|faults| match &faults[..] {
         [fault] => Failure::usage(fault.to_string()),
@@ -196,7 +196,7 @@ pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
     })
 }
 
-/// The same for a broker, which begins to log as they say.
+/// The settings in force of a broker. Also starts logging with these settings.
 pub(crate) fn begin<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
     let in_force = settle::<A>(typed)?;
     if let Some(logs) = &in_force.logs {
@@ -209,14 +209,14 @@ pub(crate) fn begin<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
     Ok(in_force)
 }
 
-/// Tells of variables that somebody set for Mez and nothing reads. Once in a process, when it has begun to log.
+/// Warns of variables with Mez's prefix that nothing reads. Must be called once per process, after logging has started.
 pub(crate) fn warn_of_variables() {
     for unknown in unknown_variables() {
         warn!("{unknown}; {}", unknown.remedy());
     }
 }
 
-/// Reads the settings of a broker that runs again. Returns what to do with what has changed: nothing, if they make no sense.
+/// Reads the settings of a running broker again. Returns the new arguments, or `None` if they are invalid.
 pub(crate) fn reload<'a, A: OfRole>(in_force: &'a mut InForce<A>, typed: &Typed) -> Option<&'a A> {
     let newer = match resolve::settle::<A>(typed) {
         Ok(newer) => newer,
@@ -232,14 +232,14 @@ pub(crate) fn reload<'a, A: OfRole>(in_force: &'a mut InForce<A>, typed: &Typed)
     if changes.taken.is_empty() && changes.refused.is_empty() {
         info!("the settings were read again; nothing has changed");
     }
-    // Last, so that what has changed is told by the level of before.
+    // Last, so that changes are logged at the previous level.
     if let (true, Some(logs)) = (changes.logs, &in_force.logs) {
         logs.change();
     }
     Some(&in_force.args)
 }
 
-/// The edges and the folder of keys that the file of this user's applications names, without a look at flags and variables.
+/// The edges and the key folder in the settings file of this user's applications. Ignores flags and variables.
 pub(crate) fn of_applications(file: Option<&OsStr>) -> Result<ConnectArgs, Failure> {
     let typed = file.map_or_else(Typed::default, |file| Typed::only_file(file.to_owned()));
     settle::<ConnectArgs>(&typed).map(|in_force| in_force.args)

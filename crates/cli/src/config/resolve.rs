@@ -1,4 +1,4 @@
-//! Finds the settings in force: flags before the environment, the environment before the file, the file before the defaults.
+//! Determines the settings in force. Precedence: flags, environment, file, defaults.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,10 +12,10 @@ use super::file::{self, ReadFile};
 use super::setting::{CONFIG, Kind, LOG, Role, Setting};
 use crate::logging::LogArgs;
 
-/// Takes one setting over from newer arguments.
+/// Copies one setting from newer arguments.
 pub(crate) type Take<A> = fn(&mut A, &A);
 
-/// What is wrong with settings that are each good by themselves: the name of one of them, and what to do.
+/// Contradictions between settings that are valid by themselves: the name of one of them, and the remedy.
 pub(crate) type Contradictions = Vec<(&'static str, String)>;
 
 /// The arguments of a role's command.
@@ -23,27 +23,26 @@ pub(crate) trait OfRole: Args + 'static {
     /// The role.
     const ROLE: Role;
 
-    /// The settings that a broker takes in while it runs, and how. All others need a restart.
+    /// The settings that a running broker can change, and how. All others need a restart.
     const RELOADED: &'static [(&'static str, Take<Self>)];
 
-    /// What is missing, or contradicts something else. `given` says whether somebody set something for this start: in a file,
-    /// or as a flag.
+    /// Missing settings, and contradictions. `given` returns whether a setting was set for this start, in a file or as a flag.
     fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions;
 
-    /// What is in force where nobody set anything, and the default is not the same everywhere.
+    /// The values of unset settings whose default depends on the host.
     fn computed(&self) -> Vec<(&'static str, String)>;
 }
 
-/// What the command line says.
+/// The settings on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Typed {
     config: Option<OsString>,
-    /// By the arguments' own names.
+    /// The values, by the IDs of the arguments.
     given: BTreeMap<String, Vec<OsString>>,
 }
 
 impl Typed {
-    /// What was typed of a role's settings.
+    /// The settings of a role on the command line.
     pub(crate) fn of(role: Role, matches: &ArgMatches) -> Self {
         let raws = |id: &str| -> Vec<OsString> {
             matches.get_raw(id).into_iter().flatten().map(OsString::from).collect()
@@ -58,18 +57,18 @@ impl Typed {
         Self { config: raws(CONFIG).into_iter().next(), given }
     }
 
-    /// Nothing but the name of a file.
+    /// No settings, except for the name of a file.
     pub(crate) fn only_file(path: OsString) -> Self {
         Self { config: Some(path), ..Self::default() }
     }
 
-    /// What a command says of some settings that are another command's own.
+    /// Settings of a role that another command has as its own options.
     pub(crate) fn given(config: Option<OsString>, given: Vec<(&str, Vec<OsString>)>) -> Self {
         let given = given.into_iter().filter(|(_, raws)| !raws.is_empty());
         Self { config, given: given.map(|(id, raws)| (id.to_owned(), raws)).collect() }
     }
 
-    /// The file of settings that was named.
+    /// The settings file that was named.
     pub(super) fn config(&self, role: Role) -> Option<OsString> {
         let variable = std::env::var_os(role.config_variable());
         self.config.clone().or_else(|| variable.filter(|value| !value.is_empty()))
@@ -81,31 +80,31 @@ impl Typed {
 pub(crate) struct Line {
     pub(crate) setting: Setting,
     pub(crate) origin: Origin,
-    /// Its values. Empty: none.
+    /// The values. May be empty.
     pub(crate) raws: Vec<OsString>,
 }
 
 /// All settings in force.
 pub(crate) struct InForce<A> {
     pub(crate) args: A,
-    /// How it logs. `None`: other commands say so.
+    /// How the broker logs. `None` for roles without this setting.
     pub(crate) logs: Option<LogArgs>,
     pub(crate) lines: Vec<Line>,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
 }
 
-/// Settings whose secret itself may stand in a variable, which goes before a path in the file.
+/// Settings for whose secret there is also a variable. The variable takes precedence over a path in the file.
 const HELD_BY_VARIABLES: [(&str, &str); 2] =
     [("store_key", "MEZ_STORE_KEY"), ("source_credentials", "MEZ_SOURCE_CREDENTIALS")];
 
-/// All values of a role's settings, and what is wrong with each by itself.
+/// All values of a role's settings, and the faults of single settings.
 pub(super) struct Gathered {
     pub(super) lines: Vec<Line>,
     path: Option<PathBuf>,
     read: ReadFile,
     pub(super) faults: Vec<Fault>,
-    /// The settings that cannot be read, by name.
+    /// The names of invalid settings.
     faulty: Vec<String>,
 }
 
@@ -120,7 +119,7 @@ impl Gathered {
             if matches!(origin, Origin::Variable(_))
                 && let Some((raw, what)) = raws.iter().find_map(|raw| Some((raw, setting.check(raw).err()?)))
             {
-                // A variable may hold a secret.
+                // A variable may contain a secret.
                 let value = (!is_secret(&setting.key)).then(|| raw.to_string_lossy().into_owned());
                 faults.push(Fault { origin, field: setting.key.clone(), value, what });
                 faulty.push(setting.key.clone());
@@ -132,13 +131,13 @@ impl Gathered {
         Self { lines, path, read, faults, faulty }
     }
 
-    /// Whether there is a file, and nothing of it can be read: then there is nothing to compare with.
+    /// Whether nothing of the file could be read, so that there is nothing to check for contradictions.
     fn is_unread(&self) -> bool {
         self.path.is_some() && self.read.role.is_none() && !self.read.faults.is_empty()
     }
 }
 
-/// All values of a role's settings, as far as they can be read, and everything that is wrong with them.
+/// All valid values of a role's settings, and all faults.
 pub(crate) struct Examined {
     pub(crate) lines: Vec<Line>,
     /// The file that was read.
@@ -146,14 +145,14 @@ pub(crate) struct Examined {
     pub(crate) faults: Vec<Fault>,
 }
 
-/// Looks at the settings of a role for somebody who has to go on whatever is wrong with them.
+/// Examines the settings of a role for a caller that continues in spite of faults.
 pub(crate) fn examine<A: OfRole>(typed: &Typed) -> Examined {
     let Gathered { lines, path, .. } = Gathered::of(A::ROLE, typed);
     let faults = settle::<A>(typed).err().unwrap_or_default();
     Examined { lines, file: path, faults }
 }
 
-/// Finds the settings in force, or everything that is wrong with them.
+/// Determines the settings in force, or returns all faults.
 pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Vec<Fault>> {
     let gathered = Gathered::of(A::ROLE, typed);
     if gathered.is_unread() {
@@ -175,7 +174,7 @@ pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Vec<Fault>>
         }
     };
     let line_of = |key: &str| lines.iter().find(|line| line.setting.key == key);
-    // What merely repeats the default was not meant to have an effect.
+    // A value that repeats the default was not meant to have an effect.
     let given = |key: &str| {
         line_of(key).is_some_and(|line| {
             let is_own = line.raws.iter().map(|raw| raw.to_str()).ne([line.setting.default().as_deref()]);
@@ -183,7 +182,7 @@ pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Vec<Fault>>
         })
     };
     for (key, what) in args.contradictions(&given) {
-        // One that cannot be read may have been good.
+        // An invalid setting may have been meant correctly.
         if !faulty.iter().any(|faulty| faulty == key) {
             faults.push(contradiction(key, line_of(key), (path.as_ref(), &read), what));
         }
@@ -191,7 +190,7 @@ pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Vec<Fault>>
     if faults.is_empty() { Ok(InForce { args, logs, lines, file: path }) } else { Err(faults) }
 }
 
-/// A setting's value, and where it comes from.
+/// The value of a setting, and its origin.
 fn choose(
     setting: &Setting,
     typed: &Typed,
@@ -211,7 +210,7 @@ fn choose(
     }
 }
 
-/// Whether a setting's value may hold a secret, which nothing shows.
+/// Whether a setting's value may contain a secret, and must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
     key == "source"
 }
@@ -223,7 +222,7 @@ fn contradiction(
     what: String,
 ) -> Fault {
     let origin = line.map_or(Origin::Default, |line| line.origin.clone());
-    // What is missing is missing in the file, if there is one.
+    // A missing setting is a fault of the file, if there is one.
     let origin = match (origin, path) {
         (Origin::Default, Some(path)) => Origin::File(path.clone(), 0),
         (origin, _) => origin,
@@ -243,18 +242,18 @@ fn contradiction(
     Fault { origin, field: key.into(), value, what }
 }
 
-/// What changed settings do to a broker that runs.
+/// The effect of changed settings on a running broker.
 pub(crate) struct Changes {
-    /// Sentences about what is another from now on.
+    /// Sentences about changes that are applied.
     pub(crate) taken: Vec<String>,
-    /// Sentences about what stays as it was, because it needs a restart.
+    /// Sentences about changes that need a restart.
     pub(crate) refused: Vec<String>,
-    /// The level of log lines is another.
+    /// Whether the level of log lines has changed.
     pub(crate) logs: bool,
 }
 
 impl<A: OfRole> InForce<A> {
-    /// Takes over what may change while a broker runs.
+    /// Applies the changes that are possible while a broker runs.
     pub(crate) fn take(&mut self, newer: InForce<A>) -> Changes {
         let mut changes = Changes { taken: Vec::new(), refused: Vec::new(), logs: false };
         for (line, new) in self.lines.iter_mut().zip(newer.lines) {

@@ -1,4 +1,4 @@
-//! The settings as a JSON schema for editors, and as tables for the page about them.
+//! The settings as a JSON schema for editors, and as tables for the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -70,14 +70,14 @@ fn property(setting: &Setting, is_reloaded: bool) -> Value {
     sorted(property)
 }
 
-/// An object whose names are in order, whatever serde_json was built with.
+/// An object with sorted names, independent of the features of serde_json.
 fn sorted<K: Into<String> + Ord>(pairs: impl IntoIterator<Item = (K, Value)>) -> Value {
     let pairs: BTreeMap<String, Value> =
         pairs.into_iter().map(|(name, value)| (name.into(), value)).collect();
     Value::Object(pairs.into_iter().collect())
 }
 
-/// A table in Markdown of a role's settings.
+/// A Markdown table of a role's settings.
 pub(super) fn table(role: Role) -> String {
     let reloaded = role.reloaded();
     let mut text = String::from(

@@ -1,18 +1,18 @@
-//! Finds secrets in files of settings. They do not belong there: such files are copied, kept under version control and shown to
-//! others. No message shows what was found.
+//! Finds secrets in settings files. They do not belong there, because such files are
+//! copied, shared and kept under version control. No message contains the secret.
 
 use mez_node::identity::token;
 use mez_node::source::{OnvifAddressError, OnvifChoice, SourceSpec};
 
 use super::setting::Role;
 
-/// Parts of names by which addresses carry secrets.
+/// Parts of parameter names in addresses that stand for secrets.
 const IN_QUERIES: [&str; 8] = ["auth", "cred", "key", "pass", "pw", "secret", "sig", "token"];
 
-/// Names that somebody may give a secret.
+/// Names that stand for secrets.
 const NAMES: [&str; 7] = ["password", "passwd", "passphrase", "secret", "token", "credential", "private_key"];
 
-/// What to do instead, if a setting of this name would hold a secret.
+/// The remedy, if a setting of this name would contain a secret.
 pub(super) fn in_name(role: Role, key: &str) -> Option<String> {
     let key = key.to_ascii_lowercase();
     if !NAMES.iter().any(|name| key.contains(name)) {
@@ -26,7 +26,7 @@ pub(super) fn in_name(role: Role, key: &str) -> Option<String> {
     Some(format!("{NEVER}; {instead}"))
 }
 
-/// What to do instead, if this value of a setting holds a secret.
+/// The remedy, if this value of a setting contains a secret.
 pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
     if value.contains("-----BEGIN") {
         return Some(format!(
@@ -57,13 +57,13 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
     Some(format!("{NEVER}; {instead}"))
 }
 
-/// Why it is refused.
+/// The reason.
 const NEVER: &str = "secrets do not belong in this file, which others may read";
 
-/// Where the credentials of a source belong.
+/// The proper places of a source's credentials.
 const FOR_SOURCES: &str = "put USER:PASSWORD into a file of mode 0600 and name that with source_credentials, or into the variable MEZ_SOURCE_CREDENTIALS, or the systemd credential mez-source-credentials";
 
-/// The name of a secret in an address's query.
+/// The name of a secret in the query of an address.
 fn secret_in_query(value: &str) -> Option<&str> {
     let (_, query) = value.split_once('?')?;
     let names = query.split(['&', ';', '#']).map(|pair| pair.split('=').next().unwrap_or(pair));
@@ -74,7 +74,7 @@ fn secret_in_query(value: &str) -> Option<&str> {
     secrets.next()
 }
 
-/// Whether a text is 32 bytes in base64, as keys of stores are.
+/// Whether a text is 32 bytes in base64, like a store key.
 fn is_key(value: &str) -> bool {
     let value = value.trim();
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');

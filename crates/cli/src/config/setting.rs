@@ -1,5 +1,5 @@
-//! The settings of a role, as the arguments of its command describe them. This is the only list: the names in the file, the
-//! variables, their types, the schema and the page are read off from the arguments.
+//! The settings of a role, derived from the arguments of its command. The arguments are the only list:
+//! names in files, variables, types, the schema and the documentation are all derived from them.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -15,21 +15,21 @@ use crate::connect::ConnectArgs;
 use crate::edge::EdgeArgs;
 use crate::logging::LogArgs;
 
-/// What a file of settings is for.
+/// The kinds of settings files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// `mez edge`.
     Edge,
     /// `mez camera`.
     Camera,
-    /// Commands and programs that ask an edge for something.
+    /// Commands and programs that use an edge.
     App,
 }
 
 impl Role {
     pub(crate) const ALL: [Self; 3] = [Self::Edge, Self::Camera, Self::App];
 
-    /// As it stands in a file.
+    /// The name in a file.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Edge => "edge",
@@ -42,7 +42,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.name() == text)
     }
 
-    /// Who reads such a file, for people.
+    /// The reader of such a file, for messages.
     pub(crate) fn reader(self) -> &'static str {
         match self {
             Self::Edge => "mez edge",
@@ -51,18 +51,18 @@ impl Role {
         }
     }
 
-    /// Who reads it, as the beginning of a sentence.
+    /// The reader and its verb, as the beginning of a sentence.
     pub(crate) fn reads(self) -> String {
         let verb = if self == Self::App { "read" } else { "reads" };
         format!("{} {verb}", self.reader())
     }
 
-    /// The variable that names its file.
+    /// The variable that names the settings file.
     pub(super) fn config_variable(self) -> String {
         format!("MEZ_{}_CONFIG", self.name().to_ascii_uppercase())
     }
 
-    /// Parses the role's words, without a program's name, and without a look at the environment.
+    /// Parses the role's arguments, without a program's name and without the environment.
     pub(super) fn command(self) -> Command {
         let bare =
             Command::new(self.name()).no_binary_name(true).disable_help_flag(true).disable_version_flag(true);
@@ -85,7 +85,7 @@ impl Role {
         command.get_arguments().filter(|arg| arg.get_id() != CONFIG).cloned().map(Setting::of).collect()
     }
 
-    /// The names of those that change without a restart.
+    /// The names of the settings that change without a restart.
     pub(crate) fn reloaded(self) -> Vec<&'static str> {
         fn keys<A: OfRole>() -> Vec<&'static str> {
             A::RELOADED.iter().map(|(key, _)| *key).collect()
@@ -98,17 +98,17 @@ impl Role {
     }
 }
 
-/// The option that names the file. It does not stand in the file.
+/// The option that names the file. It is not a setting in the file.
 pub(super) const CONFIG: &str = "config";
-/// The setting that every broker takes in while it runs, by itself.
+/// The setting that every running broker can change.
 pub(super) const LOG: &str = "log";
 
-/// Arguments that leave the environment alone.
+/// Makes all arguments ignore the environment.
 pub(crate) fn without_env(command: Command) -> Command {
     command.mut_args(|arg| arg.env(None::<&'static str>))
 }
 
-/// What a setting's value is.
+/// The type of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -148,12 +148,12 @@ impl Setting {
         Self { key, kind, is_list, arg }
     }
 
-    /// The argument's own name.
+    /// The ID of the argument.
     pub(crate) fn id(&self) -> &str {
         self.arg.get_id().as_str()
     }
 
-    /// As it is typed: `--grpc`, or `NAME`.
+    /// The argument on the command line: `--grpc`, or `NAME`.
     pub(crate) fn flag(&self) -> String {
         match self.arg.get_long() {
             Some(long) => format!("--{long}"),
@@ -161,7 +161,7 @@ impl Setting {
         }
     }
 
-    /// What stands for its value in help.
+    /// The placeholder of its value in help.
     pub(crate) fn value_name(&self) -> &str {
         value_name(&self.arg)
     }
@@ -171,7 +171,7 @@ impl Setting {
         self.arg.get_env().map(|name| name.to_string_lossy().into_owned())
     }
 
-    /// What the variable says, if it is set. An empty one counts as not set.
+    /// The name and the value of its variable, if it is set. An empty value counts as unset.
     pub(super) fn in_environment(&self) -> Option<(String, Vec<OsString>)> {
         let name = self.variable()?;
         let value = std::env::var_os(&name).filter(|value| !value.is_empty())?;
@@ -185,7 +185,7 @@ impl Setting {
         Some((name, raws))
     }
 
-    /// The values that it may have, if they can be listed.
+    /// The possible values, if there is a list.
     pub(crate) fn choices(&self) -> Vec<String> {
         if self.kind == Kind::Switch {
             return Vec::new();
@@ -193,7 +193,7 @@ impl Setting {
         self.arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
     }
 
-    /// The default, if it is the same everywhere.
+    /// The default, if it does not depend on the host.
     pub(crate) fn default(&self) -> Option<String> {
         if self.kind == Kind::Switch {
             return Some("false".into());
@@ -202,14 +202,14 @@ impl Setting {
         Some(default.to_string_lossy().into_owned())
     }
 
-    /// What it says, without what help adds about defaults and variables.
+    /// Its description, without the notes about defaults and variables.
     pub(crate) fn help(&self) -> String {
         let help = self.full_help();
         let end = help.find(" [").unwrap_or(help.len());
         help[..end].to_owned()
     }
 
-    /// The default in words, where it is not the same everywhere.
+    /// The description of a default that depends on the host.
     pub(crate) fn default_in_words(&self) -> Option<String> {
         let help = self.full_help();
         let (_, words) = help.split_once("[default: ")?;
@@ -221,7 +221,7 @@ impl Setting {
         help.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// A value in the environment or in a file as it is typed: true and false of a switch.
+    /// Parses a switch in the environment or in a file.
     pub(super) fn switch(raw: &OsStr) -> Result<bool, String> {
         match raw.to_str().map(str::to_ascii_lowercase).as_deref() {
             Some("true" | "yes" | "on" | "1") => Ok(true),
@@ -230,7 +230,7 @@ impl Setting {
         }
     }
 
-    /// The words by which the command takes these values.
+    /// The command-line arguments for these values.
     pub(super) fn words(&self, raws: &[OsString]) -> Vec<OsString> {
         let Some(long) = self.arg.get_long() else { return raws.to_vec() };
         if self.kind == Kind::Switch {
@@ -245,7 +245,7 @@ impl Setting {
         raws.iter().map(word).collect()
     }
 
-    /// Why a value is none, with what to write instead.
+    /// Why a value is invalid, and what to write instead.
     pub(super) fn check(&self, raw: &OsStr) -> Result<(), String> {
         if raw.is_empty() {
             return Err("it is empty; write a value, or leave it out".into());
@@ -266,7 +266,7 @@ impl Setting {
         })
     }
 
-    /// The values that a file gives, and where each stands; or what to write instead.
+    /// The values in a file with their positions, or the remedy.
     pub(super) fn values(
         &self,
         value: &Spanned<DeValue<'_>>,
@@ -292,7 +292,7 @@ impl Setting {
         }
     }
 
-    /// How it is written.
+    /// How to write a value of this type.
     pub(crate) fn example(&self) -> String {
         let key = &self.key;
         match self.kind {

@@ -1,15 +1,15 @@
-//! Prints settings in force, as a file of settings that says where each comes from.
+//! Prints the settings in force in the form of a settings file, with their origins.
 
 use super::fault::Origin;
 use super::resolve::{InForce, Line, OfRole, is_secret};
 use super::setting::{Kind, Role};
 use mez_node::source::SourceSpec;
 
-/// Where comments begin, if the setting is no longer.
+/// The column of comments after short settings.
 const COMMENTS_AT: usize = 48;
 
 impl Line {
-    /// The value as it stands in a file. `None`: it has none.
+    /// The value in the form of a file. `None` if there is no value.
     pub(crate) fn shown(&self) -> Option<String> {
         if self.raws.is_empty() {
             return None;
@@ -35,11 +35,11 @@ fn value(kind: Kind, text: &str) -> String {
         Kind::Size => text.bytes().all(|byte| byte.is_ascii_digit()),
         Kind::Text | Kind::Time => false,
     };
-    // A text in JSON is one in TOML.
+    // JSON strings are valid TOML.
     if is_bare { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// All settings of a role, each with where it comes from.
+/// All settings of a role, with their origins.
 pub(super) fn text<A: OfRole>(in_force: &InForce<A>) -> String {
     let role: Role = A::ROLE;
     let mut text = match &in_force.file {

@@ -1,16 +1,16 @@
-//! The environment variables of Mez, and those that somebody set and nothing reads.
+//! The environment variables of Mez, and those with its prefix that nothing reads.
 
 use std::fmt;
 
 use super::file::nearest;
 use super::setting::Role;
 
-/// How all of them begin.
+/// The prefix of all variables.
 const PREFIX: &str = "MEZ_";
 
-/// Variables that are no settings. A new one belongs here, else whoever sets it is warned.
+/// Variables that are not settings. A new variable must be added here; otherwise its users get a warning.
 const OTHERS: [&str; 19] = [
-    // They hold a secret itself, for which a setting names a file.
+    // Contain a secret itself, for which a setting names a file.
     "MEZ_SOURCE_CREDENTIALS",
     "MEZ_STORE_KEY",
     // The Python package: the first three are secrets of pipelines.
@@ -34,16 +34,16 @@ const OTHERS: [&str; 19] = [
     "MEZ_WRITE",
 ];
 
-/// A variable that nothing reads.
+/// A variable with the prefix that nothing reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownVariable {
     pub(crate) name: String,
-    /// The one that was probably meant.
+    /// The variable that was probably meant.
     near: Option<String>,
 }
 
 impl UnknownVariable {
-    /// What to do about it.
+    /// The remedy.
     pub(crate) fn remedy(&self) -> String {
         match &self.near {
             Some(near) => format!("did you mean {near}?"),
@@ -58,7 +58,7 @@ impl fmt::Display for UnknownVariable {
     }
 }
 
-/// Those of this process.
+/// The unknown variables of this process.
 pub(crate) fn unknown() -> Vec<UnknownVariable> {
     let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     unknown_among(set.filter_map(|(name, _)| name.into_string().ok()))
@@ -78,7 +78,7 @@ fn unknown_among(names: impl IntoIterator<Item = String>) -> Vec<UnknownVariable
     unknown
 }
 
-/// What a variable is about, without the role that some names have and others have not.
+/// The name of a variable without prefix and role, since only some names contain the role.
 fn subject(name: &str) -> &str {
     let name = name.strip_prefix(PREFIX).unwrap_or(name);
     let of_role = |role: Role| name.strip_prefix(&role.name().to_ascii_uppercase())?.strip_prefix('_');
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What a command shows in its help is not called unknown.
+    /// Variables in the help of a command are known.
     #[test]
     fn every_variable_of_a_command_is_known() {
         fn of(command: &clap::Command, found: &mut BTreeSet<String>) {
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(unknown_among(found), []);
     }
 
-    /// Variables of tests, experiments and the Python package too, as far as they stand in the sources.
+    /// Also variables of tests, experiments and the Python package, if the sources name them.
     #[test]
     fn every_variable_that_the_sources_read_is_known() {
         fn files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
@@ -150,7 +150,7 @@ mod tests {
         ["crates", "python", "bench", "fuzz/src"]
             .iter()
             .for_each(|folder| files(&root.join(folder), &mut found));
-        // Those that are planted in tests are none.
+        // Variables that tests make up do not count.
         found.retain(|path| !path.ends_with("variables.rs") && !path.ends_with("cli/tests/config.rs"));
         let mut names = BTreeSet::new();
         for path in &found {

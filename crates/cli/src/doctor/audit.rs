@@ -1,4 +1,4 @@
-//! Whether this host's edge can write its audit log, and whether that is what it wrote.
+//! Checks whether this host's edge can write its audit log, and whether the log is intact.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,14 +14,14 @@ use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
 use crate::text::{bytes, counted};
 
-/// With less, the next record may not find room.
+/// With less space, the next record may not fit.
 const SPACE_MIN: u64 = 1 << 20;
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if !subject.is(Side::Edge) {
         return Vec::new();
     }
-    // That there is no folder for state is the business of the disk.
+    // The check of disks reports a missing state folder.
     let Ok(state) = state::folder(subject.state(Side::Edge).as_deref()) else { return Vec::new() };
     let folder = audit_folder(&state);
     if fs::symlink_metadata(&folder).is_err() {
@@ -33,7 +33,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     vec![unwritable(&folder).unwrap_or_else(|| verified(&state, &folder))]
 }
 
-/// Why records cannot be written, if they cannot.
+/// Why records cannot be written. `None` if they can.
 fn unwritable(folder: &Path) -> Option<Finding> {
     let shown = folder.display();
     let fault = |found: String, remedy: String| Some(Finding::fault(Check::Audit, found, remedy));
@@ -65,7 +65,7 @@ fn unwritable(folder: &Path) -> Option<Finding> {
     None
 }
 
-/// Tries what the edge does for each record, and writes nothing.
+/// Opens what the edge opens for each record, without writing.
 fn try_opening(folder: &Path) -> Result<(), (String, io::Error)> {
     let failed = |path: &Path, error: io::Error| (path.display().to_string(), error);
     access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| failed(folder, error.into()))?;
@@ -77,7 +77,7 @@ fn try_opening(folder: &Path) -> Result<(), (String, io::Error)> {
     OpenOptions::new().append(true).open(&newest).map(drop).map_err(|error| failed(&newest, error))
 }
 
-/// What a look at the whole log says.
+/// The result of verifying the whole log.
 fn verified(state: &Path, folder: &Path) -> Finding {
     let shown = folder.display();
     match AuditLog::of_state(state).and_then(|log| log.read(None, drop)) {

@@ -1,4 +1,4 @@
-//! Whether this host has the identities that it needs, and whether they hold.
+//! Checks whether this host has the identities that it needs, and whether they are valid.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,9 +10,9 @@ use mez_node::identity::{Credentials, KeyFolder, Moment};
 use super::finding::{Check, Finding};
 use super::subject::Subject;
 
-/// How long before its end an authority is to be replaced: as long as the old one is trusted then.
+/// When to recommend a new authority before the end of the old one: as early as the old one will stay trusted.
 const ROTATE_BEFORE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// The share of a certificate's life by which its renewal may be late before that is told.
+/// A renewal that is late by 1/10 of the certificate's lifetime is a warning.
 const LATE_SHARE: u32 = 10;
 const ENROL: &str =
     "`mez keys token ROLE/NAME` where the site was made, then `mez keys enrol TOKEN --edge HOST` here";
@@ -81,7 +81,7 @@ fn held(credentials: &Credentials, keys: &KeyFolder, now: SystemTime) -> Finding
             "`mez keys rotate` where the site was made: hosts follow by themselves",
         );
     }
-    // One that was issued for this look is made anew at each start.
+    // A certificate without a file was issued for this check, and is made anew at each start.
     let late = validity.due() + validity.lasts() / LATE_SHARE;
     if now > late && credentials.file().is_some() {
         let found = format!("{found}: it should have been renewed by {}", Moment(validity.due()));

@@ -1,4 +1,4 @@
-//! Whether this host's clock is right, as far as its site and its edges tell.
+//! Checks this host's clock against its site and its edges.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::network::{Answers, AppAnswer, blamed_on};
 use super::subject::Subject;
 use crate::text::for_people;
 
-/// From here on, times of frames mislead people who compare them.
+/// A larger difference misleads people who compare times of frames.
 const NOTICED: Duration = Duration::from_secs(2);
-/// From here on, the past is read at the wrong place, and certificates are at risk.
+/// With a larger difference, the past is read at the wrong time, and certificates may be invalid.
 const WRONG: Duration = Duration::from_secs(60);
 const SET: &str = "set the clock of the host that is wrong: `timedatectl set-ntp true`, or `date -s @SECONDS`; a Raspberry Pi without a network starts in the past";
 
@@ -36,7 +36,7 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     findings
 }
 
-/// How the clocks of other hosts differ, by edge.
+/// The clock differences of other hosts, by edge.
 fn differences(answers: &Answers) -> Vec<(String, WallDifference)> {
     let links = answers.links.iter().filter_map(|(place, answer)| {
         let LinkReport { tcp, quic, .. } = answer.as_ref().ok()?;

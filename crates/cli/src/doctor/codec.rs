@@ -1,10 +1,10 @@
-//! Whether the codecs of this build work on this host.
+//! Checks whether the codecs of this build work on this host.
 
 use mez_node::probe::codec::try_codec;
 
 use super::finding::{Check, Finding};
 
-/// What is tried: video, and stills.
+/// The codecs to try: video, and stills.
 const RUNGS: [(&str, &str); 2] = [("openh264", "h264/q28"), ("JPEG", "jpeg/q80/420")];
 
 pub(super) fn check() -> Vec<Finding> {

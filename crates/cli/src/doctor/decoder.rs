@@ -1,4 +1,4 @@
-//! Which decoders of H.264 this host has besides the library, which one is used, and why the others are not. Which decode H.265 and AV1.
+//! Reports the decoders of H.264 on this host, which one is used, and why others are not. Also the decoders of H.265 and AV1.
 
 use std::thread;
 
@@ -32,7 +32,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     findings
 }
 
-/// Tries H.265 and AV1. Most hosts with both brokers have one choice, and a trial takes seconds where the host is busy.
+/// Tries H.265 and AV1, once per choice: the brokers of a host mostly have the same choice, and a trial takes seconds on a busy host.
 fn try_once_each(choices: &[(&str, DecoderChoice)]) -> Vec<(DecoderChoice, VideoTried)> {
     let mut trials: Vec<(DecoderChoice, VideoTried)> = Vec::new();
     for (_, choice) in choices {
@@ -43,7 +43,7 @@ fn try_once_each(choices: &[(&str, DecoderChoice)]) -> Vec<(DecoderChoice, Video
     trials
 }
 
-/// What a broker decodes H.265 and AV1 with. Sources that give neither do not need it.
+/// The decoder of H.265 or AV1 in a broker. Only sources of these encodings need it.
 fn other_video(broker: &str, encoding: &str, tried: Result<&VideoTimes, &String>) -> Finding {
     let found = match tried {
         Ok(VideoTimes { kind, start, picture, .. }) => format!(
@@ -59,7 +59,7 @@ fn other_video(broker: &str, encoding: &str, tried: Result<&VideoTimes, &String>
     Finding::ok(Check::Decoder, found)
 }
 
-/// What a broker decodes with.
+/// The decoder of H.264 in a broker.
 fn used(broker: &str, choice: DecoderChoice, tried: &[DecoderTried]) -> Finding {
     if let Some(used) = tried.iter().find(|tried| tried.is_for(choice)) {
         return Finding::ok(
@@ -80,7 +80,7 @@ fn used(broker: &str, choice: DecoderChoice, tried: &[DecoderTried]) -> Finding 
     }
 }
 
-/// All decoders, each with its times or with what is wrong.
+/// All decoders, with their times or errors.
 fn all(tried: &[DecoderTried]) -> String {
     let one = |tried: &DecoderTried| match &tried.works {
         Ok(times) => format!(
@@ -120,7 +120,7 @@ mod tests {
         let tried = [broken, works(Kind::Vaapi, 5), works(Kind::Cuda, 3), works(Kind::Ffmpeg, 2)];
         let of = |choice: &str| used("mez edge", choice.parse().unwrap(), &tried);
         assert!(of("software").found.contains("in software"));
-        // The first that is quicker, and never one that is no hardware.
+        // The first decoder that is faster, and never a software one.
         assert!(of("auto").found.contains("with cuda"), "{:?}", of("auto"));
         assert!(of("vaapi").found.contains("with vaapi"));
         let broken = of("v4l2m2m");

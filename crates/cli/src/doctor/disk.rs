@@ -1,4 +1,4 @@
-//! Whether the folders of a store and of state can be written, have room, and are quick enough.
+//! Checks whether the folders of a store and of the state are writable, have space, and are fast enough.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,15 +15,15 @@ use super::subject::{Side, Subject};
 use crate::place::Place;
 use crate::text::{bytes, milliseconds};
 
-/// With less, a log loses its oldest frames within minutes.
+/// With less space, a log loses its oldest frames within minutes.
 const SPACE_SMALL: u64 = 1 << 30;
-/// With less, a log cannot be begun.
+/// With less space, a log cannot begin.
 const SPACE_MIN: u64 = 64 << 20;
-/// Bytes that are written to see how quick the disk is: a second of frames.
+/// Bytes of one test write: about one second of frames.
 const TRIED_BYTES: usize = 1 << 20;
-/// How often they are written.
+/// The number of test writes.
 const TRIES: usize = 3;
-/// A second of frames is made durable every second.
+/// A write slower than this is a warning: a broker syncs a second of frames every second.
 const SLOW: Duration = Duration::from_millis(500);
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
@@ -35,11 +35,11 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     }
     for side in [Side::Edge, Side::Camera].into_iter().filter(|side| subject.is(*side)) {
         let found = match state::folder(subject.state(side).as_deref()) {
-            // A few bytes at each start: how quick that is does not matter.
+            // Only a few bytes are written at each start, so speed does not matter.
             Ok(path) => folder("state", &path, "--state or MEZ_STATE", false),
             Err(error) => Finding::fault_of(Check::Disk, error, "give a folder with --state or MEZ_STATE"),
         };
-        // Most hosts have one folder for all their brokers.
+        // On most hosts all brokers use the same folder.
         if !findings.contains(&found) {
             findings.push(found);
         }
@@ -54,7 +54,7 @@ fn without_key(error: &StoreKeyError) -> Option<Finding> {
             format!("no key for the store: {} is not there", file.display()),
             "make one with `mez store key`, once on each host",
         )),
-        // That is the business of permissions.
+        // The check of permissions reports these.
         StoreKeyError::Exposed { .. } | StoreKeyError::Folder(_) => None,
         error => Some(Finding::fault_of(Check::Disk, error, "make one with `mez store key`")),
     }
@@ -123,8 +123,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
     Finding::ok(Check::Disk, found)
 }
 
-/// How long the slowest of a few writes takes until it is safe. The file has no name any more while it is written, so that nothing is left
-/// however this ends.
+/// The time of the slowest of a few synced writes. The file is unlinked before it is written, so nothing is left behind in any case.
 fn try_writing(folder: &Path) -> io::Result<Duration> {
     let path = folder.join(format!(".mez-doctor-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -165,7 +164,7 @@ mod tests {
             assert!(fault.level == Level::Fault && fault.found.contains("is no folder"), "{fault:?}");
             assert!(fault.remedy.unwrap().contains("--store"));
         }
-        // No disk is full where none is.
+        // Nothing is reported as full here.
         let fault = folder("store", Path::new("/proc/nope"), "--store", true);
         assert!(fault.level == Level::Fault && fault.found.contains("belongs to the kernel"), "{fault:?}");
         assert!(!fault.found.contains("full") && fault.remedy.unwrap().contains("--store"));

@@ -1,4 +1,4 @@
-//! Whether ffmpeg is there for sources, and new enough.
+//! Checks whether ffmpeg is installed and new enough for sources.
 
 use mez_node::probe::probe_ffmpeg;
 use mez_node::runtime::block_on;
@@ -36,7 +36,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     vec![Finding::ok(Check::Ffmpeg, format!("ffmpeg {}", found.version))]
 }
 
-/// A program that publishes by itself needs none; a source does.
+/// ffmpeg is missing. Only sources need it.
 fn missing(error: &SourceError, is_needed: bool) -> Finding {
     let text = error.to_string();
     let found = text.split(": install").next().unwrap_or(&text).to_owned();

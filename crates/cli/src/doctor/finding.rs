@@ -1,10 +1,10 @@
-//! What a check finds, and how it is said.
+//! Findings of checks, and their output.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// What is looked at, in the order in which it is told.
+/// The checks, in the order of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Check {
     Settings,
@@ -50,10 +50,10 @@ impl Check {
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// It could not be looked at, because something else is wrong.
+    /// The check was not possible, because something else is wrong.
     Skipped,
     Ok,
     Warning,
@@ -71,14 +71,14 @@ impl Level {
     }
 }
 
-/// What one check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) check: Check,
     pub(super) level: Level,
-    /// What was found, in a sentence.
+    /// The result as a sentence.
     pub(super) found: String,
-    /// What to do, if there is anything to do.
+    /// The remedy, if there is one.
     pub(super) remedy: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Finding {
         Self { check, level: Level::Fault, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    /// The fault that an error tells of whose text ends with what to do, after a semicolon.
+    /// A fault from an error whose text ends with a semicolon and the remedy. `otherwise` is the remedy of other errors.
     pub(super) fn fault_of(check: Check, error: impl fmt::Display, otherwise: &str) -> Self {
         let text = error.to_string();
         match text.split_once("; ") {
@@ -108,7 +108,7 @@ impl Finding {
         }
     }
 
-    /// As programs read it.
+    /// The finding as JSON.
     pub(super) fn to_json(&self) -> Value {
         json!({
             "check": self.check.name(),
@@ -119,10 +119,10 @@ impl Finding {
     }
 }
 
-/// Spaces before what a check found: the level and the name of the check.
+/// Width of the columns before a result: the level and the name of the check.
 const INDENT: usize = 9 + 13;
 
-/// The lines of all findings, for a terminal of that many columns.
+/// All findings as lines, for a terminal of this width.
 pub(super) fn lines(findings: &[Finding], width: Option<usize>) -> Vec<String> {
     let mut out = Vec::new();
     let width = width.map(|width| width.saturating_sub(INDENT).max(24));
@@ -139,7 +139,7 @@ pub(super) fn lines(findings: &[Finding], width: Option<usize>) -> Vec<String> {
     out
 }
 
-/// All findings as one object.
+/// All findings as one JSON object.
 pub(super) fn report(findings: &[Finding]) -> Value {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     json!({

@@ -1,4 +1,4 @@
-//! Whether the edges would let this host do what it is for.
+//! Checks whether the edges would allow what this host needs.
 
 use mez_core::rights::Stance;
 use mez_core::wire::RefuseCode;
@@ -45,7 +45,7 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     findings
 }
 
-/// How an edge would take this host's camera in.
+/// Whether an edge would accept this host's camera.
 fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
     let LinkReport { tcp, quic, .. } = answer;
     let standing =
@@ -56,7 +56,7 @@ fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
         }
         None => Finding::ok(Check::Grant, format!("{place} would take this host's camera in")),
         Some((code, text)) => {
-            // Its name is what a certificate says.
+            // The name comes from a certificate.
             let check = if *code == RefuseCode::NotPermitted { Check::Certificate } else { Check::Grant };
             Finding::fault_of(
                 check,
@@ -67,14 +67,14 @@ fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
     })
 }
 
-/// What an edge would let an application of this host do.
+/// What an edge would allow an application of this host.
 fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding> {
     let Checkup { who, refused, .. } = checkup;
     if refused.is_empty() {
         return vec![Finding::ok(Check::Grant, format!("{place}: {who} may do all that was asked"))];
     }
     if subject.wanted.is_empty() {
-        // Nobody said what it is for, and one verb is enough.
+        // Without `wanted`, one allowed verb is enough.
         let nothing = refused.len() == super::network::wanted(subject).len();
         let held = format!("{place}: {who} may watch or read some cameras");
         return vec![match refused.first() {
@@ -92,7 +92,7 @@ fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding
     refused.iter().map(|(_, _, why)| fault(why)).collect()
 }
 
-/// A refusal's sentence, and the command that it ends with.
+/// Splits a refusal into its sentence and the command that it recommends.
 fn split(why: &str) -> (String, String) {
     match why.split_once("; to give it, ") {
         Some((found, remedy)) => (found.into(), remedy.into()),
@@ -100,7 +100,7 @@ fn split(why: &str) -> (String, String) {
     }
 }
 
-/// The file of rights of this host's edge.
+/// The rights file of this host's edge.
 fn rights(keys: &KeyFolder) -> Finding {
     let file = RightsFile::of(keys.path());
     let shown = file.path().display();

@@ -1,4 +1,4 @@
-//! Whether the edge that runs on this host goes by what its files say: the certificate that it shows, the deny list, the rights.
+//! Checks whether this host's running edge uses what its files contain: its certificate, the deny list, the rights.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::network::{Answers, AppAnswer, wanted};
 use super::subject::{Side, Subject};
 use crate::text::counted;
 
-/// An edge takes in changed files within a second. It is asked again only after that.
+/// An edge applies changed files within a second, so it is asked again after this time.
 const TAKEN_WITHIN: Duration = Duration::from_millis(1_500);
 const OTHER_FOLDER: &str = "its log says why: with another folder of keys (--keys, or keys in its file of settings) run this with the same one; else start it again";
 
@@ -31,20 +31,20 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     if found.is_empty() {
         return found;
     }
-    // A file may have been changed a moment ago.
+    // A file may have been changed just now.
     thread::sleep(TAKEN_WITHIN);
     let asked = block_on(checkup(Address::Unix(subject.socket.clone()), None, &wanted(subject)));
     let again = asked.ok().and_then(Result::ok).and_then(|checkup| checkup.in_force);
     again.map_or(found, |again| compare(keys, &again))
 }
 
-/// Where the edge and the files in its folder of keys differ.
+/// The differences between the edge and the files in its key folder.
 fn compare(keys: &KeyFolder, running: &InForce) -> Vec<Finding> {
     let findings = [shown(keys, running), deny_list(keys, running), rights(keys, running)];
     findings.into_iter().flatten().collect()
 }
 
-/// Whether what it shows is revoked. The certificate in the folder, or one that the authority would make now, may be good.
+/// Whether the shown certificate is revoked. That in the folder, or a new one from the authority, may be valid.
 fn shown(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
     let held = RevokedFile::of(keys.path(), keys.trust()).read().ok()?;
     let own = running.certificate.as_ref()?;
@@ -95,7 +95,7 @@ fn rights(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
                  edge has other rights",
             ));
         }
-        // What is wrong with it is told already.
+        // Another check reports this error.
         Err(_) => return None,
     };
     (running.rights != digest(&text.rights())).then(|| {

@@ -1,7 +1,7 @@
-//! `mez doctor`: finds what is wrong on this host, and on the way to its edges, and says what to do.
+//! `mez doctor`: finds problems on this host and on the way to its edges, and gives remedies.
 //!
-//! A check is a function that returns findings, each in a file of its own. All run at once, each within a limit, and none changes
-//! anything. `network.rs` asks the edges once for all checks that need to know.
+//! Each check is a function that returns findings, in a file of its own. All checks run at the same
+//! time, with time limits, and change nothing. `network.rs` asks the edges once for all checks.
 
 mod audit;
 mod bundle;
@@ -41,7 +41,7 @@ use self::subject::{Subject, SubjectArgs};
 use crate::failure::Failure;
 use crate::live::Screen;
 
-/// How long all checks may take together. Each has limits of its own, which add up to less.
+/// The longest time for all checks together. Each check has its own limits, whose sum is less.
 const TIME_MAX: Duration = Duration::from_secs(40);
 
 /// Find problems on this host and on the way to its edges, and say what to do
@@ -102,10 +102,10 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-/// A check that is still to run.
+/// A check.
 type Work = fn(&Subject) -> Vec<Finding>;
 
-/// Runs all checks at once, and waits for them no longer than [`TIME_MAX`].
+/// Runs all checks at the same time, for at most [`TIME_MAX`].
 fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
     let checks: [(Check, Work); 12] = [
         (Check::Settings, settings::check),

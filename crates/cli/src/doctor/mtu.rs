@@ -1,4 +1,4 @@
-//! How large datagrams to an edge may be.
+//! Checks the size of datagrams to an edge.
 
 use mez_node::probe::{DatagramSizes, LinkReport};
 

@@ -1,4 +1,4 @@
-//! Asks the edges that this host uses. What they answer is judged by the checks beside it; nothing is asked twice.
+//! Asks each edge that this host uses, once. The other checks judge the answers.
 
 use std::thread;
 
@@ -15,27 +15,27 @@ use super::revocation::JOIN_AGAIN;
 use super::subject::Subject;
 use super::{clock, grant, in_force, mtu, reach, udp, version};
 
-/// What the edges answered.
+/// The answers of the edges.
 #[derive(Default)]
 pub(super) struct Answers {
-    /// At their links, where cameras of this host dial.
+    /// Of the links that cameras of this host use.
     pub(super) links: Vec<(EdgeAddress, Result<LinkReport, ProbeFailure>)>,
-    /// Where its applications dial.
+    /// Of the ports that applications of this host use.
     pub(super) edges: Vec<(Address, AppAnswer)>,
 }
 
-/// What an edge answered to an application of this host.
+/// The answer of an edge to an application of this host.
 pub(super) enum AppAnswer {
-    /// It was not reached.
+    /// The edge was not reached.
     Unreached(ProbeFailure),
-    /// It was reached, and there was nobody to ask as.
+    /// The edge was reached, but there are no credentials to ask with.
     Nobody,
-    /// It was asked.
+    /// The edge answered.
     Asked(Result<Checkup, ClientError>),
 }
 
 impl Answers {
-    /// Asks all edges at once, each within the limits of its own steps.
+    /// Asks all edges at the same time. Each step has its own time limit.
     pub(super) fn ask(subject: &Subject) -> Self {
         thread::scope(|scope| {
             let links: Vec<_> = subject
@@ -55,7 +55,7 @@ impl Answers {
         })
     }
 
-    /// What all checks make of it.
+    /// The findings of all checks about the answers.
     pub(super) fn judge(&self, subject: &Subject) -> Vec<Finding> {
         let blamed = self.failures().filter_map(|(place, failure)| blame(&place, failure));
         [
@@ -71,7 +71,7 @@ impl Answers {
         .concat()
     }
 
-    /// What stood in the way to each edge: of two ways, what says most.
+    /// The obstacle on the way to each edge. If QUIC and TCP differ, the more informative one.
     pub(super) fn failures(&self) -> impl Iterator<Item = (String, &ProbeFailure)> {
         let links = self.links.iter().filter_map(|(place, answer)| {
             let failure =
@@ -93,12 +93,12 @@ impl Answers {
     }
 }
 
-/// Over QUIC more may have come through than over TCP.
+/// The failure over QUIC may be more informative than that over TCP.
 fn more<'a>(tcp: &'a ProbeFailure, quic: &'a ProbeFailure) -> &'a ProbeFailure {
     if blamed_on(quic) == Check::Reach { tcp } else { quic }
 }
 
-/// The check that a failure is the business of.
+/// The check that reports a failure.
 pub(super) fn blamed_on(failure: &ProbeFailure) -> Check {
     match failure.obstacle {
         Obstacle::Site | Obstacle::Identity => Check::Certificate,
@@ -109,7 +109,7 @@ pub(super) fn blamed_on(failure: &ProbeFailure) -> Check {
     }
 }
 
-/// The fault of a certificate that only the other side noticed.
+/// A finding about a certificate that only the other side rejected.
 fn blame(place: &str, failure: &ProbeFailure) -> Option<Finding> {
     let check = blamed_on(failure);
     [Check::Certificate, Check::Revocation].contains(&check).then(|| {
@@ -146,7 +146,7 @@ fn ask_edge(subject: &Subject, address: &Address) -> AppAnswer {
     asked.unwrap_or_else(|error| AppAnswer::Unreached(failed_here(&error)))
 }
 
-/// What applications of this host would do; if nobody said, see anything at all.
+/// What applications of this host need. By default, to see any camera.
 pub(super) fn wanted(subject: &Subject) -> Vec<(Verb, CameraPattern)> {
     if !subject.wanted.is_empty() {
         return subject.wanted.clone();

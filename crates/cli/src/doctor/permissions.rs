@@ -1,4 +1,4 @@
-//! Whether others could read keys, or put their own in place of them.
+//! Checks whether other users could read or replace keys.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -40,7 +40,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     findings
 }
 
-/// The files of a folder of keys that nobody else may read, and those that nobody else may write.
+/// The files of a key folder that no other user may read, and those that no other user may write.
 fn private_files(folder: &Path, stores: &[Store]) -> Vec<(PathBuf, u32)> {
     let keys = stores.iter().filter_map(|store| store.key.clone());
     let mut found: Vec<(PathBuf, u32)> = keys.map(|file| (file, MAY_READ)).collect();
@@ -65,7 +65,7 @@ fn private_files(folder: &Path, stores: &[Store]) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// The fault that others have rights of `mask` here, or that this user has none.
+/// A finding if others have rights in `mask`, or this user has none.
 fn exposed(path: &Path, mask: u32, what: &str, right: &str) -> Option<Finding> {
     let shown = path.display();
     let metadata = fs::metadata(path).ok()?;
@@ -87,7 +87,7 @@ fn exposed(path: &Path, mask: u32, what: &str, right: &str) -> Option<Finding> {
     })
 }
 
-/// Whoever may write into the folder of the socket could put another socket there.
+/// A user who may write in the socket's folder could replace the socket.
 fn socket(path: &Path) -> Option<Finding> {
     let folder = path.parent()?;
     let metadata = fs::metadata(folder).ok()?;

@@ -1,4 +1,4 @@
-//! Whether the ports of this host's edge are free, or its own.
+//! Checks whether the ports of this host's edge are free, or used by the edge itself.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -11,7 +11,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if !subject.is(Side::Edge) {
         return Vec::new();
     }
-    // An edge that runs has them, and nothing is wrong with that.
+    // If the edge runs, it uses the ports, which is fine.
     let runs = UnixStream::connect(&subject.socket).is_ok();
     let Ports { listen, grpc, enrol } = subject.ports;
     let issues = subject.keys.as_ref().is_ok_and(|keys| keys.holds_authority_key());

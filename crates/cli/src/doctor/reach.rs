@@ -1,4 +1,4 @@
-//! Whether the edges of this host can be reached, and whether it is edges that answer.
+//! Checks whether the edges of this host can be reached, and whether edges answer there.
 
 use mez_node::client::ClientError;
 use mez_node::probe::{LinkReport, Obstacle, ProbeFailure};
@@ -72,7 +72,7 @@ fn no_broker(error: &ClientError, is_local: bool) -> Finding {
     Finding::fault(Check::Reach, error.to_string(), remedy)
 }
 
-/// What to do about a way that leads nowhere.
+/// The remedy for an obstacle.
 fn remedy(failure: &ProbeFailure, place: &str) -> String {
     let (host, port) = place.rsplit_once(':').unwrap_or((place, ""));
     match failure.obstacle {

@@ -1,4 +1,4 @@
-//! Whether this host was revoked, as far as its own copies of the deny list tell. Edges that refuse it say so as well (`network.rs`).
+//! Checks whether this host was revoked, by its own copies of the deny list. Edges that refuse it report that too (`network.rs`).
 
 use mez_node::identity::KeyFolder;
 use mez_node::revocation::{RevokedFile, shown};
@@ -7,7 +7,7 @@ use mez_node::state::{self, camera_folder};
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
 
-/// What somebody does who was revoked and should not be.
+/// The remedy for a member that was revoked by mistake.
 pub(super) const JOIN_AGAIN: &str = "`mez keys revoked` where the site was made says why; to join again: `mez keys token ROLE/NAME` there, then \
      `mez keys enrol TOKEN --edge HOST` here";
 
@@ -15,7 +15,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let Ok(keys) = &subject.keys else { return Vec::new() };
     let mut findings = Vec::new();
     if subject.is(Side::Edge) {
-        // An edge does not start with a list that is none. What one that runs makes of it, it is asked (`in_force.rs`).
+        // An edge does not start with an invalid list. `in_force.rs` asks a running edge about its list.
         let file = RevokedFile::of(keys.path(), keys.trust());
         findings.extend(look(subject, &file, Finding::fault_of));
     }
@@ -23,14 +23,14 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     findings
 }
 
-/// What the list says that a camera of this host has got over its link.
+/// Checks the list that a camera of this host has received over its link.
 fn of_camera(subject: &Subject, keys: &KeyFolder) -> Vec<Finding> {
     let state = state::folder(subject.state(Side::Camera).as_deref()).ok();
     let (true, Some(camera), Some(state)) = (subject.is(Side::Camera), &subject.camera, state) else {
         return Vec::new();
     };
     let file = RevokedFile::of(&camera_folder(&state, camera), keys.trust());
-    // The camera goes on without it, and gets it anew.
+    // Only a warning: the camera works without the list, and will receive it again.
     look(subject, &file, |check, error, otherwise| {
         let fault = Finding::fault_of(check, error, otherwise);
         Finding::warning(check, fault.found, fault.remedy.unwrap_or_default())

@@ -1,5 +1,4 @@
-//! The settings that the brokers and programs of this host run with: what this command was told, variables, files, defaults. And what is
-//! wrong with them.
+//! The settings in force for brokers and programs of this host (from this command's options, variables, files and defaults), and their faults.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,12 +11,12 @@ use crate::config::{Examined, Fault, Origin, Role, Typed, examine, unknown_varia
 use crate::connect::ConnectArgs;
 use crate::edge::EdgeArgs;
 
-/// The settings of each side, whether this host has that side or not.
+/// The settings of each side, even if this host does not have the side.
 pub(super) struct Settings {
     edge: Examined,
     camera: Examined,
     app: Examined,
-    /// What is wrong with a file that does not say whose it is.
+    /// The faults of a file without a valid role.
     nobodys: Vec<Fault>,
 }
 
@@ -49,7 +48,7 @@ impl Settings {
         }
     }
 
-    /// The file that a side reads.
+    /// The settings file of a side.
     pub(super) fn file(&self, side: Side) -> Option<&PathBuf> {
         self.side(side).file.as_ref()
     }
@@ -64,17 +63,17 @@ impl Settings {
         self.raws(side, key).iter().map(|raw| raw.to_string_lossy().into_owned()).collect()
     }
 
-    /// The value of a setting, if it has one that makes sense.
+    /// The value of a setting, if it is valid.
     pub(super) fn value<T: FromStr>(&self, side: Side, key: &str) -> Option<T> {
         self.raws(side, key).first()?.to_str()?.parse().ok()
     }
 
-    /// A setting that is a path.
+    /// The value of a setting that is a path.
     pub(super) fn path(&self, side: Side, key: &str) -> Option<PathBuf> {
         self.raws(side, key).first().map(PathBuf::from)
     }
 
-    /// Whether a fault says that nobody named something which may also be named on the broker's command line.
+    /// Whether a fault only says that a setting is missing which may also be given on the broker's command line.
     fn is_left_out(&self, side: Side, fault: &Fault) -> bool {
         side == Side::Camera
             && ["camera", "edge"].contains(&fault.field.as_str())
@@ -91,7 +90,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         .collect();
     for side in Side::ALL {
         let Examined { file, faults, .. } = subject.settings.side(side);
-        // A variable that nobody here reads does no harm.
+        // A variable that nothing on this host reads does no harm.
         let matters = |fault: &&Fault| subject.is(side) || matches!(fault.origin, Origin::File(..));
         let is_there = |fault: &&Fault| !subject.settings.is_left_out(side, fault);
         let remedy = format!("see `mez config show {}`", side.role().name());

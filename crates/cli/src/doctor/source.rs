@@ -1,4 +1,4 @@
-//! Whether the source of a camera can be read: a file or a device as it will be, a network camera by its address alone.
+//! Checks whether a camera's source can be read. Files and devices are opened; of network cameras, only the address is checked.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::finding::{Check, Finding};
 use super::subject::Subject;
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
-    // What is wrong with the text of it, the check of ffmpeg says.
+    // The check of ffmpeg reports an invalid text.
     let Some(Ok(source)) = subject.source.as_deref().map(SourceSpec::parse) else { return Vec::new() };
     if source.is_network() {
         return vec![Finding::skipped(
@@ -30,7 +30,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
             let asked = device.map(|path| of_key_frames(takes_key_frame_requests(&path)));
             vec![Finding::ok(Check::Source, gives(&name, info) + asked.as_deref().unwrap_or_default())]
         }
-        // That is told already.
+        // The check of ffmpeg reports this.
         Ok(Err(SourceError::NoFfmpeg { .. } | SourceError::NotFfmpeg { .. })) => {
             vec![Finding::skipped(Check::Source, format!("{name} cannot be looked at without ffmpeg"))]
         }
@@ -39,7 +39,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         }
         Ok(Err(error)) => {
             let text = error.to_string();
-            // Of these, what ffmpeg or the system said follows the colon. Of all others it is what to do.
+            // In these errors, the text after the colon is the message of ffmpeg or the system. In all others it is the remedy.
             let says_why = matches!(
                 error,
                 SourceError::Unreadable { .. } | SourceError::NoFrames { .. } | SourceError::Spawn { .. }
@@ -62,7 +62,7 @@ fn gives(name: &str, info: Option<SourceInfo>) -> String {
     format!("{name}: {}, {}x{}{rate}", info.codec, info.width, info.height)
 }
 
-/// Whether a device whose video goes on as it is makes a key frame when it is asked.
+/// Whether a device with its own video makes key frames on request.
 fn of_key_frames(takes: io::Result<bool>) -> String {
     match takes {
         Ok(true) => ", makes key frames when it is asked".into(),

@@ -1,4 +1,4 @@
-//! What is examined: this host's part in a site, its keys, the edges that it uses, its folders.
+//! What `mez doctor` examines: this host's role in a site, its keys, its edges, its folders.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(super) enum Side {
 impl Side {
     pub(super) const ALL: [Self; 3] = [Self::Edge, Self::Camera, Self::App];
 
-    /// Whose settings it reads.
+    /// The role whose settings this side uses.
     pub(super) fn role(self) -> SettingsRole {
         match self {
             Self::Edge => SettingsRole::Edge,
@@ -106,15 +106,15 @@ pub(super) struct SubjectArgs {
     state: Option<PathBuf>,
 }
 
-/// A folder of frames on disk that a broker of this host has.
+/// A store of a broker on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Store {
     pub(super) folder: PathBuf,
-    /// The file with its keys, if one is named.
+    /// The key file, if it is set.
     pub(super) key: Option<PathBuf>,
 }
 
-/// Ports that the edge of this host opens.
+/// Ports of this host's edge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) listen: SocketAddr,
@@ -122,28 +122,28 @@ pub(super) struct Ports {
     pub(super) enrol: Option<SocketAddr>,
 }
 
-/// What is examined. It is settled before the first check, so that all look at the same.
+/// What is examined. Determined before the first check, so that all checks agree.
 pub(super) struct Subject {
     pub(super) now: SystemTime,
     pub(super) sides: BTreeSet<Side>,
     pub(super) settings: Settings,
     pub(super) keys: Result<KeyFolder, KeyFolderError>,
-    /// The credentials of each role that this host needs, or why there are none.
+    /// The credentials of each role that this host needs, or the error.
     pub(super) credentials: Vec<(Role, Result<Credentials, CredentialsError>)>,
-    /// The camera that it publishes.
+    /// The camera that this host publishes.
     pub(super) camera: Option<CameraName>,
     pub(super) source: Option<String>,
-    /// What its applications would do.
+    /// What applications of this host need.
     pub(super) wanted: Vec<(Verb, CameraPattern)>,
-    /// Where its cameras dial.
+    /// The edges of this host's cameras.
     pub(super) links: Vec<EdgeAddress>,
-    /// Where its applications dial.
+    /// The edges of this host's applications.
     pub(super) edges: Vec<Address>,
     pub(super) ports: Ports,
     /// The socket of this host's edge.
     pub(super) socket: PathBuf,
     pub(super) stores: Vec<Store>,
-    /// The folder of keys that was given, here or in the settings.
+    /// The key folder that is set, here or in the settings.
     pub(super) keys_given: Option<PathBuf>,
 }
 
@@ -178,7 +178,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// The folder for state that the broker of a side was given.
+    /// The state folder that is set for the broker of a side.
     pub(super) fn state(&self, side: Side) -> Option<PathBuf> {
         self.settings.path(side, "state")
     }
@@ -187,12 +187,12 @@ impl Subject {
         self.sides.contains(&side)
     }
 
-    /// The credentials of a role, if there are any that can be used.
+    /// The valid credentials of a role.
     pub(super) fn usable(&self, role: Role) -> Option<&Credentials> {
         self.credentials.iter().find(|(known, _)| *known == role)?.1.as_ref().ok()
     }
 
-    /// Whether anything here has to prove who it is.
+    /// Whether anything on this host needs an identity.
     pub(super) fn needs_keys(&self) -> bool {
         let is_remote = self.edges.iter().any(|edge| edge.as_unix().is_none());
         self.is(Side::Edge) || self.is(Side::Camera) || is_remote
@@ -231,7 +231,7 @@ impl Ports {
 }
 
 impl SubjectArgs {
-    /// What was typed of a role's settings, by the names of its own arguments.
+    /// The options of this command, by the names of the role's own arguments.
     pub(super) fn given(&self, role: SettingsRole) -> Vec<(&'static str, Vec<OsString>)> {
         let path = |path: &Option<PathBuf>| path.iter().map(OsString::from).collect::<Vec<_>>();
         let text = |text: Option<String>| text.into_iter().map(OsString::from).collect::<Vec<_>>();
@@ -254,7 +254,7 @@ impl SubjectArgs {
             ],
             SettingsRole::Camera => vec![
                 ("camera", text(self.camera.as_ref().map(ToString::to_string))),
-                // A camera dials no socket.
+                // A camera does not use sockets.
                 ("edge", edges(|edge| !edge.starts_with("unix:"))),
                 ("source", text(self.source.clone())),
             ],
@@ -263,7 +263,7 @@ impl SubjectArgs {
         given
     }
 
-    /// The stores of the brokers of this host; without a broker, the one that is named here.
+    /// The stores of this host's brokers. Without a broker, the store that is named here.
     fn stores(&self, sides: &BTreeSet<Side>, settings: &Settings) -> Vec<Store> {
         let brokers = [Side::Edge, Side::Camera].into_iter().filter(|side| sides.contains(side));
         let of = |side| {
@@ -293,7 +293,7 @@ impl SubjectArgs {
         .concat()
     }
 
-    /// What this host is: as it was told, as its other arguments say, as its keys and its files of settings say.
+    /// The sides of this host: as given, or else by the other arguments, or else by its keys and settings files.
     fn sides(&self, keys: Option<&KeyFolder>, wants: bool, settings: &Settings) -> BTreeSet<Side> {
         let mut sides: BTreeSet<Side> = self.sides.iter().copied().collect();
         if !sides.is_empty() {
@@ -317,12 +317,12 @@ impl SubjectArgs {
                 Role::App => Side::App,
             },
         ));
-        // Somebody without keys wants to get in.
+        // A host without keys probably wants to join as an application.
         if sides.is_empty() { BTreeSet::from([Side::App]) } else { sides }
     }
 }
 
-/// Where cameras of this host dial, and where its applications do.
+/// The addresses that cameras and applications of this host use.
 fn addresses(
     sides: &BTreeSet<Side>,
     settings: &Settings,
@@ -356,7 +356,7 @@ fn addresses(
     Ok((links, edges))
 }
 
-/// The camera that an identity of this host is made out for.
+/// A camera for which this host has an identity.
 fn first_camera(keys: &KeyFolder) -> Option<CameraName> {
     let files = keys.identity_files().ok()?;
     let cameras = files.into_iter().filter_map(|file| file.identity);

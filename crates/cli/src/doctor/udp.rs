@@ -1,4 +1,4 @@
-//! Whether QUIC gets through, where TCP does.
+//! Checks whether QUIC works where TCP does.
 
 use mez_node::probe::LinkReport;
 

@@ -1,4 +1,4 @@
-//! Whether both sides run the same version.
+//! Checks whether both sides run the same version.
 
 use mez_node::api::SOFTWARE;
 use mez_node::client::ClientError;
@@ -8,7 +8,7 @@ use super::finding::{Check, Finding};
 use super::network::{Answers, AppAnswer, blamed_on};
 
 const UPDATE: &str = "update the older of the two: `mez --version` on both hosts";
-/// The reason of a broker that does not speak this version of the interface.
+/// The reason code of a broker that does not support this version of the API.
 const REFUSED: &str = "VERSION";
 
 pub(super) fn check(answers: &Answers) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! `mez keys audit`: prints the audit log of this host's edge, and verifies it.
+//! `mez keys audit`: prints and verifies the audit log of this host's edge.
 
 use std::path::Path;
 use std::time::Duration;
@@ -47,27 +47,27 @@ pub struct AuditArgs {
     noted: Option<(u64, RecordHash)>,
 }
 
-/// Why the audit log was not printed.
+/// Why the audit log could not be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditFailure {
-    /// The folder for state.
+    /// The state folder is unknown.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The log.
+    /// The log could not be read.
     #[error(transparent)]
     Log(#[from] AuditError),
-    /// An option.
+    /// An option is invalid.
     #[error("{option}: {error}")]
     Option {
-        /// Which.
+        /// The option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The error.
         error: String,
     },
-    /// The log is not as the edge wrote it.
+    /// The log was changed or damaged.
     #[error("the audit log is not whole: {count} {} found; a copy that was kept elsewhere tells what was there", if *count == 1 { "flaw was" } else { "flaws were" })]
     Broken {
-        /// How much is wrong.
+        /// The number of flaws.
         count: u64,
     },
     /// The terminal or a pipe broke.
@@ -83,7 +83,7 @@ fn parse_noted(text: &str) -> Result<(u64, RecordHash), String> {
     })
 }
 
-/// Which records are printed.
+/// Selects the records to print.
 struct Wanted {
     who: Option<String>,
     pattern: Option<CameraPattern>,
@@ -114,7 +114,7 @@ impl Wanted {
                     event.who.parse::<CameraName>().is_ok_and(|name| pattern.matches(&name))
                 })
         };
-        // One that stands for several reaches from the first of them to the last.
+        // A record of several events spans from the first to the last.
         (self.since..=self.until).contains(&event.at)
             && self.who.as_ref().is_none_or(is_who)
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
@@ -186,7 +186,7 @@ impl Terminal<'_> {
     }
 }
 
-/// A record as a row. Columns are as wide as most need: the next record is not known yet.
+/// A record as a row. The widths of columns are fixed, since later records are not known yet.
 fn row(record: &Record) -> String {
     let Event { at, kind, who, what, cameras, from, why, count, since, span: _ } = &record.event;
     let time = at.to_string();
@@ -196,7 +196,7 @@ fn row(record: &Record) -> String {
     let since = since.map(|since| format!("since {}", &since.to_string()[..19])).unwrap_or_default();
     let details: Vec<&str> =
         [&from, &since, why].into_iter().filter(|text| !text.is_empty()).map(String::as_str).collect();
-    // Never what a terminal would take for a command.
+    // Control characters are replaced, so that a terminal does not execute them.
     let plain =
         |text: &str| -> String { text.chars().map(|c| if c.is_control() { '?' } else { c }).collect() };
     let times = if *count > 1 { format!("{count}×") } else { String::new() };

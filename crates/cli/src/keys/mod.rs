@@ -1,4 +1,4 @@
-//! `mez keys`: makes a site, and lets hosts and applications join it.
+//! `mez keys`: creates a site, and lets hosts and applications join it.
 
 mod audit;
 mod revoke;
@@ -273,16 +273,16 @@ Examples:
     },
 }
 
-/// Runs `mez keys`. Blocks until it is done; not to be called inside an asynchronous runtime.
+/// Runs `mez keys`. Blocks, so it must not be called inside an async runtime.
 pub(crate) fn run(mut args: KeysArgs) -> Result<(), Failure> {
     let edge = EdgePlaces::find(args.config.as_deref(), args.keys.as_deref(), args.state.as_deref())?;
-    // An edge with a signer has a folder of keys without the authority's.
+    // The key folder of an edge with a signer does not contain the authority's key.
     if !(edge.has_signer && args.command.is_of_authority()) {
         args.keys = edge.keys;
     }
     args.state = edge.state;
     let (log, edge_name) = (told::log(args.state.as_deref()), edge.name);
-    // Not locked: while it serves, other threads have log lines to write.
+    // Not locked, because other threads write log lines while this serves.
     let mut terminal = Terminal { out: &mut io::stdout(), notes: &mut io::stderr(), log, edge_name };
     terminal.run(args).map_err(Failure::new)
 }
@@ -302,28 +302,28 @@ impl Command {
     }
 }
 
-/// Why a command of `mez keys` failed. Every text says what to do.
+/// Why a command of `mez keys` failed. Every text contains a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The folder of keys cannot be found or opened.
+    /// The key folder was not found, or could not be opened.
     #[error(transparent)]
     Folder(#[from] KeyFolderError),
-    /// The authority cannot be made or loaded.
+    /// The authority could not be created or loaded.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// What was given is not an identity of this site.
+    /// The given text is not an identity of this site.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// No token was made.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// What was given is not a token.
+    /// The given text is not a token.
     #[error(transparent)]
     TokenText(#[from] TokenTextError),
     /// This host was not enrolled.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    /// No edge is named, and none is found.
+    /// No edge is named, and none was found.
     #[error(transparent)]
     Find(#[from] FindError),
     /// Enrolment could not be served.
@@ -332,71 +332,71 @@ pub enum KeysError {
     /// The signer could not be served.
     #[error(transparent)]
     Signer(#[from] SignerError),
-    /// The rights of this host's edge.
+    /// The rights of this host's edge could not be used.
     #[error(transparent)]
     Rights(#[from] RightsError),
-    /// The site's deny list.
+    /// The site's deny list could not be used.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
-    /// Nothing that can be revoked.
+    /// The given text cannot be revoked.
     #[error(transparent)]
     Subject(#[from] SubjectError),
-    /// A part of a serial number.
+    /// The given text is only a part of a serial number.
     #[error(
         "{serial} is only a part of a serial number: those of a site's certificates have 32 hexadecimal digits; copy all that \
          `mez keys show` or `mez cameras show` call serial"
     )]
     PartOfSerial {
-        /// The digits that were given.
+        /// The given digits.
         serial: String,
     },
-    /// The audit log of this host's edge.
+    /// The audit log of this host's edge could not be printed.
     #[error(transparent)]
     Audit(#[from] audit::AuditFailure),
-    /// Nobody to whom something can be granted.
+    /// The given text is not a grantee.
     #[error(transparent)]
     Grantee(#[from] GranteeError),
-    /// Revoking it does not lock it out.
+    /// The edge of this host cannot be locked out by revoking it.
     #[error(
         "{what} is the edge of this host, which has the authority's key: it makes itself another certificate at once, and goes on. To have it do \
          that because somebody may have the old one, add --own: every connection to it is made anew. To be rid of the edge, stop it; if \
          somebody may have the authority's key, run `mez keys rotate`"
     )]
     OwnEdge {
-        /// What was to be revoked.
+        /// The member or serial number that was to be revoked.
         what: String,
     },
-    /// There is nothing to take back.
+    /// There is no such grant to remove.
     #[error("{grantee} has no such grant; `mez keys grants` lists what there is")]
     NotGranted {
-        /// From whom.
+        /// The grantee.
         grantee: String,
     },
-    /// A file could not be read.
+    /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
     /// This host does not have the identity.
     #[error("this host has no identity {wanted}: {folder} holds {held}", folder = folder.display())]
     NotHeld {
-        /// The identity that was asked for.
+        /// The requested identity.
         wanted: String,
-        /// Where it is not.
+        /// The key folder.
         folder: PathBuf,
-        /// What is there.
+        /// The identities in it.
         held: String,
     },
-    /// The terminal or a pipe broke.
+    /// Reading or writing the terminal failed.
     #[error("cannot read or write the terminal: {0}")]
     Terminal(#[from] io::Error),
 }
 
-/// Where output goes: `out` is also for programs, `notes` are for people only.
+/// The outputs. `out` is for people and programs, `notes` only for people.
 struct Terminal<'a> {
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
-    /// The audit log that is told who changed the rights, if an edge keeps it.
+    /// The audit log to which changes are reported, if there is one.
     log: Option<PathBuf>,
-    /// What the edge of this host is called, if its settings say so.
+    /// The name of this host's edge in its settings.
     edge_name: Option<String>,
 }
 
@@ -527,13 +527,13 @@ Its private key is in {file}, and never has to leave this host.",
     }
 }
 
-/// Where a device enrols that was told of no edge. Whether it is the right one, the token decides.
+/// The enrolment address for a device without a configured edge. The token decides whether the site is the right one.
 fn nearby(token: &Token) -> Result<String, KeysError> {
     Ok(block_on(enrolment_on(Network::LOCAL, &token.identity().site))??)
 }
 
-/// How to publish with an identity of this name. A name of one segment is a place, such as `dock`: the camera gets a name
-/// of its own below it, which the pattern `dock/*` matches.
+/// How to publish with an identity of this name. A name of one segment is a place, such
+/// as `dock`. Then the camera gets a name below it, which the pattern `dock/*` matches.
 fn publishing(identity: &str) -> String {
     let camera = if identity.contains('/') { identity.to_owned() } else { format!("{identity}/cam1") };
     let place = camera.rsplit_once('/').map_or(identity, |(place, _)| place);
@@ -549,13 +549,13 @@ fn every_address() -> SocketAddr {
 }
 
 fn from_standard_input() -> Result<Token, KeysError> {
-    // A token is a few hundred characters; more is something else.
+    // A token has a few hundred characters.
     let mut text = String::new();
     io::stdin().lock().take(4096).read_to_string(&mut text)?;
     Ok(text.parse()?)
 }
 
-/// Reads `90s`, `30m`, `1h` or `7d`.
+/// Parses `90s`, `30m`, `1h` or `7d`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is not a length of time; write a whole number and a unit: 90s, 30m, 1h or 7d");

@@ -1,4 +1,4 @@
-//! `mez keys revoke`, `unrevoke` and `revoked`: whose certificates are accepted no more.
+//! `mez keys revoke`, `unrevoke` and `revoked`: change and show the deny list.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,10 +17,10 @@ use mez_node::rights::RightsFile;
 
 use super::{KeysError, Terminal};
 
-/// The least bytes of a serial number. A site's authority draws 16 at random, of which the first may be zeros.
+/// The least bytes of a serial number. A site's authority draws 16 random bytes, and leading zeros may be dropped.
 const SERIAL_BYTES_MIN: usize = 14;
 
-/// The most grants that are named of one member.
+/// The most grants of a member that are named.
 const GRANTS_SHOWN: usize = 6;
 
 /// What is revoked, and why.
@@ -47,12 +47,12 @@ impl Terminal<'_> {
         {
             return Err(KeysError::OwnEdge { what: own.to_string() });
         }
-        // First: nobody is to join with a token of before between the two.
+        // First, so that nobody joins with an old token between the two steps.
         let withdrawn = self.withdraw_tokens(keys, &subjects)?;
         let because: String = args.because.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut now = SystemTime::now();
         let held = file(keys).edit(&authority, |list| {
-            // While nobody renews: what was issued before was made until now, and is denied.
+            // Taken under the lock, so that no renewal runs: all certificates issued before are older than `now`, and denied.
             now = SystemTime::now();
             let until = (now + Validity::MEMBER_MAX).min(authority.validity().not_after);
             let entry = Entry { since: seconds(now), until: seconds(until), because: because.clone() };
@@ -61,7 +61,7 @@ impl Terminal<'_> {
             };
             Ok(subjects.iter().try_fold(list, add)?)
         })?;
-        // Certificates have whole seconds. What is made from now on was made after the revocation.
+        // Certificates have whole seconds. After this wait, new certificates are newer than the revocation.
         sleep(Duration::from_secs(1).saturating_sub(since_second(now)));
         for subject in &subjects {
             let of = match subject {
@@ -129,9 +129,9 @@ impl Terminal<'_> {
         Ok(withdrawn)
     }
 
-    /// Grants belong to a name, and whoever joins under it later has them.
+    /// Names the grants that stay: they belong to a name, and apply to everyone who joins under it later.
     fn say_grants(&mut self, keys: &KeyFolder, subjects: &[Subject]) -> Result<(), KeysError> {
-        // Without a file there are none. One that makes no sense is told by every other command.
+        // Without a file there are no grants. An invalid file is reported by every other command.
         let Ok(rights) = RightsFile::of(keys.path()).read() else { return Ok(()) };
         for subject in subjects {
             let Subject::Member(member) = subject else { continue };
@@ -162,7 +162,7 @@ impl Terminal<'_> {
     }
 }
 
-/// The first grants, and how many there are more.
+/// The first grants, and the number of the others.
 fn shown(grants: &[String]) -> String {
     let first = grants.iter().take(GRANTS_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     match grants.len().saturating_sub(GRANTS_SHOWN) {
@@ -175,7 +175,7 @@ fn file(keys: &KeyFolder) -> RevokedFile {
     RevokedFile::of(keys.path(), keys.trust())
 }
 
-/// What is meant: members of this site, also as full URIs, and serial numbers.
+/// Parses members of this site (short or as full URIs) and serial numbers.
 fn subjects(keys: &KeyFolder, what: &[String]) -> Result<Vec<Subject>, KeysError> {
     let subject = |text: &String| match text.contains('/') {
         true => Ok(Identity::parse_within(keys.site(), text)?.short().parse()?),
@@ -184,7 +184,7 @@ fn subjects(keys: &KeyFolder, what: &[String]) -> Result<Vec<Subject>, KeysError
     what.iter().map(subject).collect()
 }
 
-/// Fails for digits of which some were plainly left out: to revoke them would lock nobody out.
+/// Returns an error for truncated serial numbers, since revoking them would have no effect.
 fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
     subjects.iter().try_for_each(|subject| match subject {
         Subject::Serial(serial) if serial.bytes().len() < SERIAL_BYTES_MIN => {
@@ -194,7 +194,7 @@ fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
     })
 }
 
-/// The one of them that is the edge of this host. It has the authority's key, so whoever wants it out of the site has to do something else.
+/// The subject that is this host's edge. It has the authority's key, so revoking it does not lock it out.
 fn own_edge<'a>(
     keys: &KeyFolder,
     name: Option<&str>,
@@ -203,14 +203,14 @@ fn own_edge<'a>(
     let files = keys.identity_files()?;
     let held = files.iter().filter_map(|file| file.content.as_ref().ok());
     let held = held.filter(|held| held.identity().role == Role::Edge);
-    // What its settings call it, what it is called without them, and what it shows with a certificate.
+    // Its name in its settings, its default name, and the names and serial numbers of its certificates.
     let name = name.map_or_else(|| Name::from_host_name(&host_name()).to_string(), str::to_owned);
     let mut own = vec![format!("{}/{name}", Role::Edge)];
     own.extend(held.flat_map(|held| [held.identity().short(), held.facts().serial.clone()]));
     Ok(subjects.iter().find(|subject| own.contains(&subject.to_string())))
 }
 
-/// What the audit log is told of a subject.
+/// The audit event of a subject.
 fn denial(subject: &Subject) -> Event {
     Event::new(wall_now(), Kind::Revoked, "").what(subject.to_string())
 }

@@ -1,4 +1,4 @@
-//! `mez keys grant`, `ungrant`, `grants` and `rights`: who may do what at the edge of this host.
+//! `mez keys grant`, `ungrant`, `grants` and `rights`: show and change the rights at this host's edge.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use mez_node::rights::{RightsFile, RightsText};
 use super::{KeysError, Terminal};
 use crate::text::counted;
 
-/// Verbs with commas between them.
+/// Verbs, separated by commas.
 #[derive(Clone, Debug)]
 pub(super) struct Verbs(Vec<Verb>);
 
@@ -84,7 +84,7 @@ pub struct TokenGrants {
 }
 
 impl TokenGrants {
-    /// What is to be granted to `identity`.
+    /// The grants for `identity`.
     pub(super) fn of(&self, identity: &Identity) -> Result<Vec<Grant>, GranteeError> {
         let all = [
             (Verb::Watch, &self.watch),
@@ -111,7 +111,7 @@ impl TokenGrants {
 }
 
 impl Terminal<'_> {
-    /// Grants what a token promises, and says what the one who joins will lack.
+    /// Writes the grants of a token, and notes which rights the new member will lack.
     pub(super) fn give(
         &mut self,
         keys: &KeyFolder,
@@ -175,7 +175,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
     pub(super) fn grants(&mut self, keys: &KeyFolder, who: Option<&Grantee>) -> Result<(), KeysError> {
         let file = RightsFile::of(keys.path());
         let text = file.read_or_open()?.0;
-        // Of one, also what it has as one of many.
+        // For a single grantee, also grants by patterns that include it.
         let one = who.and_then(bearer);
         let is_meant = |grant: &&Grant| match (who, &one) {
             (Some(_), Some(one)) => grant.grantee.includes(one),
@@ -221,7 +221,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
 
     fn write_grants(&mut self, keys: &KeyFolder, grants: &[Grant]) -> Result<(), KeysError> {
         let file = RightsFile::of(keys.path());
-        // At a site that is older than grants the edge has perhaps not written one yet.
+        // At a site that is older than grants, the edge may not have written the file yet.
         file.read_or_open()?;
         let text = file.edit(|text| grants.iter().try_fold(text, |text, grant| with_grant(&text, grant)))?;
         for grant in grants {
@@ -248,7 +248,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
     }
 }
 
-/// The one whom a grantee without wildcards stands for.
+/// The bearer of a grantee without wildcards.
 fn bearer(grantee: &Grantee) -> Option<Bearer> {
     match grantee {
         Grantee::App(names) => names.as_camera().map(Bearer::App),

@@ -1,4 +1,4 @@
-//! `mez keys list` and `mez keys show`: print the identities of this host, and how long they are valid.
+//! `mez keys list` and `mez keys show`: print the identities of this host and their validity.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -137,7 +137,7 @@ fn row(file: &IdentityFile, now: SystemTime) -> [String; 3] {
     }
 }
 
-/// The state of a member's certificate, which programs renew.
+/// The state of a member's certificate, which programs renew by themselves.
 pub(super) fn state(validity: Validity, now: SystemTime) -> String {
     let left = left(validity, now);
     match validity.holds_at(now) && now > validity.due() {
@@ -146,7 +146,7 @@ pub(super) fn state(validity: Validity, now: SystemTime) -> String {
     }
 }
 
-/// How long a certificate still holds.
+/// The remaining validity of a certificate.
 fn left(validity: Validity, now: SystemTime) -> String {
     let time = |duration: Duration| match duration.as_secs() / (24 * 3600) {
         0 => "less than a day".into(),

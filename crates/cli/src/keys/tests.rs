@@ -1,4 +1,4 @@
-//! What `mez keys` prints, asked as a user does.
+//! The output of `mez keys`, as users see it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -21,7 +21,7 @@ enum Top {
     Keys(KeysArgs),
 }
 
-/// What `mez keys …` prints on the standard output, and beside it.
+/// Runs `mez keys …`. Returns standard output, and notes.
 fn mez_keys(folder: &Path, arguments: &[&str]) -> Result<(String, String), String> {
     let folder = folder.to_str().unwrap();
     let at = ["--keys", folder];
@@ -33,7 +33,7 @@ fn mez_keys(folder: &Path, arguments: &[&str]) -> Result<(String, String), Strin
     Ok((String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap()))
 }
 
-/// Folders for one test; removed with it.
+/// Folders for one test, removed with the returned value.
 fn scratch() -> TemporarySite {
     TemporarySite::create(&"scratch".parse().unwrap()).unwrap()
 }
@@ -174,7 +174,7 @@ fn the_edge_that_has_the_authoritys_key_is_revoked_on_purpose_only() {
     assert!(notes.contains("edges with `--signer`") && notes.contains("copy the file"), "{notes}");
 }
 
-/// Grants belong to a name. Whoever revokes it is told which a successor would have, and how to take them.
+/// Grants belong to a name. Revoking the name lists the grants that a successor would have, and how to take them.
 #[test]
 fn whoever_revokes_an_application_is_told_which_grants_stay() {
     let site = scratch();
@@ -223,7 +223,7 @@ fn validity(now: SystemTime, not_after: SystemTime) -> Validity {
     Validity { not_before: now - Duration::from_secs(30 * 24 * 3600), not_after }
 }
 
-/// An identity of one segment is a place. A camera of the same name would be matched by no pattern of that place, and stay for ever.
+/// An identity of one segment is a place. A camera of the same name would match no pattern of this place, and would stay forever.
 #[test]
 fn the_hint_after_enrolling_makes_no_ghost() {
     for (identity, camera, pattern) in [
@@ -240,7 +240,7 @@ fn the_hint_after_enrolling_makes_no_ghost() {
     }
 }
 
-/// The authority is replaced once, and not again before everybody has followed; hosts can see it.
+/// The authority is replaced once, and not again before all members have followed. Hosts can see this.
 #[test]
 fn an_authority_is_replaced_and_shown() {
     let scratch = scratch();
@@ -260,7 +260,7 @@ fn an_authority_is_replaced_and_shown() {
     mez_keys(folder, &["rotate", "--force", "--overlap", "1d"]).unwrap();
 }
 
-/// Digits that were cut in copying are the serial number of no certificate, so that nobody would be locked out.
+/// A truncated serial number matches no certificate, so revoking it would have no effect.
 #[test]
 fn a_part_of_a_serial_number_is_not_revoked() {
     let scratch = scratch();

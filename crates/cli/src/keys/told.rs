@@ -1,4 +1,4 @@
-//! Tells the audit log of this host's edge who changed its rights or the deny list.
+//! Reports to the audit log of this host's edge who changed its rights or the deny list.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use mez_node::state;
 
 use super::{KeysError, Terminal};
 
-/// The log of the edge with this folder for state, or with the default one.
+/// The audit log of the edge with this state folder, or with the default one.
 pub(super) fn log(state: Option<&Path>) -> Option<PathBuf> {
     state::folder(state).ok().map(|state| audit_folder(&state))
 }
 
 impl Terminal<'_> {
-    /// Tells that grants were given or taken back in a file.
+    /// Reports that grants were added to or removed from a file.
     pub(super) fn tell_grants(
         &mut self,
         what: &str,
@@ -32,7 +32,7 @@ impl Terminal<'_> {
         })
     }
 
-    /// Tells that something was done. What was done stays done if nobody can be told.
+    /// Reports an event. If this fails, the change is kept, and a note is printed.
     pub(super) fn tell(&mut self, event: &Event) -> Result<(), KeysError> {
         let Some(log) = &self.log else { return Ok(()) };
         if let Err(error) = told::tell(log, event) {

@@ -103,7 +103,7 @@ enum Codec {
 
 pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
     let json = args.json;
-    // Whose log is told: that of the edge which runs on this host, if one does.
+    // The audit log to report to: that of this host's edge.
     let state = EdgePlaces::find(None, None, args.folder.state.as_deref())?.state;
     let options = options(args)?;
     tell_audit_log(state.as_deref(), &options);
@@ -122,7 +122,7 @@ pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the audit log of this host's edge, if it keeps one. The edge itself does not see who reads its disk.
+/// Reports to the audit log of this host's edge, if there is one. The edge itself does not notice reads of its disk.
 fn tell_audit_log(state: Option<&Path>, options: &ExportOptions) {
     let Ok(state) = mez_node::state::folder(state) else { return };
     let from = options.begin.map_or_else(|| "from the oldest".into(), |begin| format!("from {begin}"));
@@ -263,7 +263,7 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
     lines.join("\n")
 }
 
-/// `424 frames not recorded (1 gap): nobody subscribed`
+/// A line such as `424 frames not recorded (1 gap): nobody subscribed`.
 fn not_recorded(missing: &SkipCounts, gaps: u64) -> String {
     let mut reasons: Vec<(SkipReason, u64)> = missing.iter().collect();
     reasons.sort_by_key(|(_, count)| Reverse(*count));
@@ -282,7 +282,7 @@ fn plural(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Why frames are not in a log, for people.
+/// Why frames are not in a log, as text.
 fn because(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::LinkBusy => "the link was busy with older frames",
@@ -324,7 +324,7 @@ impl Bar {
             return;
         }
         self.drawn = Some(now);
-        // If the terminal has gone, nobody needs a bar.
+        // If the terminal is gone, no bar is needed.
         let _ = write!(io::stderr(), "\r\x1b[K{}", line(progress, now - self.began));
     }
 

@@ -1,4 +1,4 @@
-//! Options that say what a command of `mez store` reads, and where the keys are.
+//! Options of `mez store` that name the store and its keys.
 
 use std::path::PathBuf;
 
@@ -53,9 +53,9 @@ impl Logs {
 }
 
 impl Folder {
-    /// The cameras that have a log there, and the keys.
+    /// The cameras with a log in the store, and the keys.
     pub(super) fn open(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
-        // Before the keys: a folder that does not exist needs none.
+        // Checked before the keys, since a missing folder needs none.
         if let Err(error) = std::fs::metadata(&self.store) {
             return Err(Failure::text(format!(
                 "cannot read {}: {error}; give the folder of the store with --store",
@@ -81,12 +81,12 @@ impl Folder {
         Ok((cameras, keys))
     }
 
-    /// The logs that there are of a camera.
+    /// The kinds of logs that a camera has.
     pub(super) fn kinds(&self, camera: &CameraName) -> impl Iterator<Item = LogKind> {
         [LogKind::Frames, LogKind::Notes].into_iter().filter(|kind| has_log(&self.store, camera, *kind))
     }
 
-    /// The file that remembers a camera's log, if there is one.
+    /// The bounds file of a camera's log, if there is one.
     pub(super) fn remembered(&self, camera: &CameraName, kind: LogKind) -> Option<PathBuf> {
         let state = state::folder(self.state.as_deref()).ok()?;
         find_remembered(&state, self.state.is_some(), &self.store, (camera, kind))

@@ -1,4 +1,4 @@
-//! `mez store`: what brokers keep on disk. Lists, checks, repairs and exports it, and makes its key.
+//! `mez store`: lists, checks, repairs and exports the logs that brokers keep on disk, and makes their key.
 
 mod export;
 mod folder;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: StoreArgs) -> Result<(), Failure> {
 }
 
 const HEAD: [&str; 5] = ["CAMERA", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
-/// Of the notes of a camera: replies of applications, changes of contracts and of the source.
+/// The row of a camera's notes: replies of applications, changes of contracts and of the source.
 const NOTES: &str = "  notes";
 
 fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {

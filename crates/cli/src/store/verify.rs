@@ -1,4 +1,4 @@
-//! `mez store verify` and `mez store repair`: check every byte of a store, and copy what can be read of a damaged one.
+//! `mez store verify` and `mez store repair`: check every byte of a store, and copy the readable records of a damaged one.
 
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     )))
 }
 
-/// `1 frame is`, `2 frames and 1 note are`
+/// Lost records with a verb, such as `1 frame is`, `2 frames and 1 note are`.
 fn lost_of(frames: u64, notes: u64) -> String {
     let (of_frames, of_notes) = (counted(frames, LogKind::Frames), counted(notes, LogKind::Notes));
     let lost = match (frames, notes) {
@@ -106,12 +106,12 @@ pub(super) fn repair(args: &RepairArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every log of every camera.
+/// All logs of all cameras.
 fn of_all<'a>(logs: &'a Logs, cameras: &'a [CameraName]) -> impl Iterator<Item = (&'a CameraName, LogKind)> {
     cameras.iter().flat_map(|camera| logs.folder.kinds(camera).map(move |kind| (camera, kind)))
 }
 
-/// `3 frames`
+/// A count with its noun, such as `3 frames`.
 fn counted(count: u64, kind: LogKind) -> String {
     format!("{count} {}{}", kind.words().one, if count == 1 { "" } else { "s" })
 }
@@ -159,7 +159,7 @@ fn tell(check: &LogCheck) {
     }
 }
 
-/// Says how to replace the log by the copy.
+/// Prints how to replace the log by the copy.
 fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
     if check.wrong() == 0 {
         return;

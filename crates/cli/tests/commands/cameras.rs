@@ -1,12 +1,12 @@
-//! Cameras that are gone, and sources that cannot be read.
+//! Absent cameras, and sources that cannot be read.
 
 use std::process::Stdio;
 
 use super::process_support::{Running, command, run, start, text, video};
 use super::{edge, site};
 
-/// A camera whose process is killed is absent, which is no state of its source; one whose recording ends says so. Either can be
-/// forgotten, and one that is there cannot.
+/// A killed camera is absent, which is not a state of its source. A camera whose
+/// recording has ended reports that. Both can be forgotten, but a connected one cannot.
 #[test]
 fn a_camera_that_is_gone_says_how_and_is_forgotten() {
     let folder = site();
@@ -54,14 +54,14 @@ fn a_camera_that_is_gone_says_how_and_is_forgotten() {
     assert!(table.contains("dock/cam1: the camera's source has ended"), "{table}");
 }
 
-/// Nobody answers at the address of a network camera: the table and `--json` say that it is lost, why, and when it is tried again.
+/// A network camera does not answer: the table and `--json` show that its source is lost, why, and when the next attempt is.
 #[test]
 fn a_source_that_cannot_be_read_is_listed_with_the_reason_and_the_next_try() {
     let folder = site();
     let folder = folder.path();
     let (_edge, link, _) = edge(folder);
     let socket = format!("unix://{}", folder.join("edge.sock").display());
-    // Nobody listens at the port of a socket that is closed.
+    // The port of a closed socket.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let source = format!("rtsp://127.0.0.1:{port}/stream");
     let mut camera = command(&["camera", "gate/cam1", "--edge", &link, "--source", &source], folder);

@@ -1,4 +1,4 @@
-//! The commands as people run them: real processes, real sockets, a real video.
+//! The commands with real processes, real sockets and a real video.
 
 mod cameras;
 #[path = "../process_support/mod.rs"]
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use self::process_support::{Running, command, done, run, start, started, text, video};
 
-/// A folder with a site's keys. Applications may do everything there.
+/// A folder with a site's keys. Applications have all rights.
 fn site() -> tempfile::TempDir {
     let folder = strict_site();
     let all = "watch,read,originals,reply,observe,export,profile";
@@ -20,7 +20,7 @@ fn site() -> tempfile::TempDir {
     folder
 }
 
-/// A folder with a site's keys, as `mez keys init` makes it: nobody is granted anything.
+/// A folder with a site's keys, as made by `mez keys init`, without grants.
 fn strict_site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     done(&["keys", "init", "--site", "test"], folder.path());
@@ -62,12 +62,12 @@ fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
     let listed = run(&["cameras", "--edge", &socket], folder);
     assert!(text(&listed).contains("dock/cam1") && text(&listed).contains("connected"), "{}", text(&listed));
 
-    // A mistyped pattern is answered with the names that there are.
+    // For a mistyped pattern, the existing names are shown.
     let mistyped = run(&["subscribe", "dok/*", "--edge", &socket, "--seconds", "500ms"], folder);
     assert!(text(&mistyped).contains("no camera matches yet"), "{}", text(&mistyped));
     assert!(text(&mistyped).contains("this edge has dock/cam1"), "{}", text(&mistyped));
 
-    // What crossed for one subscriber is there for the next.
+    // Frames that crossed for one subscriber are available to the next.
     let past = run(
         &["subscribe", "dock/cam1", "--edge", &socket, "--since", "-1h", "--until", "now", "--save", "past"],
         folder,
@@ -134,12 +134,12 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output));
         assert!(text(&output).contains(expected), "{args:?} does not say {expected:?}: {}", text(&output));
     }
-    // Nor is there a camera now that every contract on `dock/*` waits for.
+    // The edge has not made up a camera for `dock/*` either.
     let listed = run(&["cameras", "--edge", &grpc], folder);
     assert!(listed.status.success() && !text(&listed).contains("dock/cam1"), "{}", text(&listed));
 }
 
-/// Whoever is refused tries again four times a second.
+/// A refused camera tries again four times per second.
 #[test]
 fn an_edge_says_once_whom_it_refuses() {
     let folder = site();
@@ -158,7 +158,7 @@ fn an_edge_says_once_whom_it_refuses() {
         said.lines().filter(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned).collect()
     };
     let refusals = || lines_of(&edge, &["refused"]);
-    // Whether the edge's refusal comes before the connection is made or after it is a matter of luck.
+    // The refusal may come before or after the connection is made.
     let attempts = || lines_of(&stranger, &["another attempt failed", "a connection ended"]).len();
     let begun = std::time::Instant::now();
     while (refusals().is_empty() || attempts() < 5) && begun.elapsed().as_secs() < 20 {
@@ -171,7 +171,7 @@ fn an_edge_says_once_whom_it_refuses() {
     assert!(said[0].contains("compare the authorities"), "{said:#?}");
 }
 
-/// What looks like a fault and is none, or has another remedy than the one that comes to mind first.
+/// Messages about situations that look like faults but are none, or whose obvious remedy would be wrong.
 #[test]
 fn messages_do_not_mislead() {
     let folder = site();
@@ -181,18 +181,18 @@ fn messages_do_not_mislead() {
         assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output));
         text(&output)
     };
-    // Nobody waits without knowing what for.
+    // A command that waits says at once what it waits for.
     let said = refused(&["cameras", "--edge", "unix:///nowhere/edge.sock"]);
     let (first, last) = said.trim().split_once('\n').expect("a line at once, and one in the end");
     assert!(first.contains("there is no such socket") && first.contains("trying for 5 s"), "{said}");
     assert!(last.starts_with("mez: no broker at unix:///nowhere/edge.sock"), "{said}");
 
-    // A second key would not be an error of the disk, but not needed either.
+    // A second key is not needed, and its refusal must not look like a disk error.
     assert!(run(&["store", "key"], folder).status.success());
     let said = refused(&["store", "key"]);
     assert!(said.contains("has a key already") && !said.contains("os error"), "{said}");
 
-    // Whoever reads a log somewhere else must not make a key: it would not open the log.
+    // For a copied log, the advice must not be to make a key, since a new key would not open it.
     fs::create_dir_all(folder.join("copied/dock/cam1/@log")).unwrap();
     for command in ["ls", "verify"] {
         let said = refused(&["store", command, "--store", "copied", "--keys", "other"]);
@@ -203,7 +203,7 @@ fn messages_do_not_mislead() {
     assert!(said.contains("no log of a camera in empty"), "{said}");
 }
 
-/// What an edge's memory holds is read at once although its camera is gone, and nobody waits for the camera.
+/// The past in an edge's memory is read at once, without waiting for the absent camera.
 #[test]
 fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
     let folder = site();
@@ -220,7 +220,7 @@ fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
     assert!(read.status.success() && !text(&read).contains("waiting"), "{}", text(&read));
 }
 
-/// By examples, and with what a command is about first: options that all commands have come last.
+/// Help has examples. Options that all commands have come last.
 #[test]
 fn every_command_teaches() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn a_device_enrols_with_a_token_while_keys_are_served() {
 
     let enrolled = loop {
         let enrolled = run(&["keys", "enrol", token.trim(), "--edge", &port, "--keys", &device], folder);
-        // The server may not listen yet.
+        // The server may not be listening yet.
         if enrolled.status.success() || !text(&enrolled).contains("refused") {
             break enrolled;
         }
@@ -263,8 +263,8 @@ fn a_device_enrols_with_a_token_while_keys_are_served() {
     assert!(serving.wait().unwrap().success(), "it did not end cleanly when it was asked to");
 }
 
-/// The password of a network camera is refused on the command line, with the ways in which it is taken; a file of it that others may read
-/// as well. Nobody is shown it.
+/// A network camera's password is refused on the command line, with the other
+/// ways named. So is a file that others may read. The password is never shown.
 #[test]
 fn a_cameras_password_stays_off_the_command_line() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Grants and revocations, as people meet them.
+//! Grants and revocations, as users see them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::process_support::{Running, command, run, start, started, text, video};
 use super::{edge, site, strict_site};
 
-/// The command that a refusal names, as words.
+/// The arguments of the command that a refusal recommends.
 fn remedy(refusal: &str) -> Vec<String> {
     let command = refusal.split('`').find(|part| part.starts_with("mez keys grant ")).expect(refusal);
     command.split_whitespace().skip(1).map(|word| word.trim_matches('\'').to_owned()).collect()
@@ -32,14 +32,14 @@ fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
     let command = remedy(&text(&refused));
     let granted = run(&command.iter().map(String::as_str).collect::<Vec<_>>(), folder);
     assert!(granted.status.success() && text(&granted).contains("Granted: app/"), "{}", text(&granted));
-    // The edge looks at the file once a second.
+    // The edge checks the file once per second.
     let begun = (0..60).any(|_| {
         std::thread::sleep(Duration::from_millis(500));
         watch("500ms").status.success()
     });
     assert!(begun, "the grant did not take effect");
 
-    // The user that the edge runs as needs no grant, and what is taken back ends a stream that runs.
+    // The edge's own user needs no grant. Removing a grant ends running streams.
     let socket = format!("unix://{}", folder.join("edge.sock").display());
     assert!(run(&["cameras", "--edge", &socket], folder).status.success());
     let ended = std::thread::scope(|threads| {
@@ -54,7 +54,7 @@ fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
     assert!(text(&listed).contains("Nothing is granted."), "{}", text(&listed));
 }
 
-/// An edge of before there were grants: its folder of keys holds no file of rights.
+/// A site from before grants: its key folder has no rights file.
 #[test]
 fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
     let folder = strict_site();
@@ -82,8 +82,8 @@ fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
     assert!(closed, "the site did not become strict");
 }
 
-/// A stolen camera and a sold laptop, as people meet them: both lose what they have within seconds, are refused with the reason, also by an
-/// edge that has restarted, and a successor joins under the same name.
+/// A stolen camera and a sold laptop lose everything within seconds. They are refused with
+/// the reason, also after a restart of the edge, and a successor joins under the same name.
 #[test]
 fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     let folder = site();
@@ -117,7 +117,7 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     let watching = command(&watching, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
 
-    // A token that waits must not let the thief in again.
+    // An unused token must not let the thief in again.
     let waiting = run(&["keys", "token", "camera/dock/cam1"], folder);
     let waiting = String::from_utf8_lossy(&waiting.stdout).trim().to_owned();
     let because = ["keys", "revoke", "camera/dock/cam1", "app/laptop", "--because", "gone since Monday"];
@@ -139,7 +139,7 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     let elsewhere = run(&["keys", "revoke", "app/x", "--keys", &sold], folder);
     assert!(text(&elsewhere).contains("where the site was made"), "{}", text(&elsewhere));
 
-    // The edge forgets nothing over a restart, and the successor has the name.
+    // Revocations survive a restart, and the successor has the name.
     drop(edge);
     drop(thief);
     let edge = start_edge();

@@ -1,4 +1,4 @@
-//! `mez doctor` on real sites with real brokers: what is planted is named, with what to do, and nothing else is.
+//! `mez doctor` on real sites with real brokers: planted faults are found with their remedies, and nothing else is.
 
 mod settings;
 mod trust;
@@ -19,15 +19,15 @@ use tempfile::TempDir;
 
 const MEZ: &str = env!("CARGO_BIN_EXE_mez");
 
-/// A folder that holds the keys of a site, and whatever a test puts there.
+/// A folder with the keys of a site, and other files of a test.
 struct Site(TempDir);
 
 /// A broker that ends with the test.
 struct Edge {
     child: Child,
-    /// Where cameras dial.
+    /// The address for cameras.
     link: String,
-    /// Where applications dial.
+    /// The address for applications.
     grpc: String,
 }
 
@@ -62,7 +62,7 @@ impl Site {
         }
         command.env("MEZ_KEYS", self.path("keys")).env("MEZ_STATE", self.path("state"));
         command.env("MEZ_EDGE_SOCKET", self.path("edge.sock"));
-        // Files of settings are read there, and not in the home of whoever runs the test.
+        // Settings files are searched here, not in the home of the user who runs the test.
         command.env("XDG_CONFIG_HOME", self.path("config"));
         command
     }
@@ -71,7 +71,7 @@ impl Site {
         self.command(args).output().unwrap()
     }
 
-    /// Runs a command behind mounts of its own. `None` where this user may mount nothing.
+    /// Runs a command with its own mounts. `None` if this user may not mount.
     fn unshared(&self, mount: &str, args: &[&str]) -> Option<Output> {
         let outside = self.command(&[]);
         let inside = |words: &[&str]| {
@@ -100,7 +100,7 @@ impl Site {
         Edge { link: field("link="), grpc: field("grpc="), child }
     }
 
-    /// The folder of keys of another host that was enrolled as `identity`.
+    /// The key folder of another host that was enrolled as `identity`.
     fn host(&self, identity: &str, lasting: Duration) -> Site {
         let host = Site(tempfile::tempdir().unwrap());
         fs::create_dir(host.path("keys")).unwrap();
@@ -116,7 +116,7 @@ impl Site {
         host
     }
 
-    /// What the doctor finds here.
+    /// Runs the doctor.
     fn doctor(&self, args: &[&str]) -> Findings {
         findings(&self.run(&[&["doctor", "--json"], args].concat()))
     }
@@ -124,7 +124,7 @@ impl Site {
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The check, what was found and the remedy of each fault, and all of it for people.
+/// The check, the result and the remedy of each fault, and the whole output.
 #[derive(Debug)]
 struct Findings {
     faults: Vec<(String, String, String)>,
@@ -133,7 +133,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Exactly one check is at fault, and this is in what it found, and this in its remedy.
+    /// Asserts that only `check` reports faults, with these parts in result and remedy.
     #[track_caller]
     fn fault(&self, check: &str, found: &str, remedy: &str) {
         assert!(!self.succeeded && !self.faults.is_empty(), "{}", self.all);
@@ -173,7 +173,7 @@ fn said(output: &Output) -> String {
     text
 }
 
-/// A port at which nobody listens any more.
+/// A port without a listener.
 fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -187,7 +187,7 @@ fn nothing_is_wrong_with_a_healthy_site() {
     site.doctor(&["--store", &site.text("store"), "--listen", &edge.link, "--grpc", &edge.grpc]).healthy();
     said(&site.run(&["keys", "grant", "app/counter", "watch,reply", "dock/*"]));
     let counter = site.host("app/counter", DAY);
-    // The edge looks at its rights once a second.
+    // The edge checks its rights once per second.
     let granted = (0..50).map(|_| {
         thread::sleep(Duration::from_millis(200));
         counter.doctor(&["--edge", &edge.grpc, "--watch", "dock/*", "--reply", "dock/cam1"])
@@ -208,7 +208,7 @@ fn an_expired_certificate() {
     );
 }
 
-/// A host that starts without a network has a clock of the past, and what was issued today is not valid yet.
+/// A host without a network starts with a clock in the past, at which today's certificates are not valid yet.
 #[test]
 fn a_clock_before_the_site_was_made() {
     let site = Site::new();
@@ -220,14 +220,14 @@ fn a_clock_before_the_site_was_made() {
     findings(&found).fault("clock", "this host's clock says", "timedatectl set-ntp true");
 }
 
-/// A broker of a later version on the socket: it says that it does not speak ours.
+/// A broker of a later version on the socket, which does not support this version.
 #[test]
 fn another_version_at_the_other_side() {
     let site = Site::new();
     let socket = UnixListener::bind(site.path("edge.sock")).unwrap();
     thread::spawn(move || {
         for mut stream in socket.incoming().flatten() {
-            // What the client begins with, and the head of its first packet.
+            // The client's preface, and the header of its first packet.
             let _ = stream.read_exact(&mut [0; 8 + 12]);
             let says = "the client speaks versions 1 to 1 of mez.v1, the broker (mez 9.0.0) version 2; update the client";
             let field =
@@ -247,7 +247,7 @@ fn another_version_at_the_other_side() {
     );
 }
 
-/// Somebody else publishes under the name.
+/// Another identity publishes under the name.
 #[test]
 fn a_name_that_another_identity_holds() {
     let site = Site::new();
@@ -266,7 +266,7 @@ fn a_name_that_another_identity_holds() {
     found.expect("the camera never connected").fault("grant", "is held by", "choose another name");
 }
 
-/// A disk of its own that is full; where this user may mount none, there is nothing to plant.
+/// A full disk. Skipped if this user may not mount.
 #[test]
 fn a_disk_that_is_full() {
     let site = Site::new();
@@ -277,11 +277,11 @@ fn a_disk_that_is_full() {
     findings(&found).fault("disk", "is full", "make room");
 }
 
-/// Ctrl-C ends it at once, and nothing is left behind.
+/// Ctrl-C ends the doctor at once, and no file is left behind.
 #[test]
 fn it_is_interrupted_cleanly() {
     let host = Site::new().host("app/counter", DAY);
-    // It takes connections, and never says a word.
+    // A server that accepts connections and sends nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = mute.local_addr().unwrap().to_string();
     fs::create_dir(host.path("store")).unwrap();
@@ -381,7 +381,7 @@ fn another_service_at_the_port() {
     host.doctor(&["--edge", &address]).fault("reach", "", "another service has this port");
 }
 
-/// A firewall that lets TCP through to the edge, and swallows UDP.
+/// A firewall that passes TCP to the edge, and drops UDP.
 #[test]
 fn udp_that_is_blocked() {
     let site = Site::new();
@@ -451,7 +451,7 @@ fn a_store_that_cannot_be_written_or_has_no_key() {
     );
 }
 
-/// The doctor runs on a host whose clock is two hours ahead. Only the wall clock is: a library in front of the C library moves it.
+/// The doctor's host has a clock that is two hours ahead. A preloaded library moves only the wall clock.
 #[test]
 fn a_clock_that_is_wrong() {
     let site = Site::new();
@@ -463,7 +463,7 @@ fn a_clock_that_is_wrong() {
     findings(&found).fault("clock", "2 h behind", "timedatectl set-ntp true");
 }
 
-/// A library that moves the wall clock of whoever loads it, and no other clock.
+/// Builds a library that moves the wall clock of its process, and no other clock.
 fn shifted_clock(host: &Site, seconds: i64) -> PathBuf {
     let (source, library) = (host.path("clock.c"), host.path("clock.so"));
     fs::write(&source, SHIFTED).unwrap();
@@ -485,7 +485,7 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
 }
 "#;
 
-/// For people: a line for each check, the remedy below, and the names of what is at fault at the end.
+/// The text output: a line per check, the remedy below, and the names of failed checks at the end.
 #[test]
 fn people_are_told_what_to_do() {
     let host = Site::new().host("app/counter", DAY);
@@ -500,7 +500,7 @@ fn people_are_told_what_to_do() {
     assert!(err.contains("1 fault: reach"), "{err}");
 }
 
-/// A bundle holds what helps, and no secret that was planted anywhere it looks.
+/// A bundle contains useful data, and none of the planted secrets.
 #[test]
 fn a_bundle_holds_no_secrets() {
     let site = Site::new();
@@ -536,7 +536,7 @@ fn a_bundle_holds_no_secrets() {
     for secret in ["Tr0ub4dor", &token, &line_of_key, "PRIVATE KEY-----\nM"] {
         assert!(!text.contains(secret), "{secret:?} is in the bundle");
     }
-    // It overwrites nothing.
+    // An existing file is not overwritten.
     let again = host.run(&args);
     assert!(String::from_utf8_lossy(&again.stderr).contains("cannot write the bundle"), "{again:?}");
 }

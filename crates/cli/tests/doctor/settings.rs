@@ -1,9 +1,9 @@
-//! Files of settings: the doctor looks at what is really in force, and names what is wrong with the files themselves.
+//! Settings files: the doctor uses the settings in force, and reports faults of the files.
 
 use super::*;
 
 impl Site {
-    /// Writes a file of settings where brokers and programs of this host look for it.
+    /// Writes a settings file at the default place.
     fn settings(&self, role: &str, text: &str) {
         let folder = self.path("config/mez");
         fs::create_dir_all(&folder).unwrap();
@@ -11,7 +11,7 @@ impl Site {
     }
 }
 
-/// Without flags, the doctor asks the edge that the file names, and looks at the ports of the file.
+/// Without flags, the doctor asks the edge named in the file, and checks the ports in the file.
 #[test]
 fn what_the_files_name_is_what_is_looked_at() {
     let site = Site::new();
@@ -32,17 +32,17 @@ fn a_file_with_a_fault() {
     let site = Site::new();
     site.settings("edge", "memory_bytes = \"1GX\"");
     site.doctor(&[]).fault("settings", "edge.toml:2: memory_bytes = \"1GX\"", "");
-    // The same file by its name, and one that does not say whose it is.
+    // The same file by its path, and one without a role.
     let named = site.text("config/mez/edge.toml");
     site.doctor(&["--config", &named]).fault("settings", "edge.toml:2: memory_bytes", "");
-    // Nothing of it is in force with `off`.
+    // With `off`, the file is ignored.
     assert!(!site.doctor(&["--config", "off"]).all.contains("memory_bytes"));
     fs::remove_file(site.path("config/mez/edge.toml")).unwrap();
     fs::write(site.path("nobodys.toml"), "listen = \"[::]:7650\"\n").unwrap();
     site.doctor(&["--config", "nobodys.toml"]).fault("settings", "nobodys.toml", "role = \"edge\"");
 }
 
-/// A setting that a camera's command line names as well does not have to be in its file.
+/// A setting that is given on a camera's command line may be missing in its file.
 #[test]
 fn a_camera_whose_file_leaves_its_name_to_the_command_line() {
     let site = Site::new();
@@ -65,7 +65,7 @@ fn a_port_of_the_file_that_another_program_has() {
     let address = taken.local_addr().unwrap().to_string();
     site.settings("edge", &format!("listen = \"{address}\""));
     site.doctor(&[]).fault("ports", "in use by another program", "choose another port with --listen");
-    // A flag goes before the file.
+    // A flag takes precedence over the file.
     assert!(!site.doctor(&["--listen", "127.0.0.1:0"]).faults.iter().any(|(check, ..)| check == "ports"));
 }
 
@@ -90,7 +90,7 @@ fn an_edge_of_the_file_that_does_not_run() {
     host.doctor(&[]).fault("reach", &nowhere, "is `mez edge` running there");
 }
 
-/// A bundle holds the files of settings, without what a file should not hold.
+/// A bundle contains the settings files, but no secrets in them.
 #[test]
 fn a_bundle_holds_the_settings_without_secrets() {
     let site = Site::new();
@@ -103,7 +103,7 @@ fn a_bundle_holds_the_settings_without_secrets() {
     assert!(text.contains("memory_bytes = \"64MiB\"") && !text.contains("Tr0ub4dor"), "{text}{unpacked:?}");
 }
 
-/// An application that is to be enrolled again keeps its name: that of the file that nobody can read.
+/// An application with an unreadable identity file keeps its name in the advice to enrol again.
 #[test]
 fn an_identity_that_cannot_be_read() {
     let host = Site::new().host("app/none", DAY);
@@ -119,7 +119,7 @@ fn an_identity_that_cannot_be_read() {
     );
 }
 
-/// A folder that there cannot be has no disk that could be full.
+/// Without a folder, no full disk is reported.
 #[test]
 fn a_store_where_no_folder_can_be() {
     let site = Site::new();
@@ -129,7 +129,7 @@ fn a_store_where_no_folder_can_be() {
     assert!(!found.all.contains("is full"), "{}", found.all);
 }
 
-/// What is counted is counted in English.
+/// Counts are in correct English.
 #[test]
 fn rights_are_told_in_words() {
     let site = Site::new();

@@ -1,8 +1,8 @@
-//! Who was revoked, and an audit log that nobody can write or somebody has changed.
+//! Revoked members, and audit logs that cannot be written or were changed.
 
 use super::*;
 
-/// Runs the doctor until it finds a fault: an edge takes in a list within a second or so.
+/// Runs the doctor until it finds a fault, since an edge applies a list only within about a second.
 fn once_at_fault(mut doctor: impl FnMut() -> Findings) -> Findings {
     for _ in 0..100 {
         let found = doctor();
@@ -14,7 +14,7 @@ fn once_at_fault(mut doctor: impl FnMut() -> Findings) -> Findings {
     panic!("nothing was ever at fault");
 }
 
-/// An application learns it from the edge that refuses it.
+/// An application is informed by the edge that refuses it.
 #[test]
 fn a_revoked_application() {
     let site = Site::new();
@@ -28,7 +28,7 @@ fn a_revoked_application() {
     );
 }
 
-/// A camera too, over QUIC and TCP. Once it has got the list, it knows by itself, also without a network.
+/// A camera too, over QUIC and TCP. With the list, it knows it even without a network.
 #[test]
 fn a_revoked_camera() {
     let site = Site::new();
@@ -38,14 +38,14 @@ fn a_revoked_camera() {
     let found = once_at_fault(|| stolen.doctor(&["--edge", &edge.link]));
     found.fault("revocation", "revoked", "mez keys token ROLE/NAME");
     other.doctor(&["--edge", &edge.link]).healthy();
-    // What a camera broker that was still connected has taken in.
+    // The list that a connected camera broker has received.
     let state = stolen.path("state/cameras/dock/cam1");
     fs::create_dir_all(&state).unwrap();
     fs::copy(site.path("keys/revoked.list"), state.join("revoked.list")).unwrap();
     stolen.doctor(&["--camera", "dock/cam1"]).fault("revocation", "was revoked (stolen)", "mez keys revoked");
 }
 
-/// What the edge shows is asked of the edge itself: the folder may hold another certificate by now, or the authority's key.
+/// The edge itself is asked for its certificate, since the folder may have another one by now, or the authority's key.
 #[test]
 fn an_edge_that_runs_on_with_a_revoked_certificate() {
     let site = Site::new();
@@ -63,7 +63,7 @@ fn an_edge_that_runs_on_with_a_revoked_certificate() {
     assert!(check == "revocation" && to_do.contains("mez keys unrevoke"), "{}", found.all);
 }
 
-/// The rights in force are those that the edge had, or those of another folder. What it takes in a moment later is no fault.
+/// The rights in force may be older ones, or those of another folder. A change that is applied a moment later is no fault.
 #[test]
 fn an_edge_that_runs_with_other_rights_than_the_file_says() {
     let site = Site::new();
@@ -90,7 +90,7 @@ fn an_edge_that_runs_with_other_rights_than_the_file_says() {
     );
 }
 
-/// An edge does not start with a list that is cut.
+/// An edge does not start with a truncated list.
 #[test]
 fn a_deny_list_that_is_cut() {
     let site = Site::new();
@@ -110,7 +110,7 @@ fn an_audit_log_that_cannot_be_written() {
     site.doctor(&[]).fault("audit", "is no folder", "move it away");
 }
 
-/// A file system that is mounted for reading, and one without room; where this user may mount none, there is nothing to plant.
+/// A read-only file system, and a full one. Skipped if this user may not mount.
 #[test]
 fn an_audit_log_on_a_disk_that_takes_nothing() {
     let mounts = [
@@ -139,13 +139,13 @@ fn an_audit_log_on_a_disk_that_takes_nothing() {
     }
 }
 
-/// Somebody edited a record: the edge goes on, so this is a warning.
+/// A record was changed. The edge works on, so this is a warning.
 #[test]
 fn an_audit_log_that_somebody_changed() {
     let site = Site::new();
     let edge = site.edge();
     let file = site.path("state/audit/000000000001.jsonl");
-    // Until its head names the record. A head that is behind is what a power cut leaves, and proves nothing of the last record.
+    // Until the head names the record. A head that is behind may come from a power cut, and proves nothing about the last record.
     for _ in 0..600 {
         if fs::read_to_string(site.path("state/audit/head")).is_ok_and(|head| head.contains("\"last\":1,")) {
             break;

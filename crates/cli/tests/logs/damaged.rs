@@ -1,4 +1,4 @@
-//! What is wrong with a log is named, and what can be read of it is copied.
+//! Damage in logs is reported, and the readable part is copied.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn segments(log: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Waits until a log has so many segments, and some frames in the newest.
+/// Waits until a log has `count` segments, and some frames in the newest.
 fn wait_for_segment(log: &Path, count: usize) {
     let newest_bytes = || {
         let is_there = log.join("dock/cam1/@log").is_dir();
@@ -37,7 +37,7 @@ fn copy_folder(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// What `mez store verify` says of a log that has to be damaged.
+/// The output of `mez store verify` for a damaged log.
 fn damaged(log: &str, more: &[&str], folder: &Path) -> String {
     let output = run(&[&["store", "verify", "--store", log], more].concat(), folder);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
@@ -46,22 +46,21 @@ fn damaged(log: &str, more: &[&str], folder: &Path) -> String {
     said
 }
 
-/// A log of three segments (three starts of a camera, each of which was killed), and a copy of it that tests damage.
+/// A log of three segments from three starts of a killed camera, and a copy that tests damage.
 struct Spoilt {
     folder: tempfile::TempDir,
-    /// How many frames the log holds.
+    /// The number of frames in the log.
     whole: u64,
 }
 
-/// With so many bytes a segment holds several frames of the test's video.
+/// A segment of this size holds several frames of the test's video.
 const SEGMENT_BYTES_MIN: u64 = 20_000;
 
-/// A copy of the log is not what the state speaks of, unless somebody says so.
+/// The state folder knows the original log, not the copy, unless it is given explicitly.
 const STATE: [&str; 2] = ["--state", "state"];
 
 impl Spoilt {
-    /// A broker that is killed between a record and the note of how far it has come leaves an end that nobody vouches for, and that may
-    /// be cut without damage. Then the log is made once more.
+    /// A broker that is killed between a record and its progress file leaves an end that may be cut without damage. Then the log is made again.
     fn new() -> Self {
         for _ in 0..5 {
             let log = Self::of_killed_cameras();
@@ -89,7 +88,7 @@ impl Spoilt {
         Self { folder, whole }
     }
 
-    /// Copies the log anew and damages the copy.
+    /// Copies the log again, and damages the copy.
     fn spoil(&self, what: impl FnOnce(&[PathBuf])) {
         let spoilt = self.folder.path().join("spoilt");
         let _ = fs::remove_dir_all(&spoilt);
@@ -97,7 +96,7 @@ impl Spoilt {
         what(&segments(&spoilt));
     }
 
-    /// Copies the log anew and changes the bytes of one segment.
+    /// Copies the log again, and changes the bytes of one segment.
     fn change(&self, segment: usize, what: impl FnOnce(&mut Vec<u8>)) {
         self.spoil(|paths| {
             let mut bytes = fs::read(&paths[segment]).unwrap();
@@ -106,7 +105,7 @@ impl Spoilt {
         });
     }
 
-    /// What `mez store verify` says of the copy.
+    /// The output of `mez store verify` for the copy.
     fn verify(&self) -> String {
         damaged("spoilt", &STATE, self.folder.path())
     }
@@ -125,18 +124,18 @@ fn what_is_wrong_with_a_log_is_named() {
     assert!(said.contains("whole") && !said.contains("--state"), "{said}");
 
     for place in 0..3 {
-        // One byte of a header costs nothing, and is told.
+        // A wrong byte in a header costs nothing, but is reported.
         log.change(place, |bytes| bytes[60] ^= 1);
         let said = log.verify();
         assert!(
             said.contains("byte 60 of its header") && said.contains(&format!("{whole} frames")),
             "{said}"
         );
-        // A header that is gone costs its segment.
+        // A destroyed header costs its segment.
         log.change(place, |bytes| bytes[10..90].fill(0));
         let said = log.verify();
         assert!(said.contains("header is torn or rotten") && said.contains("frames are lost"), "{said}");
-        // So does one that is deleted.
+        // So does a deleted segment.
         log.spoil(|paths| fs::remove_file(&paths[place]).unwrap());
         let said = log.verify();
         assert!(said.contains("missing") && said.contains("frames are lost"), "{said}");
@@ -148,7 +147,7 @@ fn what_is_wrong_with_a_log_is_named() {
         log.change(place, |bytes| bytes.truncate(bytes.len() - 100));
         let said = log.verify();
         assert!(said.contains("1 frame is lost") || said.contains("2 frames are lost"), "{said}");
-        // A byte of a record costs its frame, also in the newest segment, and not those behind it.
+        // A wrong byte in a record costs its frame, but none of the following, even in the newest segment.
         log.change(place, |bytes| bytes[140] ^= 1);
         let said = log.verify();
         assert!(
@@ -165,7 +164,7 @@ fn what_is_wrong_with_a_log_is_named() {
     assert!(found["findings"][0]["captured_after"].is_string(), "{found}");
 }
 
-/// What can be read is copied, and the copy is a log like any other.
+/// The readable part is copied, and the copy is a normal log.
 #[test]
 fn what_can_be_read_of_a_damaged_log_is_copied() {
     let log = Spoilt::new();
@@ -188,13 +187,13 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
         assert_eq!(exported["missing_by_reason"]["damaged"], 1, "{exported}");
     }
     assert_eq!((&of_spoilt["damaged_records"], &of_copy["damaged_records"]), (&1.into(), &0.into()));
-    // Nothing is written into the log, and nothing over a copy.
+    // Nothing is written into the log, or over an existing copy.
     for out in ["spoilt", "spoilt/within", "copy", "."] {
         let refused = run(&["store", "repair", "--store", "spoilt", "--to", out], folder);
         assert!(text(&refused).contains("folder"), "{}", text(&refused));
         assert_eq!(segments(&folder.join("spoilt")).len(), 3, "{out}");
     }
-    // A broker goes on behind the copy.
+    // A broker continues the copy.
     let running = edge(folder);
     let link = running.field("link=");
     let args = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--store", "copy"];
@@ -205,7 +204,7 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     assert!(said.contains("whole"), "{said}");
 }
 
-/// An edge whose only segment of a camera cannot be read still knows the camera, and says what is wrong.
+/// An edge with an unreadable segment as a camera's only one still knows the camera, and reports the damage.
 #[test]
 fn an_edge_remembers_the_camera_of_a_damaged_log() {
     let folder = site();
@@ -228,7 +227,7 @@ fn an_edge_remembers_the_camera_of_a_damaged_log() {
     assert!(listed.contains("dock/cam1"), "{listed}");
 }
 
-/// What is no file hangs nothing, and a folder that others may write is refused.
+/// Paths that are not files do not block, and folders that others may write are refused.
 #[test]
 fn strange_files_hang_nothing_and_open_folders_are_refused() {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -251,7 +250,7 @@ fn strange_files_hang_nothing_and_open_folders_are_refused() {
     let exported =
         run(&["store", "export", "dock/cam1", "x.mp4", "--codec", "jpeg", "--store", "camera"], folder);
     assert!(exported.status.success(), "{}", text(&exported));
-    // A start passes them over, and goes on behind them.
+    // A start skips them, and continues after them.
     let before = segments(&folder.join("camera")).len();
     let kept = camera(folder, &running);
     sleep(Duration::from_millis(400));

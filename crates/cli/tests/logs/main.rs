@@ -1,4 +1,4 @@
-//! Logs on disk as people keep them: brokers that are killed in the middle of their work, and what is there afterwards.
+//! Logs on disk of brokers that are killed in the middle of their work.
 
 mod damaged;
 #[path = "../process_support/mod.rs"]
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use self::process_support::{Running, command, done, run, start, text, video};
 
-/// A site with a key for its logs, and a short video.
+/// A site with a store key, and a short video.
 fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     done(&["keys", "init", "--site", "test"], folder.path());
@@ -21,7 +21,7 @@ fn site() -> tempfile::TempDir {
     folder
 }
 
-/// An edge on a socket of its own that keeps logs in a folder, and nothing else that others could use.
+/// An edge with its own socket and a store, and no other ports.
 fn edge_args<'a>(socket: &'a str, store: &'a str) -> Vec<&'a str> {
     let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"];
     [&alone[..], &["--socket", socket, "--store", store]].concat()
@@ -38,7 +38,7 @@ fn camera(folder: &Path, edge: &Running) -> Running {
     start(&args, folder)
 }
 
-/// Frames in a log, by what `mez store verify` says of it.
+/// The number of frames in a log, from `mez store verify`.
 fn frames(log: &str, folder: &Path) -> u64 {
     let said = done(&["store", "verify", "--store", log], folder);
     let words: Vec<&str> = said.split_whitespace().collect();
@@ -55,7 +55,7 @@ fn frames_outlive_brokers_that_are_killed() {
     let first_camera = camera(folder, &first_edge);
     let live =
         done(&["subscribe", "dock/*", "--edge", &socket, "--seconds", "1500ms", "--save", "live"], folder);
-    // Both are killed in the middle of a frame, for all they know.
+    // Both are killed at an arbitrary moment.
     first_camera.kill();
     first_edge.kill();
     let (published, replicated) = (frames("camera", folder), frames("edge", folder));
@@ -64,7 +64,7 @@ fn frames_outlive_brokers_that_are_killed() {
         "{published} frames on the camera's disk after a second and a half at 20 a second"
     );
 
-    // The edge serves what crossed before, without the camera.
+    // The edge serves the frames that crossed before, without the camera.
     let second_edge = edge(folder);
     let past =
         ["subscribe", "dock/*", "--edge", &socket, "--since", "-1h", "--until", "now", "--save", "past"];
@@ -77,7 +77,7 @@ fn frames_outlive_brokers_that_are_killed() {
     };
     let (seen, back) = (names("live"), names("past"));
     assert_eq!(back.len() as u64, replicated);
-    // All but what was under way when it was killed, which is more on a machine that is busy.
+    // All except those in progress at the kill, which are more on a busy host.
     let missing: Vec<_> = seen.iter().filter(|name| !back.contains(name)).collect();
     assert!(
         missing.len() < seen.len() / 2,
@@ -88,7 +88,7 @@ fn frames_outlive_brokers_that_are_killed() {
         assert_eq!(fs::read(was).unwrap(), fs::read(is).unwrap(), "{name:?} is another picture now");
     }
 
-    // A second start goes on behind the first.
+    // A second start continues after the first.
     let second_camera = camera(folder, &second_edge);
     let listed = done(&["cameras", "--edge", &socket], folder);
     assert!(listed.contains("EDGE'S DISK") && !listed.contains("degraded"), "{listed}");
@@ -102,8 +102,8 @@ fn frames_outlive_brokers_that_are_killed() {
     assert!(listed.contains("0000000000000001"), "no segment of its own for the second start: {listed}");
 }
 
-/// `MEZ_KILLS=50 cargo test -p mez-cli --test logs -- --nocapture` kills each broker so often, at random moments, and prints how
-/// much of what was delivered did not outlive the edge.
+/// `MEZ_KILLS=50 cargo test -p mez-cli --test logs -- --nocapture` kills each broker
+/// 50 times at random moments, and prints how many delivered frames the edge lost.
 #[test]
 fn brokers_may_be_killed_at_any_moment() {
     let asked: Option<u64> = std::env::var("MEZ_KILLS").ok().and_then(|kills| kills.parse().ok());
@@ -118,7 +118,7 @@ fn brokers_may_be_killed_at_any_moment() {
         let watch = ["subscribe", "dock/*", "--edge", &socket, "--save", &live];
         let mut watching =
             command(&watch, folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // Spread evenly over a second, wherever the writer happens to be.
+        // Spread evenly over a second.
         sleep(Duration::from_millis(400 + kill * 617 % 1_000));
         camera.kill();
         edge.kill();
@@ -127,7 +127,7 @@ fn brokers_may_be_killed_at_any_moment() {
         let seen = fs::read_dir(folder.join(&live).join("dock/cam1")).map_or(0, Iterator::count) as u64;
         let (now_published, now_replicated) = (frames("camera", folder), frames("edge", folder));
         assert!(now_published > published, "kill {kill}: nothing of this start is on the camera's disk");
-        // A picture every 50 ms; the newest one may have been half saved.
+        // A picture comes every 50 ms. The newest one may have been saved only partly.
         lost_ms.push(seen.saturating_sub(now_replicated - replicated) * 50);
         (published, replicated) = (now_published, now_replicated);
     }
@@ -135,7 +135,7 @@ fn brokers_may_be_killed_at_any_moment() {
     println!(
         "{kills} kills of each broker: {published} frames at the camera, {replicated} at the edge; lost tails in ms: {lost_ms:?}"
     );
-    // On a machine that has nothing else to do; tests usually run on one that has.
+    // Only on an otherwise idle host, which is not the usual case for tests.
     assert!(asked.is_none() || lost_ms.iter().all(|lost| *lost <= 200), "{lost_ms:?}");
 }
 
@@ -147,7 +147,7 @@ fn a_log_that_is_not_as_it_was_is_told() {
     let kept = camera(folder, &running);
     sleep(Duration::from_millis(400));
 
-    // While one broker keeps it, no other may, not even one that remembers other things.
+    // While one broker writes the log, no other may, not even with another state folder.
     let link = running.field("link=");
     let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--store", "camera"];
     let second = run(&[&publish[..], &["--state", "elsewhere"]].concat(), folder);
@@ -164,7 +164,7 @@ fn a_log_that_is_not_as_it_was_is_told() {
     fs::write(&segment, &whole).unwrap();
     done(&["store", "verify", "--store", "camera"], folder);
 
-    // With another key nothing is read, nothing is written and nothing is removed.
+    // With another key, nothing is read, written or removed.
     done(&["store", "key", "--file", "other.key"], folder);
     let other = run(&[&publish[..], &["--store-key", "other.key"]].concat(), folder);
     assert!(!other.status.success() && text(&other).contains("older keys first"), "{}", text(&other));
@@ -172,7 +172,7 @@ fn a_log_that_is_not_as_it_was_is_told() {
     let other = run(&["store", "ls", "--store", "camera", "--store-key", "other.key"], folder);
     assert!(text(&other).contains("not among the keys"), "{}", text(&other));
 
-    // A newer key beside the old one reads both.
+    // With a newer key added, both keys are used for reading.
     done(&["store", "key", "--rotate"], folder);
     let again = camera(folder, &running);
     sleep(Duration::from_millis(300));
@@ -197,7 +197,7 @@ fn without_a_key_or_a_place_nothing_starts() {
     let refused = edge("file");
     assert!(refused.contains("--store"), "{refused}");
 
-    // Two edges do not keep logs in one folder, not even before there is a camera.
+    // Two edges cannot use the same store folder, not even without cameras.
     let first = [&edge_args("first.sock", "log")[..], &["--state", "first"]].concat();
     let _first = start(&first, folder);
     let refused = edge("log");
@@ -240,7 +240,7 @@ fn a_log_is_exported_while_its_broker_writes_it() {
     assert!(!folder.join("x.mp4").exists());
     assert!(to(&["past.mp4", "--force"]).status.success());
 
-    // As Ctrl-C does it.
+    // Like Ctrl-C.
     let mut stopped = command(
         &["store", "export", "dock/cam1", "stopped.mp4", "--store", "camera", "--until", "+1h"],
         folder,
@@ -251,11 +251,11 @@ fn a_log_is_exported_while_its_broker_writes_it() {
     sleep(Duration::from_millis(60));
     Command::new("kill").args(["-INT", &pid]).status().unwrap();
     let ended = stopped.wait_with_output().unwrap();
-    // It may have been done already, or not have begun to listen.
+    // The export may be finished already, or not listen for signals yet.
     assert!(ended.status.success() == folder.join("stopped.mp4").exists(), "{}", text(&ended));
 }
 
-/// What people do about a thief of a camera's keys: they look whose the starts were, and reset the camera. What was written before is put aside.
+/// How users handle a thief of a camera's keys: they look at the starts, and reset the camera. The old log is put aside.
 #[test]
 fn a_camera_is_reset_on_the_edges_host() {
     let folder = site();
@@ -289,7 +289,7 @@ fn a_camera_is_reset_on_the_edges_host() {
     let listed = done(&["store", "ls", "--store", "edge"], folder);
     assert!(listed.contains("put aside by a reset: mez store ls --store edge/@aside/"), "{listed}");
 
-    // The camera is there again, with frames of its own numbers, and all of it was written down.
+    // The camera is connected again, with new numbers, and its log contains everything.
     done(&live, folder);
     let shown = done(&["cameras", "show", "dock/cam1", "--edge", &socket], folder);
     assert!(shown.contains("by user") && shown.contains("epoch 1 was forgotten"), "{shown}");

@@ -1,4 +1,4 @@
-//! The command as people run it: real processes with the keys and the state of a folder, which end with the test.
+//! Real processes of the command, with the keys and the state of a folder. They end with the test.
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::fs::{self, File};
@@ -6,31 +6,31 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The command of this build.
+/// The binary of this build.
 pub const MEZ: &str = env!("CARGO_BIN_EXE_mez");
 
 /// A process that ends with the test.
 pub struct Running {
     pub child: Child,
-    /// The line that said that it is ready.
+    /// Its line that says it is ready.
     pub ready: String,
-    /// What it logs.
+    /// The file of its log.
     pub log: PathBuf,
 }
 
 impl Running {
-    /// One that is not waited for, and logs nowhere.
+    /// A process that was not waited for, without a log file.
     pub fn unready(child: Child) -> Self {
         Self { child, ready: String::new(), log: PathBuf::new() }
     }
 
-    /// Ends it as a power supply does: nothing is asked.
+    /// Kills the process without warning, like a power cut.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// What comes behind a name in the line that said that it is ready.
+    /// The value after a name in the ready line.
     pub fn field(&self, name: &str) -> String {
         let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
         field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
@@ -49,7 +49,7 @@ impl Drop for Running {
     }
 }
 
-/// A command with the keys and the state of a folder, which sees nothing of the user who runs the tests.
+/// A command with the keys and the state of a folder, isolated from the user who runs the tests.
 pub fn command(args: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(MEZ);
     command.args(args).current_dir(folder).env_clear().env("HOME", folder);
@@ -63,24 +63,24 @@ pub fn run(args: &[&str], folder: &Path) -> Output {
     command(args, folder).output().unwrap()
 }
 
-/// Runs a command that has to succeed, and returns what it says.
+/// Runs a command that must succeed, and returns its output.
 pub fn done(args: &[&str], folder: &Path) -> String {
     let output = run(args, folder);
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     text(&output)
 }
 
-/// What a command said, on standard output and then on standard error.
+/// Standard output, followed by standard error.
 pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// Starts a command and waits until it says that it is ready.
+/// Starts a command, and waits until it is ready.
 pub fn start(args: &[&str], folder: &Path) -> Running {
     started(&mut command(args, folder), args[0], folder)
 }
 
-/// Starts a command that was made before, and waits until it says that it is ready. It logs into a file of the folder that has this name.
+/// Starts a prepared command, and waits until it is ready. Its log goes to a file with this name in the folder.
 pub fn started(command: &mut Command, name: &str, folder: &Path) -> Running {
     let log = folder.join(format!("{name}.log"));
     let logged = File::create(&log).unwrap();
@@ -91,7 +91,7 @@ pub fn started(command: &mut Command, name: &str, folder: &Path) -> Running {
     }
 }
 
-/// Makes two seconds of video in a folder, and returns its path.
+/// Makes a video of two seconds in a folder, and returns its path.
 pub fn video(folder: &Path) -> String {
     let path = folder.join("video.avi");
     let words = "-v error -f lavfi -i testsrc=size=160x120:rate=20 -t 2 -c:v mjpeg -y";

@@ -1,4 +1,4 @@
-//! Records what changed in the rights in force.
+//! Records changes of the rights.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::Audit;
 use crate::clock::wall_now;
 use crate::rights::{BEFORE, LiveRights};
 
-/// The most grants of one change that get a record each. The rest is counted in one.
+/// The most grants that get a record of their own at one change. The others are counted in one record.
 const CHANGES_MAX: usize = 64;
-/// Who changes the file. Only the edge's own user and root can write it, and both can write it as the other.
+/// The author of changes. Only the edge's own user and root can write the file, and each can pass for the other.
 const BY: &str = "rights.toml";
 
-/// Follows the rights until the edge stops, and records every change.
+/// Records every change of the rights, until the edge stops.
 pub(crate) async fn follow(mut rights: LiveRights, audit: Audit, mut stopped: watch::Receiver<bool>) {
     let mut known = rights.notice();
     loop {
@@ -30,7 +30,7 @@ pub(crate) async fn follow(mut rights: LiveRights, audit: Audit, mut stopped: wa
     }
 }
 
-/// What the rights are when the edge starts, as a sentence.
+/// The rights at the start of the edge, as a sentence.
 pub(crate) fn summary(rights: &Rights) -> String {
     let stance = match rights.stance() {
         Stance::Deny => "only what is granted is allowed",
@@ -109,7 +109,7 @@ mod tests {
         assert_ne!(summary(&before), summary(&after));
     }
 
-    /// A file that was cut looks like this. The log says it in one line, before it says which.
+    /// This happens if the file was truncated. A summary comes first, then a record for each grant.
     #[test]
     fn that_all_grants_were_taken_back_is_said_first() {
         let before = rights(Stance::Deny, &["app/counter watch dock/*", "app/counter read dock/*"]);

@@ -1,4 +1,4 @@
-//! Records what is put on the deny list in force, and what is taken off it.
+//! Records changes of the deny list.
 
 use mez_core::audit::{Event, Kind};
 use mez_core::revocation::Revocations;
@@ -8,12 +8,12 @@ use super::Audit;
 use crate::clock::wall_now;
 use crate::revocation::LiveRevocations;
 
-/// The most subjects of one change that get a record each. The rest is counted in one.
+/// The most subjects that get a record of their own at one change. The others are counted in one record.
 const CHANGES_MAX: usize = 64;
-/// Who changes the list. It is signed by the authority, and may have come from another edge.
+/// The author of changes. The authority signs the list, and another edge may have delivered it.
 const BY: &str = "revoked.list";
 
-/// Follows the deny list until the edge stops, and records every change.
+/// Records every change of the deny list, until the edge stops.
 pub(crate) async fn follow(mut revoked: LiveRevocations, audit: Audit, mut stopped: watch::Receiver<bool>) {
     let mut known = revoked.notice();
     loop {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use mez_core::audit::{FileFacts, LINE_BYTES_MAX};
 use mez_core::units::Timestamp;
 
-/// The ending of a file of records.
+/// The file extension of records.
 const ENDING: &str = ".jsonl";
 
 /// A file of records.
@@ -16,7 +16,7 @@ const ENDING: &str = ".jsonl";
 pub(super) struct LogFile {
     /// The number of its first record.
     pub(super) first: u64,
-    /// Counts files that begin with the same record: the end of the one before was never finished.
+    /// Distinguishes files that begin with the same record. There are several if the end of the previous one was incomplete.
     again: u64,
     pub(super) path: PathBuf,
 }
@@ -30,7 +30,7 @@ impl LogFile {
         Self { first, again, path: folder.join(name) }
     }
 
-    /// The next of those that begin with the same record.
+    /// The next file that begins with the same record.
     pub(super) fn again(&self, folder: &Path) -> Self {
         Self::new(folder, self.first, self.again + 1)
     }
@@ -47,7 +47,7 @@ impl LogFile {
     }
 }
 
-/// The files in a folder, oldest first. None if there is no such folder.
+/// The files in a folder, oldest first. Empty if the folder does not exist.
 pub(super) fn files_in(folder: &Path) -> io::Result<Vec<LogFile>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -68,25 +68,25 @@ pub(super) fn files_in(folder: &Path) -> io::Result<Vec<LogFile>> {
     Ok(found)
 }
 
-/// What the lines of a file are handed to.
+/// Reads the lines of a file.
 pub(super) struct Lines {
     reader: BufReader<File>,
-    /// Bytes that were read as whole lines.
+    /// The offset after the last complete line.
     pub(super) bytes: u64,
 }
 
 /// The next line of a file.
 pub(super) enum Line {
-    /// A whole one, without its end. One that is longer than any record comes as its beginning.
+    /// A complete line, without its line break. A line that is too long for a record is truncated.
     Whole(Vec<u8>),
-    /// The file ends here in the middle of one.
+    /// The file ends within a line.
     Torn,
     /// The file ends here.
     End,
 }
 
 impl Lines {
-    /// The lines of a file from a place on, where one begins.
+    /// The lines of a file from the offset `from` on, where a line must begin.
     pub(super) fn open(path: &Path, from: u64) -> io::Result<Self> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::Start(from))?;
@@ -97,7 +97,7 @@ impl Lines {
         let (mut line, mut more) = (Vec::new(), Vec::new());
         self.reader.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
         let mut length = line.len() as u64;
-        // The rest of one that is too long is passed over.
+        // The rest of a line that is too long is skipped.
         let mut is_whole = line.last() == Some(&b'\n');
         while !is_whole && length > LINE_BYTES_MAX as u64 {
             more.clear();

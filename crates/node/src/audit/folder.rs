@@ -1,16 +1,16 @@
-//! The folder of a log, as its one writer has it.
+//! The folder of an audit log, as its single writer uses it.
 //!
 //! ```text
-//! audit/                 0700  in the edge's folder for state
+//! audit/                 0700  in the edge's state folder
 //!   000000000001.jsonl   0600  records, one on each line, from number 1 on
 //!   000000002931.jsonl   0600  the next file
-//!   head                 0600  which is the last record, its hash, and the oldest that is kept
+//! head                 0600  the last record's number and hash, and the number of the oldest kept record
 //!   lock                 0600  held by the edge that writes
-//!   told/                0700  what commands of this host have to tell ([`super::told`])
+//! told/                0700  events reported by commands of this host ([`super::told`])
 //! ```
 //!
-//! Records are flushed to disk before the head names them. So after a power cut the head may be behind, and never ahead,
-//! and a head that is ahead means that somebody cut the end off.
+//! Records are synced before the head names them. So after a power cut the head may be behind the
+//! records, but never ahead of them. A head that is ahead means that somebody cut off the end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -28,35 +28,35 @@ use crate::identity::files::make_private_folder;
 use crate::lock::FileLock;
 use crate::state::write_durably;
 
-/// The file that says which record is the last.
+/// The file that names the last record.
 pub(super) const HEAD: &str = "head";
 const LOCK: &str = "lock";
-/// How often the age of files is looked at.
+/// How often the age of files is checked.
 const AGE_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// The log of an edge with this folder for state.
+/// The audit log folder of an edge with this state folder.
 pub fn audit_folder(state: &Path) -> PathBuf {
     state.join("audit")
 }
 
-/// Why a log cannot be written or read.
+/// Why an audit log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// A file or folder.
+    /// A file or folder cannot be used.
     #[error("cannot use {}: {source}; {}", path.display(), remedy(source))]
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// There is none.
+    /// There is no audit log.
     #[error("no edge has kept an audit log in {}; give its folder for state with --state", path.display())]
     Absent {
         /// The folder.
         path: PathBuf,
     },
-    /// Another edge has it.
+    /// Another edge writes this log.
     #[error("another edge writes the audit log in {}; give each edge a folder of its own with --state", path.display())]
     Held {
         /// The folder.
@@ -71,7 +71,7 @@ impl AuditError {
     }
 }
 
-/// What to do about what the system says.
+/// What the user can do about an error.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on that disk",
@@ -83,15 +83,15 @@ fn remedy(source: &io::Error) -> &'static str {
     }
 }
 
-/// The folder of a log, held by its writer.
+/// The folder of an audit log, locked by its writer.
 pub(super) struct Folder {
     path: PathBuf,
     rotation: Rotation,
     chain: Chain,
-    /// The oldest record that is kept.
+    /// The number of the oldest kept record.
     oldest: u64,
     current: Option<Current>,
-    /// When the age of files is looked at again.
+    /// When the age of files is checked next.
     aged: Option<Instant>,
     _lock: FileLock,
 }
@@ -104,7 +104,7 @@ struct Current {
 }
 
 impl Folder {
-    /// Takes hold of a log. The events say what is not as the last writer left it.
+    /// Locks and opens a log. The returned events say how it differs from what the last writer left.
     pub(super) fn open(path: &Path, rotation: Rotation) -> Result<(Self, Vec<Event>), AuditError> {
         make_private_folder(path)
             .map_err(|error| AuditError::Io { path: path.into(), source: error.source })?;
@@ -121,7 +121,7 @@ impl Folder {
         let oldest = head.map_or_else(|| files.first().map_or(1, |file| file.first), |head| head.oldest);
         let mut folder =
             Self { path: path.into(), rotation, chain, oldest, current: None, aged: None, _lock: lock };
-        // A file whose end is in doubt stays as it is, and another one begins.
+        // A file whose end is doubtful is left unchanged, and a new file begins.
         if let (true, false, Some(last)) = (found.is_empty(), torn, files.last()) {
             folder.current = Some(Current::append_to(last.clone())?);
         }
@@ -130,13 +130,13 @@ impl Folder {
             info!("the audit log: {why}");
         }
         if head.is_none() && found.is_empty() && files.is_empty() {
-            // So that records without a head always mean that somebody took it away.
+            // With this, records without a head always mean that somebody removed the head.
             folder.write_head()?;
         }
         Ok((folder, found))
     }
 
-    /// Writes events as records. Returns how many were written, also where not all could be.
+    /// Writes events as records, and returns how many were written, also after an error.
     pub(super) fn append(
         &mut self,
         events: &[Event],
@@ -156,7 +156,7 @@ impl Folder {
         (written.saturating_sub(own), result)
     }
 
-    /// What somebody did to the file that is being written.
+    /// How the current file was changed by others, as an event.
     fn changed_behind_us(&mut self) -> Option<Event> {
         let current = self.current.as_ref()?;
         let why = current.changed()?;
@@ -165,7 +165,7 @@ impl Folder {
         Some(damaged(why))
     }
 
-    /// Writes as many as fit into one file, and makes them durable.
+    /// Writes as many events as fit into one file, and syncs them. Returns their number.
     fn write_some(&mut self, events: &[Event]) -> Result<usize, AuditError> {
         let (mut chain, mut lines, mut count) = (self.chain, String::new(), 0);
         let bytes = self.current.as_ref().map_or(0, |current| current.bytes);
@@ -189,7 +189,7 @@ impl Folder {
         let current = self.current.as_mut().expect("it was made just now");
         if let Err(error) = current.write(lines.as_bytes()) {
             let path = current.of.path.clone();
-            // Half a line must not stand before the next one.
+            // A partial line must not precede the next one.
             if current.file.set_len(current.bytes).is_err() {
                 self.current = None;
             }
@@ -205,7 +205,7 @@ impl Folder {
         write_durably(&self.path, &path, line.as_bytes()).map_err(AuditError::on(&path))
     }
 
-    /// Removes files that are too many or too old.
+    /// Removes the oldest files when the log is too large or they are too old.
     fn remove_old(&mut self, now: Instant, utc: Timestamp) -> Result<(), AuditError> {
         let looks = self.aged.is_none_or(|due| now >= due);
         let is_first = self.current.as_ref().is_none_or(|current| current.of.first == self.oldest);
@@ -225,7 +225,7 @@ impl Folder {
         if gone == 0 {
             return Ok(());
         }
-        // First the head, so that nobody takes them for missing.
+        // The head first, so that the removed files never count as missing.
         self.oldest = files[gone].first;
         self.write_head()?;
         for file in &files[..gone] {
@@ -243,7 +243,7 @@ impl Current {
             match made {
                 Ok(file) => return Ok(Self { of, file, bytes: 0 }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => of = of.again(folder),
-                // Somebody removed the folder.
+                // The folder was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => {
                     make_private_folder(folder)
                         .map_err(|error| AuditError::Io { path: folder.into(), source: error.source })?;
@@ -267,7 +267,7 @@ impl Current {
         Ok(())
     }
 
-    /// What is not as it was left, if anything.
+    /// How the file differs from what was written, if it does.
     fn changed(&self) -> Option<String> {
         let name = self.of.name();
         let Ok(own) = self.file.metadata() else { return Some(format!("{name} cannot be looked at")) };
@@ -288,7 +288,7 @@ fn damaged(why: impl Into<String>) -> Event {
     Event::new(wall_now(), Kind::Damaged, "edge").why(why)
 }
 
-/// What the head says; `None` if there is none, or none that makes sense.
+/// Reads the head. `None` if it is missing or invalid.
 pub(super) fn read_head(folder: &Path) -> Result<Option<Head>, AuditError> {
     let path = folder.join(HEAD);
     match fs::read(&path) {
@@ -298,13 +298,13 @@ pub(super) fn read_head(folder: &Path) -> Result<Option<Head>, AuditError> {
     }
 }
 
-/// Where the chain stands at the end of the newest file, and what is wrong there.
+/// The state of the chain at the end of the newest file, and what is wrong in this file.
 type Ending = (Chain, Vec<String>);
 
-/// The end of the newest file, if it holds anything, and whether its last line is torn.
+/// Checks the newest file. Returns its end, if it has records, and whether its last line is incomplete.
 fn check_last(last: &LogFile, head: Option<Head>) -> Result<(Option<Ending>, bool), AuditError> {
     let io = AuditError::on(&last.path);
-    // Of this one file: what is before it is not known here.
+    // Only this file is checked, so earlier records must not count as missing.
     let head = head.map(|head| Head { oldest: last.first.max(head.oldest), ..head });
     let mut verifier = Verifier::new(head, None);
     verifier.handle_file(&last.name());
@@ -322,12 +322,12 @@ fn check_last(last: &LogFile, head: Option<Head>) -> Result<(Option<Ending>, boo
     let report = verifier.finish();
     let wrong = report.flaws.iter().filter(|flaw| !matches!(flaw, mez_core::audit::Flaw::Noted { .. }));
     let wrong = wrong.map(ToString::to_string).collect();
-    // A file that holds nothing yet says nothing.
+    // A file without records says nothing about the chain.
     let chain = (report.records > 0).then_some((report.chain, wrong));
     Ok((chain, torn))
 }
 
-/// Where a log goes on, and what is wrong with it.
+/// Where the log continues, and what is wrong with it.
 fn take_up(last: Option<&Ending>, head: Option<Head>, is_empty: bool) -> (Chain, Vec<Event>) {
     let named = head.map(|head| Chain::behind(head.last, head.hash));
     match (last, named) {
@@ -335,10 +335,10 @@ fn take_up(last: Option<&Ending>, head: Option<Head>, is_empty: bool) -> (Chain,
         (None, Some(named)) if is_empty && named.last() > 0 => {
             (named, vec![damaged(format!("all records up to {} are gone", named.last()))])
         }
-        // The newest file was begun, and nothing got into it.
+        // The newest file was created, but nothing was written into it.
         (None, Some(named)) => (named, Vec::new()),
         (Some((chain, wrong)), named) => {
-            // Behind what the head names, so that the gap stays where it is.
+            // Continue after the record that the head names, so that missing records stay visible as a gap.
             let chain = named.filter(|named| named.last() >= chain.last()).unwrap_or(*chain);
             (chain, wrong.first().map(damaged).into_iter().collect())
         }

@@ -14,11 +14,11 @@ use super::trouble::Trouble;
 use super::{AuditOptions, AuditState, Shared, lock, told};
 use crate::clock::{monotonic_now, wall_now};
 
-/// How often the thread looks for repeats whose time has come, and for what commands have told.
+/// How often the thread checks for repeats that are due, and for events reported by commands.
 const TICK: Duration = Duration::from_secs(1);
-/// The most records that are written at once.
+/// The most records in one batch.
 const BATCH_MAX: usize = 256;
-/// How long the thread waits before it tries a log again that it could not write.
+/// Time until the thread tries again to write the log after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) enum Order {
@@ -26,20 +26,20 @@ pub(super) enum Order {
     Stop,
 }
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct Keeper {
     options: AuditOptions,
     shared: Arc<Shared>,
     state: watch::Sender<AuditState>,
     folder: Option<Folder>,
-    /// What could not be recorded.
+    /// The events that could not be recorded.
     lost: Option<Lost>,
-    /// What the edge's ordinary log says of that.
+    /// Decides what the edge's ordinary log says about failures.
     trouble: Trouble,
     retry: Instant,
 }
 
-/// How much could not be recorded, since when, and why.
+/// How many events could not be recorded, since when, and why.
 struct Lost {
     count: u64,
     since: Timestamp,
@@ -52,7 +52,7 @@ impl Keeper {
         Self { options, shared, state, folder: None, lost: None, trouble, retry }
     }
 
-    /// Writes until the edge stops, or nobody is left who could note anything.
+    /// Writes until the edge stops, or all senders are gone.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         self.write(Vec::new());
         let mut ends = false;
@@ -80,7 +80,7 @@ impl Keeper {
         }
     }
 
-    /// Writes a batch, or counts it as lost.
+    /// Writes a batch, or counts its events as lost.
     fn write(&mut self, batch: Vec<Event>) {
         let unqueued = std::mem::take(&mut *lock(&self.shared.unqueued));
         self.lose(unqueued, "more happened at once than the log could take in");
@@ -118,14 +118,14 @@ impl Keeper {
             Err(error) => {
                 self.retry = now + RETRY_INTERVAL;
                 let why = error.to_string();
-                // What commands have told stays in its files.
+                // Events reported by commands are not lost: they stay in their files.
                 self.lose(count(&events[written.clamp(first, last)..last]), &why);
                 self.fail(why);
             }
         }
     }
 
-    /// The folder, opened if it is not yet.
+    /// Opens the folder if it is not open.
     fn open(&mut self) -> Result<&mut Folder, AuditError> {
         if self.folder.is_none() {
             let (mut folder, found) = Folder::open(&self.options.folder, self.options.rotation)?;
@@ -140,7 +140,7 @@ impl Keeper {
         Ok(self.folder.as_mut().expect("it was looked at just now"))
     }
 
-    /// Says once that the log cannot be written.
+    /// Logs once that the audit log cannot be written.
     fn fail(&mut self, why: String) {
         if self.trouble.handle_failed(monotonic_now()) {
             error!("the audit log is not written, and what happens meanwhile is counted: {why}");
@@ -158,7 +158,7 @@ impl Keeper {
     }
 }
 
-/// How much happened.
+/// The number of events, including repeats.
 fn count(events: &[Event]) -> u64 {
     events.iter().map(|event| event.count).sum()
 }

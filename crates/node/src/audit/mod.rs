@@ -1,18 +1,18 @@
-//! Keeps the audit log of an edge: who joined, was refused, read the past, exported, changed rights, was revoked, operated.
+//! Keeps the audit log of an edge: connections, refusals, reads of the past, exports, changes of rights, revocations and operations.
 //!
-//! Whoever has something to record calls [`Audit::note`], which never waits: it counts repeats
-//! ([`mez_core::audit::Repeats`]) and puts the rest into a bounded queue. A thread of its own writes. A log that cannot be
-//! written stops nothing: what is lost is counted, and the next record that can be written says how much.
+//! [`Audit::note`] records an event and never blocks. It counts repeats ([`mez_core::audit::Repeats`]) and
+//! puts other events into a bounded queue. A thread of its own writes them. A log that cannot be written
+//! stops nothing: lost events are counted, and the next record that can be written contains the count.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | [`keeper`] | the thread, and what it does while the disk refuses |
-//! | `trouble` | when the ordinary log says that it cannot be written, and that it can again |
-//! | [`folder`] | the files, their head, and which of them go |
+//! | [`keeper`] | the thread, and what it does while the disk fails |
+//! | `trouble` | when the ordinary log reports that the audit log fails, and that it works again |
+//! | [`folder`] | the files, their head, and the removal of old files |
 //! | [`reader`] | reads, follows and verifies a log |
-//! | [`told`] | what commands of this host tell the edge, such as exports from disk |
-//! | `changes` | what changed in the rights |
-//! | `denials` | what changed on the deny list |
+//! | [`told`] | events reported by commands of this host, such as exports from disk |
+//! | `changes` | records changes of the rights |
+//! | `denials` | records changes of the deny list |
 
 pub(crate) mod changes;
 pub(crate) mod denials;
@@ -38,31 +38,31 @@ use self::keeper::{Keeper, Order};
 pub use self::reader::AuditLog;
 use crate::clock::{monotonic_now, wall_now};
 
-/// Records that may wait for the thread. What does not fit is counted.
+/// Capacity of the queue to the thread. Events that do not fit are counted.
 const WAITING_MAX: usize = 1_024;
-/// How long a stopping edge waits for the thread.
+/// The longest time that a stopping edge waits for the thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Where an edge keeps its audit log, and how much of it.
+/// Where an edge keeps its audit log, and the log's limits.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
     /// The folder of the log.
     pub folder: PathBuf,
-    /// Its bounds.
+    /// Its limits.
     pub rotation: Rotation,
 }
 
 /// Whether the log is being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AuditState {
-    /// This edge keeps none.
+    /// This edge keeps no audit log.
     #[default]
     Off,
-    /// It is.
+    /// The log is written.
     Written,
-    /// It is not, and what happens meanwhile is only counted.
+    /// The log cannot be written. Events are only counted.
     Failing {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
 }
@@ -78,11 +78,11 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What whoever notes and the thread have in common.
+/// The state that callers and the thread share.
 #[derive(Default)]
 struct Shared {
     repeats: Mutex<Repeats>,
-    /// Things that did not fit into the queue and are not told yet.
+    /// The number of events that did not fit into the queue, and that no record contains yet.
     unqueued: Mutex<u64>,
 }
 
@@ -93,15 +93,15 @@ impl fmt::Debug for Audit {
 }
 
 impl Audit {
-    /// None at all: nothing is recorded.
+    /// No audit log: nothing is recorded.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Opens the log and starts the thread. A log that cannot be opened is told, and tried again.
+    /// Opens the log and starts the thread. If the log cannot be opened, this is reported, and the thread tries again.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread could not be started.
     pub fn start(options: AuditOptions) -> std::io::Result<Self> {
         let (queue, orders) = sync_channel(WAITING_MAX);
         let (tell, state) = watch::channel(AuditState::Written);
@@ -111,7 +111,7 @@ impl Audit {
         Ok(Self(Some(Arc::new(Handle { queue, shared, state, thread: Mutex::new(Some(thread)) }))))
     }
 
-    /// Records that something happened. Never waits for a disk.
+    /// Records an event. Never blocks on a disk.
     pub fn note(&self, event: Event) {
         let Some(handle) = &self.0 else { return };
         if let Some(event) = lock(&handle.shared.repeats).handle(monotonic_now(), event) {
@@ -122,31 +122,31 @@ impl Audit {
         }
     }
 
-    /// Records that somebody who proved who they are connected.
+    /// Records the connection of an authenticated client.
     pub fn connected(&self, who: impl Into<String>, by: &str, from: impl Into<String>) {
         if self.0.is_some() {
             self.note(Event::new(wall_now(), Kind::Connected, who).what(by).from(from));
         }
     }
 
-    /// Records that a member got a new certificate for its old one.
+    /// Records that a member got a new certificate in exchange for its old one.
     pub fn renewed(&self, who: impl Into<String>, serial: &str, from: impl Into<String>) {
         if self.0.is_some() {
             self.note(Event::new(wall_now(), Kind::Renewed, who).what(serial).from(from));
         }
     }
 
-    /// Whether the log is being written.
+    /// The state of the log.
     pub fn state(&self) -> AuditState {
         self.0.as_ref().map(|handle| handle.state.borrow().clone()).unwrap_or_default()
     }
 
-    /// The same as it changes. `None`: there is no log.
+    /// The state of the log, and its changes. `None` if there is no log.
     pub fn states(&self) -> Option<watch::Receiver<AuditState>> {
         self.0.as_ref().map(|handle| handle.state.clone())
     }
 
-    /// Writes what there is, and that the edge stops. Blocks for at most two seconds.
+    /// Writes the remaining records, and a record that the edge stops. Blocks for at most two seconds.
     pub(crate) fn stop(&self) {
         let Some(handle) = &self.0 else { return };
         let Some(thread) = lock(&handle.thread).take() else { return };

@@ -1,4 +1,4 @@
-//! Reads a log, whether an edge writes it meanwhile or not, and verifies it on the way.
+//! Reads and verifies a log. An edge may be writing it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,35 +8,35 @@ use mez_core::audit::{Record, RecordHash, Report, Verifier};
 use super::files::{Line, Lines, LogFile, files_in};
 use super::folder::{AuditError, audit_folder, read_head};
 
-/// How often a reading begins anew because the oldest file was removed under it.
+/// How often a read starts again because the edge removed the oldest file meanwhile.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// The log of an edge.
+/// The audit log of an edge.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     folder: PathBuf,
 }
 
 impl AuditLog {
-    /// The log of the edge with this folder for state.
+    /// The log of the edge with this state folder.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if there is no log.
     pub fn of_state(state: &Path) -> Result<Self, AuditError> {
         let folder = audit_folder(state);
         if folder.is_dir() { Ok(Self { folder }) } else { Err(AuditError::Absent { path: folder }) }
     }
 
-    /// Where it is.
+    /// The folder of the log.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Reads all records, oldest first, and says what is wrong. `noted` is a record's number and hash that somebody noted
-    /// elsewhere.
+    /// Passes all records to `each`, oldest first, and returns what is wrong with the
+    /// log. `noted` is the number and hash of a record that the caller noted elsewhere.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// Fails if a file cannot be read.
     pub fn read(
         &self,
         noted: Option<(u64, RecordHash)>,
@@ -47,10 +47,10 @@ impl AuditLog {
         Ok(tail.finish())
     }
 
-    /// Reads on and on: each call of [`Tail::poll`] gives what has come since.
+    /// Follows the log: each call of [`Tail::poll`] returns the new records.
     ///
     /// # Errors
-    /// The head cannot be read.
+    /// Fails if the head cannot be read.
     pub fn tail(&self, noted: Option<(u64, RecordHash)>) -> Result<Tail, AuditError> {
         let mut tail =
             Tail { folder: self.folder.clone(), verifier: Verifier::new(None, noted), noted, at: None };
@@ -59,7 +59,7 @@ impl AuditLog {
     }
 }
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Debug)]
 pub struct Tail {
     folder: PathBuf,
@@ -72,15 +72,15 @@ pub struct Tail {
 struct At {
     file: LogFile,
     bytes: u64,
-    /// A line that is not finished follows.
+    /// An incomplete line follows.
     torn: bool,
 }
 
 impl Tail {
-    /// Hands on the records that have come since the last call.
+    /// Passes the records that were written since the last call to `each`.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// Fails if a file cannot be read.
     pub fn poll(&mut self, mut each: impl FnMut(Record)) -> Result<(), AuditError> {
         for _ in 0..ATTEMPTS_MAX {
             if self.attempt(&mut each)? {
@@ -91,7 +91,7 @@ impl Tail {
         Ok(())
     }
 
-    /// What is wrong with what was read.
+    /// What is wrong with the records that were read.
     pub fn finish(mut self) -> Report {
         if self.at.is_some_and(|at| at.torn) {
             self.verifier.handle_torn();
@@ -100,12 +100,12 @@ impl Tail {
     }
 
     fn begin(&mut self) -> Result<(), AuditError> {
-        // The head first: what is written meanwhile then only makes the log longer than it says.
+        // The head is read first, so records that are written meanwhile come after the last record that it names.
         self.verifier = Verifier::new(read_head(&self.folder)?, self.noted);
         Ok(())
     }
 
-    /// False if the edge removed the oldest file before anything was read of it.
+    /// Reads all new records. False if the edge removed the oldest file before it was read.
     fn attempt(&mut self, each: &mut impl FnMut(Record)) -> Result<bool, AuditError> {
         for file in files_in(&self.folder).map_err(AuditError::on(&self.folder))? {
             let from = match &self.at {

@@ -1,4 +1,4 @@
-//! Stories of a log on disk: restarts, kills, full disks, and people with other plans.
+//! Tests of a log on disk: restarts, kills, full disks, and manipulation.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn append(folder: &mut Folder, events: &[Event]) -> (usize, Result<(), AuditErro
     folder.append(events, Instant::from_nanos(0), wall_now())
 }
 
-/// A log of `records`, in which another start wrote each tenth.
+/// Writes a log of `records`. Each group of ten is written by a new start.
 fn written(state: &Path, records: u64) {
     for start in 0..records / 10 {
         let (mut folder, found) = Folder::open(&audit_folder(state), Rotation::default()).unwrap();
@@ -48,7 +48,7 @@ fn only_file(state: &Path) -> std::path::PathBuf {
     files[0].path.clone()
 }
 
-/// Waits until the thread has written what `seen` looks for.
+/// Waits until the log has the records that `seen` accepts.
 fn until(state: &Path, seen: impl Fn(&[Record]) -> bool) -> (Vec<Record>, Report) {
     for _ in 0..3_000 {
         if audit_folder(state).is_dir() {
@@ -75,7 +75,7 @@ fn a_log_goes_on_over_restarts_and_only_its_owner_reads_it() {
     }
 }
 
-/// A kill or a power cut in the middle of a line costs that line, and is no damage.
+/// A kill or a power cut within a line loses this line, and counts as no damage.
 #[test]
 fn a_line_that_was_never_finished_is_no_damage() {
     let state = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn a_line_that_was_never_finished_is_no_damage() {
     assert_eq!(files_in(&audit_folder(state.path())).unwrap().len(), 2);
 }
 
-/// Whoever cuts records off the end is noticed at the next start, and the gap stays named.
+/// If records are cut off at the end, the next start notices it, and the gap stays visible.
 #[test]
 fn a_cut_end_is_recorded_at_the_next_start() {
     let state = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn a_cut_end_is_recorded_at_the_next_start() {
     let flaws = flaws(&report);
     assert!(flaws[0].contains("records 16 to 20 are missing"), "{flaws:?}");
     assert!(flaws[1].contains("record 21 says that the edge found the log damaged"), "{flaws:?}");
-    // It is told once, and not at every start.
+    // The damage is reported once, not at every start.
     drop(folder);
     assert_eq!(Folder::open(&audit_folder(state.path()), Rotation::default()).unwrap().1, []);
 }
@@ -129,7 +129,7 @@ fn an_edited_record_a_missing_head_and_a_missing_file_are_named() {
         "{:?}",
         flaws(&report)
     );
-    // The last record as well, though no other one holds its hash.
+    // Also for the last record, although no other record contains its hash.
     fs::write(&path, whole.replace("change 19\"", "change 18\"")).unwrap();
     assert_eq!(
         flaws(&read(state.path()).1),
@@ -151,7 +151,7 @@ fn an_edited_record_a_missing_head_and_a_missing_file_are_named() {
     assert!(flaws.iter().any(|flaw| flaw.contains("records 1 to 20 should still be kept")), "{flaws:?}");
 }
 
-/// Somebody deletes, cuts or replaces the file while the edge writes it: the edge says so, and goes on in another one.
+/// The file is deleted, cut or replaced while the edge writes it: the edge records this, and continues in a new file.
 #[test]
 fn what_happens_to_the_file_while_the_edge_runs_is_recorded() {
     type Attack = fn(&Path);
@@ -203,7 +203,7 @@ fn the_oldest_files_go_and_the_check_knows_it() {
     let (records, report) = read(state.path());
     assert!(report.is_whole(), "{:?}", flaws(&report));
     assert!(records[0].number > 100 && records.last().unwrap().number == 400);
-    // One more file than the edge removed is missing.
+    // One more file is missing than the edge removed.
     fs::remove_file(&files_in(&audit_folder(state.path())).unwrap()[0].path).unwrap();
     assert!(matches!(&read(state.path()).1.flaws[..], [Flaw::BeginningMissing { .. }]));
 }
@@ -217,11 +217,11 @@ fn one_edge_writes_a_log_and_another_one_is_told() {
     assert!(error.contains("another edge writes") && error.contains("--state"), "{error}");
 }
 
-/// A log that cannot be written stops nothing. What happens meanwhile is counted in the next record.
+/// A log that cannot be written stops nothing. Events that are lost meanwhile are counted in the next record.
 #[test]
 fn what_cannot_be_recorded_is_counted_in_the_next_record_that_can() {
     let state = tempfile::tempdir().unwrap();
-    // In the place of the folder stands a file, which fails for every user.
+    // A file in place of the folder makes writing fail for every user.
     fs::write(audit_folder(state.path()), "").unwrap();
     let options = AuditOptions { folder: audit_folder(state.path()), rotation: Rotation::default() };
     let audit = Audit::start(options).unwrap();
@@ -246,7 +246,7 @@ fn what_cannot_be_recorded_is_counted_in_the_next_record_that_can() {
     assert_eq!(audit.state(), AuditState::Written);
 }
 
-/// A burst of refusals does not crowd out what matters, and nothing is uncounted at the end.
+/// A burst of refusals does not displace other records, and every refusal is counted at the end.
 #[test]
 fn a_flood_leaves_room_and_is_counted_when_the_edge_stops() {
     let state = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn a_flood_leaves_room_and_is_counted_when_the_edge_stops() {
     assert_eq!(records.last().unwrap().event.kind, Kind::Stopped);
 }
 
-/// A command that read the store's files says so, and the kernel says who it was.
+/// A command that read the store's files reports it. The record names the file's owner, not the name in the report.
 #[test]
 fn what_a_command_tells_is_recorded_under_its_users_number() {
     let state = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ fn what_a_command_tells_is_recorded_under_its_users_number() {
     assert_eq!(fs::read_dir(folder.join("told")).unwrap().count(), 0);
 }
 
-/// Whoever follows a log gets each record once, also over files.
+/// A follower gets each record once, across files.
 #[test]
 fn a_follower_gets_each_record_once() {
     let state = tempfile::tempdir().unwrap();

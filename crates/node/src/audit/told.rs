@@ -1,7 +1,7 @@
-//! Takes in what commands on the edge's host did without the edge: an export that read the store's files, a grant, a revocation.
+//! Records what commands on the edge's host did without the edge: an export from the store's files, a grant, a revocation.
 //!
-//! The command leaves a file in a folder beside the log. The edge takes it in within a second, or when it starts. The owner
-//! of the file, whom the kernel knows, says who it was.
+//! The command leaves a file in a folder beside the log. The edge records it within a second,
+//! or at its start. The owner of the file, which the kernel knows, is recorded as the author.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read};
@@ -15,10 +15,10 @@ use crate::identity::files::{self, Present, Readers};
 
 /// The folder beside the log.
 const TOLD: &str = "told";
-/// The most files that are taken in at once.
+/// The most files per batch.
 const FILES_MAX: usize = 64;
 
-/// Tells the edge whose log is in `log` of something that was done. False if no edge keeps a log there.
+/// Reports an event to the edge whose audit log is in `log`. Returns false if no edge keeps a log there.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -28,9 +28,9 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     }
     let folder = log.join(TOLD);
     files::make_private_folder(&folder)?;
-    // Root tells an edge of another user: that user has to read and to remove it.
+    // If root reports to another user's edge, this user must be able to read and remove the file.
     let owner = fs::metadata(log).map_err(FileError::on("read", log))?;
-    // Whoever owns the log could have put a link there, for root to give away what it names.
+    // The owner of the log could have put a link here, so that root gives away the link's target.
     let found = fs::symlink_metadata(&folder).map_err(FileError::on("read", &folder))?;
     if !found.is_dir() {
         return Err(FileError::on("use", &folder)(io::Error::other("it is no folder; remove it")));
@@ -40,17 +40,17 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     }
     let line = Record { number: 0, event: event.clone(), previous: RecordHash::NONE }.to_line();
     let process = rustix::process::getpid().as_raw_nonzero();
-    // One command may tell of several things at once.
+    // One command may report several events with the same time.
     let path = |more: u32| folder.join(format!("{:020}-{process}-{more:04}", event.at.as_nanos()));
     let path = (0..).map(path).find(|path| !path.exists()).expect("numbers do not end");
     files::write(&path, line.as_bytes(), Readers::Everybody, Present::Replace)?;
-    // Root's umask may have hidden it from the edge's user.
+    // Root's umask may have removed the edge's right to read it.
     let readable = Permissions::from_mode(0o644);
     fs::set_permissions(&path, readable).map_err(FileError::on("open to the edge", &path))?;
     Ok(true)
 }
 
-/// What was told, and in which files.
+/// The reported events, with their files.
 pub(super) fn read(log: &Path) -> Vec<(Event, PathBuf)> {
     let folder = log.join(TOLD);
     let mut names = files::names(&folder).unwrap_or_default();
@@ -58,15 +58,15 @@ pub(super) fn read(log: &Path) -> Vec<(Event, PathBuf)> {
     names.iter().filter_map(|name| one(&folder.join(name))).take(FILES_MAX).collect()
 }
 
-/// Where such events are from.
+/// The origin in the records of such events.
 const FROM: &str = "this host";
 
-/// It is recorded.
+/// Removes a file after its event was recorded.
 pub(super) fn done(file: &Path) {
     let _ = fs::remove_file(file);
 }
 
-/// What a file says, and who owns it.
+/// The content of a file, and its owner's user ID.
 fn contents(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let file = fs::File::open(path)?;
     let owner = file.metadata()?.uid();
@@ -78,7 +78,7 @@ fn contents(path: &Path) -> io::Result<(Vec<u8>, u32)> {
 fn one(path: &Path) -> Option<(Event, PathBuf)> {
     let (line, owner) = match contents(path) {
         Ok(found) => found,
-        // Somebody else has taken it in.
+        // Another process has removed it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
             tracing::warn!("{} is removed: it cannot be read: {error}", path.display());
@@ -87,7 +87,7 @@ fn one(path: &Path) -> Option<(Event, PathBuf)> {
         }
     };
     match Record::parse(&line) {
-        // Nothing else can be told this way, and nobody can say that it was somebody else.
+        // Other events cannot be reported this way. The file's owner replaces the name in the report.
         Ok(Record { event, .. }) if matches!(event.kind, Kind::Exported | Kind::Rights | Kind::Revoked) => {
             Some((Event { who: format!("user/{owner}"), from: FROM.into(), count: 1, ..event }, path.into()))
         }
@@ -111,7 +111,7 @@ mod tests {
         Event::new(Timestamp::from_nanos(7), Kind::Exported, "").cameras(cameras)
     }
 
-    /// Root, who tells of a grant, would give the folder behind the link to whoever made the link.
+    /// Otherwise root, when it reports a grant, would give the folder behind the link to the owner of the link.
     #[test]
     fn a_link_to_another_folder_is_not_followed() {
         let (log, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }
 
-    /// However many they are: what is true is taken in in spite of them.
+    /// Useless files do not prevent a valid one from being recorded, however many they are.
     #[test]
     fn files_that_tell_nothing_are_removed() {
         let log = tempfile::tempdir().unwrap();

@@ -1,38 +1,37 @@
-//! Says once that the log cannot be written, and once that it is written again.
+//! Decides when to report that the log cannot be written, and that it works again: once each.
 
 use std::time::Duration;
 
 use mez_core::units::Instant;
 
-/// How long a log must have been written, and nothing lost, before that is said. A disk that is almost full takes some
-/// records and refuses others.
+/// For this long no record may be lost before the log counts as working again. A disk that is almost full takes some records and refuses others.
 pub(super) const SOUND_TIME: Duration = Duration::from_secs(60);
 
-/// A time in which records are lost.
+/// A period in which records are lost.
 #[derive(Debug, Default)]
 pub(super) struct Trouble(Option<Ongoing>);
 
 #[derive(Debug)]
 struct Ongoing {
-    /// What was lost in all of it.
+    /// The number of records lost in this period.
     lost: u64,
     last: Instant,
     said: bool,
 }
 
 impl Trouble {
-    /// Records were lost.
+    /// Counts lost records.
     pub(super) fn handle_lost(&mut self, now: Instant, count: u64) {
         let ongoing = self.at(now);
         ongoing.lost = ongoing.lost.saturating_add(count);
     }
 
-    /// The log could not be written. Returns whether that is to be said.
+    /// Handles a failed write. Returns whether to report it.
     pub(super) fn handle_failed(&mut self, now: Instant) -> bool {
         !std::mem::replace(&mut self.at(now).said, true)
     }
 
-    /// The log was written. Returns how much was lost, once that is over.
+    /// Handles a successful write. If this ends the period, returns how many records were lost in it.
     pub(super) fn handle_written(&mut self, now: Instant) -> Option<u64> {
         let over = self.0.take_if(|ongoing| now.saturating_since(ongoing.last) >= SOUND_TIME);
         over.map(|ongoing| ongoing.lost)
@@ -53,8 +52,7 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// A full disk has room for the short record that says how much was lost, and not for more. For ten minutes it looks every two
-    /// seconds as if all were well.
+    /// A full disk has room for the short record of the loss, but not for more. So for ten minutes the log seems to work again every two seconds.
     #[test]
     fn a_disk_that_takes_some_records_is_said_once_to_fail_and_once_to_be_sound() {
         let mut trouble = Trouble::default();

@@ -1,8 +1,8 @@
-//! Encodes a camera's frames at their rungs, on threads of its own.
+//! Encodes a camera's frames at their rungs, on separate threads.
 //!
-//! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]). Frames of a source's
-//! own video are decoded first, with those that they need (`source`). Data records are degraded by the knobs of their stream ([`crate::degrade`]), on
-//! a thread beside that of the pictures: a function that hangs costs no chain.
+//! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]).
+//! Frames of a source's own video are decoded first, together with the frames that they refer to (`source`). Data records are
+//! degraded by the knobs of their stream ([`crate::degrade`]), on a thread of their own, so that a hanging function costs no chain.
 
 mod source;
 
@@ -31,12 +31,12 @@ use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
 use crate::degrade::{DegradeError, StreamKnobs};
 
-/// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
+/// Capacity of the queue to the codec. One is enough, because the broker sends one frame at a time.
 const WAITING_MAX: usize = 1;
-/// A repeated failure is logged once in this many, so that a broken codec does not fill the log.
+/// Of repeated failures, one in this many is logged, so that a broken codec does not fill the log.
 const LOGGED_ONCE_IN: u64 = 100;
 
-/// Why a frame was not made.
+/// Why a frame could not be encoded.
 #[derive(Debug, thiserror::Error)]
 enum MakeError {
     #[error(transparent)]
@@ -57,18 +57,18 @@ enum MakeError {
     NoKnobs,
 }
 
-/// What became of a frame, and when the codec began with it and was done.
+/// A frame's result, and when the codec began and finished it.
 pub(crate) type Made = (FrameId, Transformed, [Instant; 2]);
 
-/// The codec of one camera. It stops when this is dropped.
+/// The codec of one camera. It stops when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Codec {
     work: SyncSender<Box<Transform>>,
 }
 
 impl Codec {
-    /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
-    /// `log`: where frames are found that others need. `decoders`: those besides the library. `knobs`: those of the stream.
+    /// Starts the thread that passes work to the codec, and waits for it until its deadline. `log` has the
+    /// frames to which others refer. `decoders` are those besides the library. `knobs` are those of the stream.
     pub(crate) fn start(
         camera: &str,
         h264: H264Library,
@@ -100,7 +100,7 @@ impl Codec {
         Ok((Self { work }, made))
     }
 
-    /// Begins to make a frame. Gives it back if the codec is still at work on another, or is gone.
+    /// Starts to encode a frame. Returns it in the error if the codec is busy or gone.
     pub(crate) fn make(&self, transform: Box<Transform>) -> Result<(), Box<Transform>> {
         self.work.try_send(transform).map_err(|refused| match refused {
             TrySendError::Full(transform) | TrySendError::Disconnected(transform) => transform,
@@ -110,7 +110,7 @@ impl Codec {
 
 type Work = Worker<Box<Transform>, Result<Transformed, MakeError>>;
 
-/// What works on frames, and what on data records.
+/// The workers for pictures and for data records.
 struct Workers {
     pictures: Work,
     records: Work,
@@ -118,7 +118,7 @@ struct Workers {
 
 fn serve(camera: &str, mut workers: Workers, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
     let (mut failures, mut record_failures) = (0u64, 0u64);
-    // What the encoder could not be told, because there was no time left for the frame.
+    // News that did not reach the encoder, because its frame had no time left.
     let mut news = News::default();
     while let Ok(mut transform) = todo.recv() {
         let (frame, deadline, begun) = (transform.frame.meta.id, transform.deadline, monotonic_now());
@@ -173,11 +173,11 @@ fn run(
     if left == Duration::ZERO {
         return Err((MakeError::NoTime, transform.news));
     }
-    // Where the worker failed its state is gone, and with it whatever the news is about.
+    // A failed worker has lost its state, so the news does not apply any more.
     worker.run(transform, left).map_err(MakeError::from).flatten().map_err(|error| (error, News::default()))
 }
 
-/// The state and the work of a codec's thread.
+/// The state and the work function of the codec's thread.
 fn encoder(
     h264: H264Library,
     log: LogReader,
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::clock::anchor;
 
-    /// An encoder that panics at the first frame of video, or of any chain, and hangs at the next; and both again.
+    /// An encoder that panics at the first frame of video (or of any chain), hangs at the second, and then does both again.
     fn unwell(tiles_too: bool, h264: H264Library) -> Workers {
         let tried = Arc::new(AtomicUsize::new(0));
         let pictures = Worker::new("unwell", move || {
@@ -308,8 +308,8 @@ mod tests {
         Workers { pictures, records: Worker::new("unused", || |_| Err(MakeError::NoKnobs)) }
     }
 
-    /// A codec of chains that panics or hangs costs its frame, by its deadline; once it has done so twice the stream goes on as changed tiles, or where they fail as well as
-    /// JPEG, and then as video.
+    /// A codec of chains that panics or hangs costs one frame, by its deadline. After two failures
+    /// the stream continues as changed tiles, or as JPEG if these fail too, and later as video again.
     #[test]
     fn a_codec_that_panics_or_hangs_costs_its_frame_and_the_stream_goes_on() {
         let newest = *H264Library::ALL.last().expect("there is one");
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// How the frames of a camera with such a codec are encoded, for twenty seconds.
+    /// The encodings of a camera's frames with this codec, for 20 s.
     fn sent_by(workers: Workers) -> Vec<Encoding> {
         let (anchor, epoch) = (anchor(), Epoch(1));
         let (writer, reader) = log(LogConfig::default());
@@ -354,7 +354,7 @@ mod tests {
         let payload = Encoder::new(90, Sampling::Yuv420).unwrap().encode(&view).unwrap();
         let mut sent = Vec::new();
         for _ in 0..100 {
-            // The broker's time passes faster than the codec's.
+            // The broker's clock is faster than the codec's.
             now = now.max(monotonic_now()) + Duration::from_millis(200);
             let payload = payload.clone();
             let frame =

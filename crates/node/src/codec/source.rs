@@ -1,4 +1,4 @@
-//! Decodes frames of a source's own video, with those that they need, out of the camera's log.
+//! Decodes frames of a source's own video, together with the frames that they refer to, from the camera's log.
 
 use mez_core::ancestors::{parent, with_ancestors};
 use mez_core::frame::{Epoch, Frame, FrameId};
@@ -13,36 +13,36 @@ use tracing::warn;
 use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
 
-/// The frames that a frame needs may take this part of the time that is left for it. What they take longer is for the next frame, so that the codec
-/// comes nearer to the newest one with each.
+/// The part of a frame's remaining time that its ancestors may take: one third. Ancestors
+/// beyond this are left to the next frame, so that each call comes closer to the newest frame.
 const DECODING_SHARE: u32 = 3;
 
-/// What came of a frame.
+/// The result of decoding a frame.
 pub(super) enum Decoded<'a> {
     /// Its picture.
     Picture(&'a Yuv420),
-    /// There was no time for all that it needs; the next call goes on from there.
+    /// There was no time for all its ancestors. The next call continues after the last decoded one.
     NotYet,
-    /// The log no longer holds all that it needs, or one of these frames is damaged. Nothing can be decoded before the source's next key frame.
+    /// The log does not hold all frames that it refers to, or one of them is damaged. Nothing can be decoded before the source's next key frame.
     Lacking,
 }
 
-/// Decodes frames of one camera's log. What it has decoded it need not decode again for the frames that follow.
+/// Decodes frames of one camera's log. Keeps its state, so that no frame is decoded twice.
 pub(super) struct SourceDecoder {
     log: LogReader,
     decoder: H264Decoder,
-    /// Of H.265 and AV1.
+    /// The decoder of H.265 and AV1.
     platform: PlatformDecoder,
-    /// That of the frames that the decoder holds.
+    /// The epoch of the frames in the decoder.
     epoch: Epoch,
-    /// Whose planes the decoder has.
+    /// The frame whose planes the decoder holds.
     shown: Option<FrameId>,
-    /// The newest frame that could not be decoded. Those that need it cannot either.
+    /// The newest frame that could not be decoded. Frames that refer to it cannot be decoded either.
     damaged: Option<FrameId>,
 }
 
 impl SourceDecoder {
-    /// One that has decoded nothing.
+    /// A decoder without frames.
     pub(super) fn new(log: LogReader, decoders: &Decoders) -> Self {
         let decoder = H264Decoder::new(PIXELS_MAX_DEFAULT);
         Self {
@@ -58,10 +58,10 @@ impl SourceDecoder {
         }
     }
 
-    /// Decodes a frame, with those that it needs; at least one of them in each call.
+    /// Decodes a frame, and before it the frames that it refers to. Each call decodes at least one of them.
     pub(super) fn decode(&mut self, frame: &Frame, deadline: Instant) -> Decoded<'_> {
         if self.shown == Some(frame.meta.id) {
-            // It is made once more, at another size.
+            // The frame is encoded again, at another size.
             return Decoded::Picture(self.planes(frame));
         }
         let begun = monotonic_now();
@@ -89,7 +89,8 @@ impl SourceDecoder {
         Decoded::Picture(self.decoder.planes())
     }
 
-    /// The same by a decoder that is a process. It is given all that it lacks, and what it has not given back in time is taken with the next call.
+    /// Like `decode`, with a decoder in another process. It gets all missing frames
+    /// at once. Pictures that it does not return in time are taken by the next call.
     fn decode_outside(&mut self, frame: &Frame, until: Instant) -> Decoded<'_> {
         match self.try_outside(frame, until) {
             Ok(Some(true)) => {
@@ -106,7 +107,7 @@ impl SourceDecoder {
         }
     }
 
-    /// Whether the picture is there; `None`: the log lacks what it needs.
+    /// Whether the picture is available. `None` if the log lacks a frame that it refers to.
     fn try_outside(&mut self, frame: &Frame, until: Instant) -> Result<Option<bool>, PlatformError> {
         let number = frame.meta.id.sequence.0;
         let left = || until.saturating_since(monotonic_now());
@@ -125,7 +126,7 @@ impl SourceDecoder {
         self.platform.take(number, left()).map(Some)
     }
 
-    /// What a decoder lacks of a frame whose newest frame is this. `None`: the log has not all of it, or some of it is damaged.
+    /// The frames that a decoder needs for `frame`, if `newest` is its newest one. `None` if the log lacks one of them, or one is damaged.
     fn lacking(&self, frame: &Frame, newest: Option<u64>) -> Option<Vec<Frame>> {
         let frames = with_ancestors(&self.log, frame, |id| Some(id.sequence.0) == newest)?;
         let is_damaged = frames.iter().any(|next| Some(next.meta.id) == self.damaged);
@@ -136,7 +137,7 @@ impl SourceDecoder {
         if frame.meta.encoding.is_foreign() { self.platform.planes() } else { self.decoder.planes() }
     }
 
-    /// Decodes one frame. Only what is shown is copied.
+    /// Decodes one frame. Copies its planes only if it is shown.
     fn step(&mut self, next: &Frame, is_shown: bool) -> Result<(), H264Error> {
         let (number, refers) = (next.meta.id.sequence.0, parent(&next.meta).map(|refers| refers.sequence.0));
         match is_shown {
@@ -160,14 +161,14 @@ mod tests {
 
     const SIDE: u32 = 64;
 
-    /// A camera's log, into which its source's pictures go: noise below, and above it a brightness that says which it is.
+    /// A camera's log with its source's pictures: noise below, and above it a brightness that encodes the picture's number.
     struct Camera {
         intake: Intake,
         log: LogReader,
         encoder: ForeignEncoder,
         parser: AccessUnits,
         pictures: u32,
-        /// The picture that is not published as it was coded.
+        /// The picture that is published damaged.
         damages: Option<u32>,
     }
 
@@ -198,7 +199,7 @@ mod tests {
                 };
                 let (encoding, captured) = (Encoding::H264, None);
                 let payload = match self.damages == Some(self.pictures) {
-                    // No unit of H.264 begins so.
+                    // No H.264 unit begins like this.
                     true => vec![0, 0, 0, 1, 0x81, 0x9A, 0x80].into(),
                     false => unit.payload,
                 };
@@ -214,7 +215,7 @@ mod tests {
         20 + (number % 20 * 11) as u8
     }
 
-    /// Whether these planes are the picture of a number.
+    /// Whether these planes show the picture with this number.
     fn shows(decoded: &Decoded<'_>, number: u32) -> bool {
         let Decoded::Picture(planes) = decoded else { panic!("there was time") };
         let luma = planes.view().unwrap().luma()[0];
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// However little time there is: each call decodes one frame more, and none is decoded twice.
+    /// However little time there is, each call decodes one more frame, and none is decoded twice.
     #[test]
     fn what_takes_too_long_goes_on_with_the_next_frame() {
         let mut camera = Camera::new(1 << 24, 0, 1);
@@ -256,7 +257,7 @@ mod tests {
         assert!(shows(&decoder.decode(&newer, monotonic_now()), 44));
     }
 
-    /// Until the next key frame nothing can be decoded then, unless the decoder holds what the frame needs.
+    /// Without the beginning of its chain, no frame can be decoded until the next key frame, unless the decoder holds the frames that it refers to.
     #[test]
     fn a_chain_whose_beginning_is_gone_is_told() {
         let mut camera = Camera::new(40 << 10, 400, 1);
@@ -272,7 +273,7 @@ mod tests {
         assert!(shows(&late.decode(&frame, in_an_hour()), 401), "behind a key frame");
     }
 
-    /// It is tried once, and so is what needs it. The next key frame mends it.
+    /// A damaged picture is tried once, and so are the frames that refer to it. The next key frame ends the damage.
     #[test]
     fn a_damaged_picture_costs_what_needs_it() {
         let mut camera = Camera::new(1 << 24, 20, 1);

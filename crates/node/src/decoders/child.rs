@@ -1,7 +1,7 @@
-//! A child process that decodes: pictures go in through one pipe, planes come out of another.
+//! A decoding child process: pictures go in through one pipe, planes come out of another.
 //!
-//! Nobody waits for it longer than allowed: both pipes are read and written only as far as they go at once. The thread that owns the child started it, so the
-//! kernel ends the child with that thread (`PR_SET_PDEATHSIG`), and with this process.
+//! All waits have a limit, since both pipes are non-blocking. The child is started by the thread that
+//! owns it, so the kernel ends the child with this thread (`PR_SET_PDEATHSIG`), and with this process.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -27,19 +27,19 @@ use super::command::{Kind, Version, args};
 use super::ivf;
 use super::y4m::Reader;
 
-/// Bytes of a pipe: the most that a user may have. With fewer, child and parent wake each other more often.
+/// Size of a pipe in bytes: the most that an unprivileged user may have. With less, child and parent wake each other more often.
 const PIPE_BYTES: usize = 1 << 20;
-/// Bytes that may wait to be written.
+/// The most bytes that may wait to be written.
 const WAITING_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX as usize;
-/// Bytes of its complaints that are kept.
+/// The most bytes of the child's error messages that are kept.
 const COMPLAINT_BYTES_MAX: usize = 400;
 
-/// A child at work.
+/// A running child.
 pub(super) struct Child {
     process: Option<process::Child>,
     input: File,
     output: File,
-    /// Until it closes them.
+    /// Its standard error, until the child closes it.
     complaints: Option<File>,
     complaint: Vec<u8>,
     waiting: VecDeque<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a decoder of pictures of that size.
+    /// Starts a decoder of pictures of `size`.
     pub(super) fn start(
         program: &Path,
         (kind, version): (Kind, Version),
@@ -68,7 +68,7 @@ impl Child {
             // The parent may have died before the signal was set.
             if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         };
-        // SAFETY: the closure makes two system calls and builds an error from a number; it neither allocates nor takes a lock.
+        // SAFETY: the closure makes two system calls and builds an error from a number. It neither allocates nor takes a lock.
         unsafe { command.pre_exec(die_with_parent) };
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::NotFound => format!("there is no {}", program.display()),
@@ -94,13 +94,13 @@ impl Child {
         Ok(child)
     }
 
-    /// Keeps a place for as long as it lives.
+    /// Holds a place for the lifetime of the child.
     pub(super) fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// Writes what the pipe takes.
+    /// Writes as much as the pipe takes.
     fn write(&mut self) -> Result<(), String> {
         while !self.waiting.is_empty() {
             let (first, _) = self.waiting.as_slices();
@@ -114,7 +114,7 @@ impl Child {
         Ok(())
     }
 
-    /// Reads what is there, up to a whole picture.
+    /// Reads available bytes, up to a whole picture.
     fn read(&mut self) -> Result<(), String> {
         loop {
             let room = self.reader.room();
@@ -131,7 +131,7 @@ impl Child {
         }
     }
 
-    /// Reads its complaints, so that it does not wait for somebody who does.
+    /// Reads the child's error messages, so that it does not block on a full pipe.
     fn listen(&mut self) {
         let mut piece = [0; 1024];
         while let Some(complaints) = &mut self.complaints {
@@ -146,7 +146,7 @@ impl Child {
         }
     }
 
-    /// Why it cannot be used any more: its own words, or else ours.
+    /// Why the child is unusable: its own error message, or else `otherwise`.
     fn ended(&mut self, otherwise: &str) -> String {
         self.listen();
         let words = String::from_utf8_lossy(&self.complaint);
@@ -199,7 +199,7 @@ impl Drop for Child {
         let Some(mut process) = self.process.take() else { return };
         let _ = process.kill();
         let place = self.place.take();
-        // A driver may hold it up.
+        // A driver may delay the child's end, so another thread waits for it.
         let reap = move || {
             let _ = process.wait();
             drop(place);
@@ -208,11 +208,11 @@ impl Drop for Child {
     }
 }
 
-/// A pipe that is read and written only as far as it goes at once.
+/// Makes a pipe non-blocking, and enlarges it.
 fn at_once(pipe: OwnedFd) -> io::Result<File> {
     let flags = fcntl_getfl(pipe.as_fd())?;
     fcntl_setfl(pipe.as_fd(), flags | OFlags::NONBLOCK)?;
-    // Users may have fewer bytes in pipes: then it stays as it is.
+    // If the user may not have larger pipes, the size stays.
     let _ = fcntl_setpipe_size(pipe.as_fd(), PIPE_BYTES);
     Ok(File::from(pipe))
 }

@@ -1,4 +1,4 @@
-//! Command lines of ffmpeg that decode a stream from standard input to standard output. It is pure.
+//! Command lines of ffmpeg that decode a stream from standard input to standard output. Pure functions.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use mez_core::frame::Encoding;
 
 pub(super) use crate::source::FfmpegVersion as Version;
 
-/// A decoder that ffmpeg has.
+/// A decoder of ffmpeg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// That of a board's chip, such as a Raspberry Pi's.
+    /// The decoder of a board's chip, such as a Raspberry Pi's.
     V4l2m2m,
-    /// That of an Intel or AMD graphics processor.
+    /// The decoder of an Intel or AMD graphics processor.
     Vaapi,
-    /// That of an NVIDIA graphics processor.
+    /// The decoder of an NVIDIA graphics processor.
     Cuda,
-    /// ffmpeg's own, which needs no hardware.
+    /// ffmpeg's own software decoder.
     Ffmpeg,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// A list of it alone.
+    /// A slice of only this kind.
     pub(super) fn alone(self) -> &'static [Self] {
         let at = Self::ALL.iter().position(|kind| *kind == self).unwrap_or_default();
         &Self::ALL[at..=at]
@@ -46,7 +46,7 @@ impl Kind {
             Encoding::Av1 => "av1",
             _ => "h264",
         };
-        // With its own format of pictures, ffmpeg refuses to decode in software in its place.
+        // With the hardware's own format of pictures, ffmpeg cannot fall back to software.
         let hardware = |name: &str| {
             ["-hwaccel", name, "-hwaccel_output_format", name, "-c:v", codec].map(String::from).to_vec()
         };
@@ -54,14 +54,14 @@ impl Kind {
             Self::V4l2m2m => vec!["-c:v".into(), format!("{codec}_v4l2m2m")],
             Self::Vaapi => hardware("vaapi"),
             Self::Cuda => hardware("cuda"),
-            // Its own decoder of AV1 needs hardware. It takes the library that it was built with.
+            // ffmpeg's own decoder of AV1 needs hardware. Without a name, ffmpeg takes the library that it was built with.
             Self::Ffmpeg if encoding == Encoding::Av1 => Vec::new(),
             Self::Ffmpeg => vec!["-c:v".into(), codec.into()],
         }
     }
 
     fn filter(self, encoding: Encoding) -> String {
-        // What samples of H.264 mean is known here, and the library's are the same.
+        // The colour matrix and range of H.264 are known, and the same as the library's.
         let ours = if encoding.is_foreign() { "scale=out_color_matrix=bt601:out_range=full," } else { "" };
         match self {
             Self::V4l2m2m | Self::Ffmpeg => format!("{ours}format=yuv420p|yuvj420p"),
@@ -76,11 +76,11 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Pictures in IVF come in, and each goes out as YUV4MPEG2 before the next is needed.
+/// The arguments of a child. It reads pictures in IVF, and writes each as YUV4MPEG2 before it needs the next.
 pub(super) fn args(kind: Kind, version: Version, encoding: Encoding) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut args = words(&["-hide_banner", "-nostdin", "-v", "error"]);
-    // Nothing is read ahead to find out about the stream, and no picture is kept back: neither to put pictures in order nor for threads.
+    // ffmpeg must not read ahead to analyse the stream, nor hold back a picture, either for reordering or for threads.
     args.extend(words(&[
         "-probesize",
         "32",

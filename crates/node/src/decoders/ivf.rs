@@ -1,13 +1,13 @@
-//! Writes IVF, which says of every picture how long it is, so that its reader has it without the next one.
+//! Writes IVF, which contains the length of every picture, so that a reader can decode a picture before the next one comes.
 
 use mez_core::frame::Encoding;
 
-/// Bytes before a picture.
+/// Length of the header of a picture.
 pub(super) const FRAME_HEADER_BYTES: usize = 12;
-/// Bytes before all.
+/// Length of the header of a file.
 const FILE_HEADER_BYTES: usize = 32;
 
-/// The start of a file. Sides beyond 65,535 are not stated; the stream says them itself.
+/// The header of a file. Sides over 65,535 are written as 0; the stream contains them.
 pub(super) fn file_header(encoding: Encoding, (width, height): (u32, u32)) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
     header[..4].copy_from_slice(b"DKIF");
@@ -20,13 +20,13 @@ pub(super) fn file_header(encoding: Encoding, (width, height): (u32, u32)) -> [u
     let side = |side: u32| u16::try_from(side).unwrap_or_default().to_le_bytes();
     header[12..14].copy_from_slice(&side(width));
     header[14..16].copy_from_slice(&side(height));
-    // Pictures are numbered; the clock has no meaning.
+    // Time stamps are picture numbers; the time base has no meaning.
     header[16] = 25;
     header[20] = 1;
     header
 }
 
-/// What stands before picture `number`, which has `bytes` bytes.
+/// The header of picture `number` of `bytes` bytes.
 pub(super) fn frame_header(number: u64, bytes: u32) -> [u8; FRAME_HEADER_BYTES] {
     let mut header = [0; FRAME_HEADER_BYTES];
     header[..4].copy_from_slice(&bytes.to_le_bytes());
@@ -34,7 +34,7 @@ pub(super) fn frame_header(number: u64, bytes: u32) -> [u8; FRAME_HEADER_BYTES] 
     header
 }
 
-/// The pictures of a file that is whole.
+/// The pictures of a complete file.
 pub(super) fn pictures(file: &[u8]) -> Vec<&[u8]> {
     let mut rest = file.get(FILE_HEADER_BYTES..).unwrap_or_default();
     let mut pictures = Vec::new();

@@ -1,15 +1,15 @@
-//! Decoders through a child process of `ffmpeg`: those of the platform besides the library for H.264, and all for H.265 and AV1
-//! (`docs/decisions/0045-decoders-behind-ffmpeg.md`).
+//! Decoders in a child process of `ffmpeg`: platform decoders for H.264 besides the library,
+//! and all decoders for H.265 and AV1 (`docs/decisions/0045-decoders-behind-ffmpeg.md`).
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | which decoder is asked for, and which is used ([`Decoders`]) |
+//! | `mod.rs` | which decoder is requested, and which is used ([`Decoders`]) |
 //! | `command.rs` | the command lines |
-//! | `child.rs` | a child at work: pictures in, planes out |
-//! | `ivf.rs` | what pictures are wrapped in on their way to it |
-//! | `y4m.rs` | what planes are wrapped in on their way back |
-//! | `trial.rs` | tries a decoder of H.264 on pictures of its own |
-//! | `video.rs`, `streams/` | decoders of H.265 and AV1, for which there is no library: which is used, and its trial |
+//! | `child.rs` | a running child: pictures in, planes out |
+//! | `ivf.rs` | the container of pictures for the child |
+//! | `y4m.rs` | the container of planes from the child |
+//! | `trial.rs` | tries a decoder of H.264 on test pictures |
+//! | `video.rs`, `streams/` | decoders of H.265 and AV1, and their trials |
 
 mod child;
 mod command;
@@ -37,27 +37,27 @@ use self::trial::{Tried, try_kind};
 use self::video::VideoDecoders;
 pub use self::video::VideoTimes;
 
-/// Children at once. A stream beyond that is decoded by the library.
+/// The most children at the same time. Further H.264 streams are decoded by the library.
 const CHILDREN_MAX: usize = 64;
-/// How long a trial may take. A busy host needs some seconds.
+/// The longest time for a trial. A busy host needs some seconds.
 const TRIAL_TIME_MAX: Duration = Duration::from_secs(30);
-/// Failures after which no further child is started.
+/// After this many failures, no further child is started.
 const FAILURES_MAX: u64 = 8;
 
-/// What decodes H.264 in a broker.
+/// The decoder that a broker is asked to use for H.264. For H.265 and AV1, ffmpeg's software decoder takes the place of the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecoderChoice {
     /// The library, in this process.
     #[default]
     Software,
-    /// The first decoder of the platform that works and is quicker than the library; else the library.
+    /// The first platform decoder that works and is faster than the library; otherwise the library.
     Auto,
-    /// One through ffmpeg, however quick it is; the library where it does not work.
+    /// This decoder of ffmpeg, at any speed; the library if it does not work.
     Through(Kind),
 }
 
 impl DecoderChoice {
-    /// All of them, as they are offered.
+    /// All choices, in the order of help texts.
     pub const ALL: [Self; 6] = [
         Self::Auto,
         Self::Software,
@@ -77,7 +77,7 @@ impl DecoderChoice {
         }
     }
 
-    /// What it tries, in order.
+    /// The decoders to try, in order.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Software => &[],
@@ -104,7 +104,7 @@ impl FromStr for DecoderChoice {
     }
 }
 
-/// The decoders that a broker's chains may have: of H.264 beside the library, and of H.265 and AV1.
+/// The decoders of a broker: of H.264 besides the library, and of H.265 and AV1.
 #[derive(Clone, Debug)]
 pub struct Decoders {
     h264: Option<Arc<Shared>>,
@@ -121,7 +121,7 @@ impl Default for Decoders {
 struct Shared {
     choice: DecoderChoice,
     program: PathBuf,
-    /// The decoder that is used, once all were tried; `None` inside: the library.
+    /// The decoder in use, after all trials. The inner `None` stands for the library.
     chosen: OnceLock<Option<Chosen>>,
     children: Arc<AtomicUsize>,
     failures: AtomicU64,
@@ -135,20 +135,20 @@ struct Chosen {
 }
 
 impl Decoders {
-    /// Only the library for H.264, and for H.265 and AV1 the decoders in software of the `ffmpeg` that is on the path of programs.
+    /// Only the library for H.264. For H.265 and AV1, the software decoders of the `ffmpeg` in `PATH`.
     #[must_use]
     pub fn software() -> Self {
         Self { h264: None, video: VideoDecoders::software() }
     }
 
-    /// These, through the `ffmpeg` that is on the path of programs. Those of H.264 are tried now, on a thread of their own; the library decodes until that is
-    /// done. Those of H.265 and AV1 are tried when somebody needs one.
+    /// The decoders of `choice`, by the `ffmpeg` in `PATH`. Decoders of H.264 are tried now, on a thread; until
+    /// the trials are over, the library decodes. Decoders of H.265 and AV1 are tried when they are first needed.
     #[must_use]
     pub fn start(choice: DecoderChoice) -> Self {
         Self::start_with(choice, "ffmpeg".into())
     }
 
-    /// The same through that program.
+    /// Like [`Decoders::start`], with `program` as ffmpeg.
     #[must_use]
     pub fn start_with(choice: DecoderChoice, program: PathBuf) -> Self {
         let video = VideoDecoders::new(choice, program.clone(), TRIAL_TIME_MAX);
@@ -171,41 +171,41 @@ impl Decoders {
         }
     }
 
-    /// The same without a trial of those of H.264, which are not used. Each other trial may take so long.
+    /// Without decoders of H.264 besides the library. Each trial for H.265 and AV1 may take `trial_time_max`.
     #[must_use]
     pub(crate) fn untried(choice: DecoderChoice, program: PathBuf, trial_time_max: Duration) -> Self {
         Self { h264: None, video: VideoDecoders::new(choice, program, trial_time_max) }
     }
 
-    /// Waits until all of H.264 were tried. The decoder that is used; `None`: the library.
+    /// Waits for the trials for H.264, and returns the decoder in use. `None` stands for the library.
     #[must_use]
     pub fn wait(&self) -> Option<Kind> {
         let shared = self.h264.as_ref()?;
         shared.chosen.wait().map(|chosen| chosen.kind)
     }
 
-    /// For a decoder of chains; `None`: only the library is asked for.
+    /// The decoders of H.264 besides the library. `None` if only the library is requested.
     #[must_use]
     pub fn outside(&self) -> Option<Arc<dyn OutsideDecoders>> {
         self.h264.clone().map(|shared| shared as Arc<dyn OutsideDecoders>)
     }
 
-    /// For a decoder of H.265 or AV1.
+    /// The decoders of H.265 and AV1.
     #[must_use]
     pub fn platform(&self) -> Arc<dyn PlatformDecoders> {
         Arc::new(self.video.clone())
     }
 
-    /// Tries the decoder of H.265 or AV1, if that was not done already. Blocks for a second, and for some more where one hangs.
+    /// Tries the decoders of H.265 or AV1, unless this was done before. Blocks for about a second, or longer if a decoder hangs.
     ///
     /// # Errors
-    /// Why none works.
+    /// Why no decoder works.
     pub fn try_video(&self, encoding: Encoding) -> Result<VideoTimes, String> {
         self.video.works(encoding)
     }
 }
 
-/// Tries what may be chosen, and takes the first that works.
+/// Tries the decoders of `choice` in order, and returns the first that works. With `Auto` it must also be faster than the library.
 fn choose(choice: DecoderChoice, program: &Path) -> Option<Chosen> {
     let must_be_quicker = choice == DecoderChoice::Auto;
     for kind in choice.kinds() {
@@ -267,7 +267,7 @@ impl OutsideDecoders for Shared {
     }
 }
 
-/// A place among the children.
+/// A slot among the children. It is free again when this is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -1,4 +1,4 @@
-//! Tries a decoder on pictures of its own: whether it shows what the library shows, each picture before the next is given, and how quickly.
+//! Tries a decoder on test pictures: it must return the same pictures as the library, each before the next is sent. Measures its speed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,29 +16,29 @@ use mez_media::{ImageView, PixelFormat, Yuv420, trial};
 use super::child::Child;
 use super::command::{Kind, Version};
 
-/// The pictures that are tried.
+/// The size of the test pictures.
 pub(super) const SIZE: (u32, u32) = (1280, 720);
 const PICTURES: u64 = 8;
-/// How long it may take to start, with its first picture.
+/// The longest time for the start with the first picture.
 pub(super) const START_TIME_MAX: Duration = Duration::from_secs(8);
-/// How long each other picture may take, on a host that is busy with starting.
+/// The longest time for each other picture, on a host that is busy with starting.
 pub(super) const PICTURE_TIME_MAX: Duration = Duration::from_secs(2);
-/// The largest mean difference of samples.
+/// The largest accepted mean difference of samples.
 const DIFFERENCE_MAX: f64 = 1.0;
 
 /// A decoder that works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tried {
     pub(super) version: Version,
-    /// From its start to its first picture.
+    /// Time from its start to the first picture.
     pub(crate) start: Duration,
-    /// What the median picture took.
+    /// Time for the median picture.
     pub(crate) picture: Duration,
-    /// The same of the library.
+    /// The library's time for the median picture.
     pub(crate) library: Duration,
 }
 
-/// Tries a decoder. Blocks no longer than `time_max`.
+/// Tries a decoder. Blocks for at most `time_max`.
 pub(crate) fn try_kind(kind: Kind, program: &Path, time_max: Duration) -> Result<Tried, String> {
     let mut worker =
         Worker::new("mez decoder trial", || |(kind, program): (Kind, PathBuf)| tried(kind, &program));
@@ -78,10 +78,10 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
     Ok(Tried { version, start, picture: median(times), library: *library })
 }
 
-/// Pictures of a stream with what they show, and how long the library takes for one.
+/// Coded pictures with their planes, and the library's time for the median picture.
 type Stream = (Vec<(Vec<u8>, Yuv420)>, Duration);
 
-/// The stream, which is made once: that takes longer than a trial.
+/// The test stream. Made only once, because making it takes longer than a trial.
 fn stream() -> &'static Result<Stream, String> {
     static STREAM: OnceLock<Result<Stream, String>> = OnceLock::new();
     STREAM.get_or_init(make_stream)

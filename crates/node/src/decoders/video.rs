@@ -1,5 +1,5 @@
-//! Decoders of H.265 and AV1. There is no library for them, so the decoder in software is ffmpeg's, and one of the platform is used where it works and
-//! is asked for.
+//! Decoders of H.265 and AV1. The software decoder is that of ffmpeg, since Mez has
+//! no library for these. A platform decoder is used if it is requested and works.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,24 +19,25 @@ use super::command::{Kind, Version};
 use super::trial::{PICTURE_TIME_MAX, SIZE, START_TIME_MAX, median, version};
 use super::{DecoderChoice, FAILURES_MAX, Place, TRIAL_TIME_MAX, ivf};
 
-/// Pictures for trials: the left half becomes brighter, and the right half darker. x265 and libaom, with a key frame every four pictures.
+/// Pictures for trials, from x265 with a key frame every four pictures: the left half becomes brighter, the right half darker.
 const H265: &[u8] = include_bytes!("streams/h265.ivf");
+/// Pictures like in [`H265`], from libaom.
 const AV1: &[u8] = include_bytes!("streams/av1.ivf");
-/// The largest difference of a sample from what it should be.
+/// The largest accepted difference of a sample.
 const DIFFERENCE_MAX: i32 = 6;
 
-/// A decoder that works, and what it took for pictures of 1280×720.
+/// A decoder that works, and its times for pictures of 1280×720.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VideoTimes {
-    /// Which it is.
+    /// The decoder.
     pub kind: Kind,
-    /// From its start to the first picture.
+    /// Time from its start to the first picture.
     pub start: Duration,
-    /// For the median picture.
+    /// Time for the median picture.
     pub picture: Duration,
 }
 
-/// The decoders of H.265 and AV1 of a broker.
+/// A broker's decoders of H.265 and AV1.
 #[derive(Clone, Debug)]
 pub(super) struct VideoDecoders(Arc<Shared>);
 
@@ -44,12 +45,12 @@ pub(super) struct VideoDecoders(Arc<Shared>);
 struct Shared {
     choice: DecoderChoice,
     program: PathBuf,
-    /// How long a trial may take.
+    /// The longest time for a trial.
     trial_time_max: Duration,
     h265: Tried,
     av1: Tried,
     children: Arc<AtomicUsize>,
-    /// Of decoders of the platform. After some, only ffmpeg's own are used.
+    /// Failures of platform decoders. After [`FAILURES_MAX`], only ffmpeg's own decoders are used.
     failures: AtomicU64,
     version: Mutex<Option<Version>>,
 }
@@ -68,14 +69,14 @@ impl VideoDecoders {
         Self(Arc::new(Shared { choice, program, trial_time_max, h265, av1, children, failures, version }))
     }
 
-    /// Those of the `ffmpeg` that is on the path of programs, in software. One for the whole process.
+    /// The software decoders of the `ffmpeg` in `PATH`. Shared by the whole process.
     pub(super) fn software() -> Self {
         static SOFTWARE: LazyLock<VideoDecoders> =
             LazyLock::new(|| VideoDecoders::new(DecoderChoice::Software, "ffmpeg".into(), TRIAL_TIME_MAX));
         SOFTWARE.clone()
     }
 
-    /// Tries what may be chosen, once.
+    /// Chooses a decoder by trials, once.
     pub(super) fn works(&self, encoding: Encoding) -> Result<VideoTimes, String> {
         self.0.works(encoding)
     }
@@ -116,7 +117,7 @@ impl Shared {
         software
     }
 
-    /// Which decoder to start. Until those of the platform were tried, ffmpeg's own.
+    /// The decoder to start: ffmpeg's own until the trials are over.
     fn kind(self: &Arc<Self>, encoding: Encoding) -> Kind {
         let tried = self.tried(encoding);
         if self.failures.load(Ordering::Relaxed) >= FAILURES_MAX || self.choice == DecoderChoice::Software {
@@ -166,7 +167,7 @@ impl PlatformDecoders for VideoDecoders {
     }
 }
 
-/// Tries one decoder. Blocks no longer than it may take.
+/// Tries one decoder. Blocks for at most `time_max`.
 fn try_video(
     encoding: Encoding,
     by: (Kind, Version),
@@ -205,7 +206,7 @@ fn tried(encoding: Encoding, by: (Kind, Version), program: &Path) -> Result<Vide
     Ok(VideoTimes { kind: by.0, start, picture: median(times) })
 }
 
-/// Whether these are the planes of a picture of the trial's stream, in full range.
+/// Checks that these are the planes of picture `number` in the trial's stream, in full range.
 fn check(number: usize, planes: &Yuv420) -> Result<(), String> {
     let full = |limited: usize| (limited as i32 - 16) * 255 / 219;
     let row = SIZE.0 as usize * (SIZE.1 as usize / 2);

@@ -1,10 +1,10 @@
-//! Reads YUV4MPEG2 in pieces, as a child writes it. Each picture has the size that is expected, or reading ends.
+//! Reads YUV4MPEG2 from a child, in pieces. Fails if a picture does not have the expected size.
 
 use mez_media::Yuv420;
 
-/// What stands before each picture.
+/// The header of each picture.
 const FRAME: &[u8] = b"FRAME\n";
-/// The first line. Those of ffmpeg have 70 bytes.
+/// The longest first line. Those of ffmpeg have 70 bytes.
 const LINE_BYTES_MAX: usize = 256;
 
 /// What is read next.
@@ -12,7 +12,7 @@ enum Stage {
     Header,
     Frame,
     Picture,
-    /// A picture is whole, and has not been taken.
+    /// A picture is complete, but not taken yet.
     Whole,
 }
 
@@ -30,7 +30,7 @@ impl Reader {
         Self { size, stage: Stage::Header, line: Vec::new(), picture: Yuv420::empty(), filled: 0 }
     }
 
-    /// Where the next bytes belong; nothing while a picture is whole.
+    /// The buffer for the next bytes. Empty while a complete picture waits.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match self.stage {
             Stage::Header => {
@@ -46,10 +46,10 @@ impl Reader {
         }
     }
 
-    /// So many bytes came.
+    /// Adds `bytes` bytes that were read into the buffer.
     ///
     /// # Errors
-    /// They are not those of pictures of the size.
+    /// The bytes are not pictures of the expected size.
     pub(super) fn advance(&mut self, bytes: usize) -> Result<(), String> {
         self.filled += bytes;
         match self.stage {
@@ -72,7 +72,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Puts a whole picture into `planes`, if there is one.
+    /// Swaps a complete picture into `planes`. Returns whether there was one.
     pub(super) fn take(&mut self, planes: &mut Yuv420) -> bool {
         let is_whole = matches!(self.stage, Stage::Whole);
         if is_whole {
@@ -86,7 +86,7 @@ impl Reader {
         (self.stage, self.filled) = (stage, 0);
     }
 
-    /// The first line names the size and 4:2:0.
+    /// The first line must name the expected size, and 4:2:0.
     fn check(&self) -> Result<(), String> {
         let line = String::from_utf8_lossy(&self.line);
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! Operators on JSON whose top level is a list. Rows stay as they were written, to the byte.
+//! Operators on JSON lists. The text of a row is preserved byte for byte.
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -14,7 +14,7 @@ pub(super) fn head(body: &Bytes, most: usize) -> Result<Bytes, String> {
     Ok(if most >= rows.len() { body.clone() } else { list(&rows[..most]) })
 }
 
-/// Every `every`th row, the first among them.
+/// Every `every`th row, beginning with the first.
 pub(super) fn every(body: &Bytes, every: usize) -> Result<Bytes, String> {
     let rows: Vec<&[u8]> = rows(body)?.into_iter().step_by(every.max(1)).collect();
     Ok(if every <= 1 { body.clone() } else { list(&rows) })
@@ -32,7 +32,7 @@ pub(super) fn at_least(body: &Bytes, key: Option<&Key>, least: f64) -> Result<By
     Ok(if kept.len() == all.len() { body.clone() } else { list(&kept) })
 }
 
-/// All numbers with a fraction, rounded to `decimals`, each in its shortest spelling.
+/// Rounds all numbers with a fraction to `decimals`, and writes each in its shortest form.
 pub(super) fn rounded(body: &Bytes, decimals: usize) -> Result<Bytes, String> {
     if decimals > DECIMALS_MAX {
         return Err(format!(
@@ -60,9 +60,9 @@ pub(super) fn rounded(body: &Bytes, decimals: usize) -> Result<Bytes, String> {
     Ok(out.into())
 }
 
-/// The shortest spelling of a number rounded to so many decimals.
+/// The shortest form of a number rounded to `decimals`.
 fn round(token: &[u8], decimals: usize) -> Result<String, String> {
-    // The standard library's reading is exact; `serde_json`'s may miss the last bit.
+    // The standard library parses exactly; `serde_json` may be wrong in the last bit.
     let value: f64 = str::from_utf8(token).ok().and_then(|text| text.parse().ok()).ok_or("no number")?;
     if !value.is_finite() {
         return Err(format!("{} is larger than a 64-bit float", String::from_utf8_lossy(token)));
@@ -73,11 +73,11 @@ fn round(token: &[u8], decimals: usize) -> Result<String, String> {
     let scientific = fixed.parse::<f64>().map(|rounded| format!("{rounded:e}")).unwrap_or_default();
     let is_shorter = !scientific.is_empty() && scientific.len() < fixed.len();
     let made = if is_shorter { scientific.as_str() } else { fixed };
-    // A float has more decimals than its shortest spelling says: what is rounded to nearly all of them stays as it was.
+    // Rounding to almost all decimals may lengthen the text. Then the number stays as it is.
     Ok(if made.len() <= token.len() { made.to_owned() } else { String::from_utf8_lossy(token).into_owned() })
 }
 
-/// The value of a row.
+/// The value of a row that `key` names.
 fn number(row: &[u8], key: Option<&Key>) -> Result<f64, String> {
     let (part, which) = match key {
         None => (
@@ -116,7 +116,7 @@ fn checked(body: &Bytes) -> Result<(), String> {
     serde_json::from_slice::<IgnoredAny>(body).map(|_| ()).map_err(|error| format!("it is no JSON: {error}"))
 }
 
-/// The items of a list, as they were written; `None`: it is no list. `text` is one JSON value.
+/// The items of a list, byte for byte. `None` if `text` is no list. `text` must be one JSON value.
 fn items(text: &[u8]) -> Option<Vec<&[u8]>> {
     let text = text.trim_ascii();
     let inner = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
@@ -144,7 +144,7 @@ fn items(text: &[u8]) -> Option<Vec<&[u8]>> {
     Some(items)
 }
 
-/// How long the string is with which a text begins, with its quotes.
+/// The length of the string at the beginning of `text`, including its quotes.
 fn string_bytes(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to a body, the result is no larger, and is JSON again.
+        /// The result of any operator is valid JSON, and not larger than the body.
         #[test]
         fn nothing_grows(values in prop::collection::vec(-1e6f64..1e6, 0..20), digits in 0usize..=15, n in 1usize..25) {
             let text: Bytes = serde_json::to_vec(&values).unwrap().into();
@@ -239,10 +239,10 @@ mod tests {
                 prop_assert!(back.len() <= values.len());
             }
             let made = rounded(&text, digits).unwrap();
-            // Read exactly: `serde_json` may miss the last bit.
+            // Parsed exactly: `serde_json` may be wrong in the last bit.
             let back = items(&made).unwrap().into_iter().map(|item| str::from_utf8(item).unwrap().parse::<f64>().unwrap());
             for (rounded, value) in back.zip(&values) {
-                // A float has no more than about 16 digits, whatever is asked for.
+                // A float has only about 16 digits, even if more are requested.
                 let bound = 0.500001 * 10f64.powi(-(digits as i32)) + value.abs() * f64::EPSILON;
                 prop_assert!((rounded - value).abs() <= bound);
             }

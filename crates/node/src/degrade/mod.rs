@@ -2,12 +2,12 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | what a stream declares ([`StreamKnobs`]), and what becomes of a record at a rung |
+//! | `mod.rs` | a stream's declared knobs ([`StreamKnobs`]), and how a record is degraded to a rung |
 //! | `operator.rs` | the built-in operators |
-//! | `json.rs`, `npy.rs` | what they do to lists of JSON and to arrays |
+//! | `json.rs`, `npy.rs` | the operators on JSON lists and on arrays |
 //!
-//! Everything here is a pure function of the record and the rung, but for the publisher's own function. The codec runs it under a deadline
-//! (`crate::codec`).
+//! Everything here is a pure function of the record and the rung, except for the
+//! publisher's own function. The codec runs it with a deadline (`crate::codec`).
 
 mod json;
 mod npy;
@@ -24,35 +24,35 @@ pub use self::operator::{Key, Operator, OperatorKind};
 
 /// A publisher's own function.
 pub trait Degrade: Send + Sync {
-    /// What it is called in logs.
+    /// Its name in logs.
     fn name(&self) -> &str;
 
-    /// The body of a record after degrading, of the same content type. `knobs`: all knobs of the rung with their values, in the declared order.
+    /// Returns the degraded body of a record, of the same content type. `knobs` are all knobs of the rung with their values, in the declared order.
     ///
     /// # Errors
-    /// Why there is none, in a few words.
+    /// Why the record cannot be degraded, in a few words.
     fn degrade(&self, record: &DataRecord, knobs: &[(&str, KnobValue)]) -> Result<Bytes, String>;
 }
 
-/// A knob, as its publisher declares it.
+/// A knob that a publisher declares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Knob {
     /// Its name in rungs.
     pub name: String,
     /// Its values.
     pub values: Vec<KnobValue>,
-    /// The operator that does what its value says. `None`: the publisher's function does.
+    /// The operator that applies its values. `None`: the publisher's function applies them.
     pub operator: Option<Operator>,
 }
 
-/// Why a stream's knobs are refused.
+/// Why a stream's knobs are rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamKnobsError {
-    /// No rungs can be made of them.
+    /// The knobs do not form valid rungs.
     #[error(transparent)]
     Declare(#[from] DeclareError),
-    /// A value is none for the operator.
+    /// A value is invalid for the operator.
     #[error("the knob {knob} has the value {value}, and {operator} takes {takes}")]
     Value {
         /// The knob.
@@ -61,10 +61,10 @@ pub enum StreamKnobsError {
         value: KnobValue,
         /// The operator.
         operator: &'static str,
-        /// What it takes.
+        /// The values that the operator accepts.
         takes: &'static str,
     },
-    /// An operator that reads no value of a row has a key.
+    /// The knob has a key, but its operator uses no value of a row.
     #[error("the knob {knob} has a key, and {operator} looks at no value of a row; only threshold takes one")]
     Key {
         /// The knob.
@@ -72,7 +72,7 @@ pub enum StreamKnobsError {
         /// The operator.
         operator: &'static str,
     },
-    /// Nothing does what a knob says.
+    /// A knob has neither an operator nor a function.
     #[error(
         "nothing does what the knob {knob} says; give it an operator, or give a function that degrades records"
     )]
@@ -80,7 +80,7 @@ pub enum StreamKnobsError {
         /// The knob.
         knob: String,
     },
-    /// The function has nothing to do.
+    /// A function is given, but every knob has an operator.
     #[error("the function {function} is given, and each knob has an operator; leave one of the two out")]
     NoKnob {
         /// The function.
@@ -88,11 +88,11 @@ pub enum StreamKnobsError {
     },
 }
 
-/// Why a record cannot be had at a rung.
+/// Why a record cannot be degraded to a rung.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DegradeError {
-    /// The stream does not have these knobs.
+    /// The rung does not belong to the stream.
     #[error("{} is no rung of this stream", .0.as_str())]
     OtherKnobs(DataKnobs),
     /// An operator cannot handle the record.
@@ -102,7 +102,7 @@ pub enum DegradeError {
         knob: String,
         /// The operator.
         operator: &'static str,
-        /// What is wrong with the record.
+        /// The reason.
         why: String,
     },
     /// The function failed.
@@ -110,27 +110,27 @@ pub enum DegradeError {
     Function {
         /// The function.
         function: String,
-        /// What it says.
+        /// The error message of the function.
         why: String,
     },
-    /// More bytes came out than went in.
+    /// The result is larger than the original.
     #[error("{bytes} bytes came of {of}; what degrades a record must not make it larger")]
     Grew {
-        /// How many there were.
+        /// The size of the original body in bytes.
         of: usize,
-        /// How many there are.
+        /// The size of the result in bytes.
         bytes: usize,
     },
-    /// No bytes came out.
+    /// The result is empty.
     #[error("nothing came of it; a record needs one byte at least")]
     Empty,
 }
 
-/// The knobs of a stream, and what does what they say.
+/// The knobs of a stream, with their operators and function.
 #[derive(Clone)]
 pub struct StreamKnobs {
     declared: DeclaredKnobs,
-    /// In the declared order.
+    /// One per knob, in the declared order.
     operators: Vec<Option<Operator>>,
     function: Option<Arc<dyn Degrade>>,
 }
@@ -147,10 +147,10 @@ impl fmt::Debug for StreamKnobs {
 }
 
 impl StreamKnobs {
-    /// The knobs of a stream, in the order in which they are applied. `skips`: how many records may be left out after each that is sent.
+    /// The knobs of a stream, in the order in which they are applied. `skips` are the allowed numbers of records to leave out after each sent one.
     ///
     /// # Errors
-    /// [`StreamKnobsError`] names the knob and says what to give instead.
+    /// [`StreamKnobsError`] names the knob and the remedy.
     pub fn new(
         knobs: Vec<Knob>,
         skips: Vec<u8>,
@@ -186,15 +186,15 @@ impl StreamKnobs {
         &self.declared
     }
 
-    /// The function, if there is one, by its name.
+    /// The name of the function, if there is one.
     pub fn function(&self) -> Option<&str> {
         self.function.as_deref().map(Degrade::name)
     }
 
-    /// The body of a record at a rung: first the function, then the operators in the declared order.
+    /// The body of a record at a rung. The function is applied first, then the operators in the declared order.
     ///
     /// # Errors
-    /// [`DegradeError`]; the record can then only go as it was published.
+    /// [`DegradeError`]. Then the record can only be sent as published.
     pub fn apply(&self, record: &DataRecord, knobs: &DataKnobs) -> Result<Bytes, DegradeError> {
         if !self.declared.has(knobs) {
             return Err(DegradeError::OtherKnobs(*knobs));
@@ -213,10 +213,10 @@ impl StreamKnobs {
         Ok(body)
     }
 
-    /// What the operators alone make of a record.
+    /// Applies only the operators to a record.
     ///
     /// # Errors
-    /// [`DegradeError::Operator`], or that the stream does not have these knobs.
+    /// [`DegradeError::Operator`], or [`DegradeError::OtherKnobs`] if the rung does not belong to the stream.
     pub fn operate(&self, record: &DataRecord, knobs: &DataKnobs) -> Result<Bytes, DegradeError> {
         if !self.declared.has(knobs) {
             return Err(DegradeError::OtherKnobs(*knobs));
@@ -232,7 +232,7 @@ impl StreamKnobs {
     }
 }
 
-/// Refuses a body that is empty, or larger than the one that it was made of.
+/// Returns an error if a body is empty, or larger than the original of `of` bytes.
 fn fits(body: &Bytes, of: usize) -> Result<(), DegradeError> {
     match body.len() {
         0 => Err(DegradeError::Empty),

@@ -1,26 +1,26 @@
-//! Operators on arrays of NumPy's format `.npy`, versions 1 to 3 (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>). Rows lie
-//! along the first axis.
+//! Operators on arrays in NumPy's `.npy` format, versions 1 to 3
+//! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>). Rows are along the first axis.
 
 use bytes::Bytes;
 
 use super::Key;
 
-/// What an array begins with.
+/// The first bytes of a file.
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// Where NumPy lets the numbers begin.
+/// The alignment of the numbers in a file.
 const ALIGNMENT: usize = 64;
 
-/// An array, as its header describes it.
+/// A parsed array.
 struct Array<'a> {
-    /// NumPy's name of its type: byte order, kind, bytes of an element (of text: characters).
+    /// NumPy's name of the element type: byte order, kind, and bytes per element (for text: characters).
     descr: &'a str,
     /// Bytes of an element.
     element: usize,
     /// Elements along each axis; at least one axis.
     shape: Vec<usize>,
-    /// The numbers, row after row.
+    /// The bytes of the elements, row by row.
     numbers: &'a [u8],
 }
 
@@ -33,7 +33,7 @@ pub(super) fn head(body: &Bytes, most: usize) -> Result<Bytes, String> {
     Ok(array.with(array.descr, most, &array.numbers[..most * array.row_bytes()]))
 }
 
-/// Every `every`th row, the first among them.
+/// Every `every`th row, beginning with the first.
 pub(super) fn every(body: &Bytes, every: usize) -> Result<Bytes, String> {
     let array = Array::read(body)?;
     if every <= 1 {
@@ -60,7 +60,7 @@ pub(super) fn at_least(body: &Bytes, key: Option<&Key>, least: f64) -> Result<By
     })
 }
 
-/// The same floats with at most so many bits each.
+/// The same floats with at most `bits` bits each.
 pub(super) fn narrowed(body: &Bytes, bits: usize) -> Result<Bytes, String> {
     let array = Array::read(body)?;
     if !matches!(bits, 16 | 32 | 64) {
@@ -126,7 +126,7 @@ impl<'a> Array<'a> {
         self.shape[1..].iter().product::<usize>() * self.element
     }
 
-    /// The rows that are wanted. `body`: the array itself, for the case that all are.
+    /// The wanted rows. `body` is the whole array, which is returned if all rows are wanted.
     fn only(&self, body: &Bytes, is_wanted: impl Fn(usize) -> Result<bool, String>) -> Result<Bytes, String> {
         let row_bytes = self.row_bytes();
         let (mut kept, mut rows) = (Vec::new(), 0);
@@ -139,7 +139,7 @@ impl<'a> Array<'a> {
         Ok(if rows == self.shape[0] { body.clone() } else { self.with(self.descr, rows, &kept) })
     }
 
-    /// An array like this of so many rows.
+    /// An array of the same shape, but with `rows` rows.
     fn with(&self, descr: &str, rows: usize, numbers: &[u8]) -> Bytes {
         let mut shape = format!("({rows},");
         for side in &self.shape[1..] {
@@ -156,7 +156,7 @@ impl<'a> Array<'a> {
         let mut out = Vec::with_capacity(whole + numbers.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&[1, 0]);
-        // A shape that was read from a header of 64 KiB or less fits again: it has no more axes, and no longer numbers.
+        // A shape from a header of at most 64 KiB fits here: it has no more axes, and no longer numbers.
         out.extend_from_slice(&u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(header.as_bytes());
         out.extend_from_slice(numbers);
@@ -164,7 +164,7 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The text behind the name of a header's field.
+/// The text after the name of a header's field.
 fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     let behind = ['\'', '"'].into_iter().find_map(|quote| {
         let quoted = format!("{quote}{name}{quote}");
@@ -173,13 +173,13 @@ fn field<'a>(header: &'a str, name: &str) -> Option<&'a str> {
     Some(behind.trim_start().strip_prefix(':')?.trim_start())
 }
 
-/// The bytes of an element of a type: of `<f8`, eight.
+/// The bytes per element of a type: eight for `<f8`.
 fn element_bytes(descr: &str) -> Option<usize> {
     let plain = descr.trim_start_matches(['<', '>', '|', '=']);
     let kind = plain.chars().next().filter(char::is_ascii_alphabetic)?;
     let digits: &str = plain[1..].split('[').next()?;
     let count: usize = digits.parse().ok().filter(|count| (1..=1 << 20).contains(count))?;
-    // Text has four bytes for a character.
+    // Text has four bytes per character.
     if kind == 'U' { count.checked_mul(4) } else { (kind != 'O').then_some(count) }
 }
 
@@ -206,7 +206,7 @@ fn number(descr: &str, element: &[u8]) -> Result<f64, String> {
     })
 }
 
-/// A float of 16 bits (IEEE 754 binary16) as one of 64.
+/// Converts a 16-bit float (IEEE 754 binary16) to 64 bits.
 fn whole_of_half(bits: u16) -> f64 {
     let (sign, exponent, fraction) = (bits >> 15, (bits >> 10) & 31, f64::from(bits & 1023));
     let size = match exponent {
@@ -218,14 +218,14 @@ fn whole_of_half(bits: u16) -> f64 {
     if sign == 1 { -size } else { size }
 }
 
-/// The nearest float of 16 bits (IEEE 754 binary16), the even one of two that are as near.
+/// Rounds to the nearest 16-bit float (IEEE 754 binary16), and to the even one if two are equally near.
 fn half(value: f32) -> u16 {
     let sign = ((value.to_bits() >> 16) & 0x8000) as u16;
     let size = f64::from(value.abs());
     if value.is_nan() {
         return sign | 0x7e00;
     }
-    // Halfway between the largest and what would be next, and above, is infinite.
+    // From halfway between the largest value and the next step, the result is infinite.
     if size >= 65_520.0 {
         return sign | 0x7c00;
     }
@@ -233,7 +233,7 @@ fn half(value: f32) -> u16 {
     let steps = size * 2f64.powi(10 - exponent);
     let floor = steps.floor();
     let up = steps - floor > 0.5 || steps - floor == 0.5 && floor % 2.0 == 1.0;
-    // A carry out of the fraction raises the exponent, which is what it should do.
+    // A carry out of the fraction correctly raises the exponent.
     let fraction = floor as u16 + u16::from(up);
     sign + fraction + ((exponent + 14) as u16) * 1024
 }

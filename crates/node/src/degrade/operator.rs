@@ -1,4 +1,4 @@
-//! The built-in operators: what each does to the rows of a record, and which values it takes.
+//! The built-in operators: their effect on the rows of a record, and the values that they accept.
 
 use bytes::Bytes;
 use mez_core::data::ContentType;
@@ -6,21 +6,21 @@ use mez_core::setting::KnobValue;
 
 use super::{json, npy};
 
-/// What an operator does.
+/// A kind of operator. The knob's value is its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorKind {
-    /// Keeps the first so many rows.
+    /// Keeps the first rows, as many as the value says.
     Head,
-    /// Keeps one row in so many, the first among them.
+    /// Keeps every nth row, beginning with the first. The value is n.
     Downsample,
-    /// Keeps the rows whose value is at least so large.
+    /// Keeps the rows whose key is at least the value.
     Threshold,
-    /// Rounds numbers: of JSON to so many decimals, of arrays of floats to so many bits.
+    /// Rounds numbers. The value is the number of decimals for JSON, or of bits for arrays of floats.
     Precision,
 }
 
 impl OperatorKind {
-    /// All of them.
+    /// All operators.
     pub const ALL: [Self; 4] = [Self::Head, Self::Downsample, Self::Threshold, Self::Precision];
 
     /// The name that users write.
@@ -38,7 +38,7 @@ impl OperatorKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether a value makes sense for it.
+    /// Whether the operator accepts a value.
     pub fn takes(self, value: KnobValue) -> bool {
         match self {
             Self::Head => value.whole().is_some(),
@@ -50,7 +50,7 @@ impl OperatorKind {
         }
     }
 
-    /// What it takes, for people.
+    /// The accepted values, as text for error messages.
     pub const fn what_it_takes(self) -> &'static str {
         match self {
             Self::Head => "whole numbers from 0",
@@ -61,7 +61,7 @@ impl OperatorKind {
     }
 }
 
-/// Which value of a row counts.
+/// The part of a row that a threshold compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// The member of an object with this name.
@@ -75,12 +75,12 @@ pub enum Key {
 pub struct Operator {
     /// What it does.
     pub kind: OperatorKind,
-    /// Of a threshold: which value of a row counts. `None`: the row is a number itself.
+    /// For thresholds: the part of a row that is compared. `None`: the row itself is a number.
     pub key: Option<Key>,
 }
 
 impl Operator {
-    /// What becomes of a body. The error says why nothing does, for people.
+    /// Applies the operator to a body. The error is a message for users.
     pub(super) fn apply(
         &self,
         content_type: &ContentType,

@@ -1,4 +1,4 @@
-//! What is told of an edge: its site, its name, its addresses and ports.
+//! What is announced about an edge: its site, its name, its addresses and ports.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,34 +8,34 @@ use mdns_sd::{ResolvedService, ServiceInfo};
 use super::{Network, SERVICE};
 use crate::identity::{Identity, Name, SiteName};
 
-/// The version of the text. Others are passed over.
+/// The version of the text. Adverts of other versions are ignored.
 const VERSION: &str = "1";
-/// The most addresses of an edge that are tried.
+/// The most addresses of an edge to try.
 const ADDRESSES_MAX: usize = 8;
-/// The most bytes of a label of a name in DNS (RFC 1035).
+/// The most bytes of a label of a DNS name (RFC 1035).
 const LABEL_BYTES_MAX: usize = 63;
 
-/// What somebody tells of an edge. Nothing of it is proven.
+/// What is announced about an edge. None of it is proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advert {
-    /// The site that it says it is of.
+    /// The announced site.
     pub site: SiteName,
-    /// The name that it says it has within the site.
+    /// The announced name within the site.
     pub edge: Name,
-    /// Its addresses, those of IPv4 first. To announce: empty for all that the host has.
+    /// The addresses, IPv4 first. When announcing, an empty list stands for all addresses of the host.
     pub addresses: Vec<IpAddr>,
     /// The port of the link: UDP and TCP.
     pub link: u16,
-    /// The port for applications, if it takes any from other hosts.
+    /// The port for applications, if other hosts can use it.
     pub grpc: Option<u16>,
-    /// The port of enrolment, if it enrols devices.
+    /// The port of enrolment, if the edge enrols devices.
     pub enrol: Option<u16>,
     /// The port of the page, if other hosts can reach it.
     pub web: Option<u16>,
 }
 
 impl Advert {
-    /// What an edge with these ports tells of itself. Ports that other hosts cannot reach are left out.
+    /// The advert of an edge with these ports. Ports that other hosts cannot reach are left out.
     pub fn of(
         identity: &Identity,
         network: Network,
@@ -58,12 +58,12 @@ impl Advert {
         }
     }
 
-    /// The address of the page at one of its hosts.
+    /// The URL of the edge's page at `host`.
     pub fn page(&self, host: IpAddr) -> Option<String> {
         self.web.map(|port| format!("https://{}", SocketAddr::new(host, port)))
     }
 
-    /// It as a service. If its addresses are not given, they are those of the host, also when they change.
+    /// The advert as a DNS service. Without addresses, the service has those of the host, and follows their changes.
     pub(super) fn to_service(&self) -> mdns_sd::Result<ServiceInfo> {
         let instance = shortened(format!("{} of {}", self.edge, self.site).replace('.', "-"));
         let host = format!("{}.local.", host_label(&self.edge, &self.site));
@@ -78,7 +78,7 @@ impl Advert {
         Ok(if self.addresses.is_empty() { service.enable_addr_auto() } else { service })
     }
 
-    /// Reads what was received. `None`: it is nothing that this version understands.
+    /// Decodes a received service. `None` if this version does not understand it.
     pub(super) fn read(service: &ResolvedService, network: Network) -> Option<Self> {
         let text = |key| service.get_property_val_str(key);
         let port = |key| text(key)?.parse::<u16>().ok().filter(|port| *port != 0);
@@ -86,7 +86,7 @@ impl Advert {
             return None;
         }
         let mut addresses: Vec<IpAddr> = service.get_addresses().iter().map(|ip| ip.to_ip_addr()).collect();
-        // What leads to this host itself, or to nobody in particular, is no address of an edge on the network.
+        // Loopback and unspecific addresses are not addresses of an edge on the network.
         addresses.retain(|ip| is_dialled(*ip) && is_loopback(*ip) == network.is_loopback());
         addresses.sort_by_key(|ip| (ip.is_ipv6(), *ip));
         addresses.truncate(ADDRESSES_MAX);
@@ -115,20 +115,20 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// Whether an address can be dialled by itself. A link-local one of IPv6 needs the name of an interface besides, which differs by host.
+/// Whether an address alone can be dialled. IPv6 link-local addresses also need an interface name, which differs between hosts.
 fn is_dialled(ip: IpAddr) -> bool {
     let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !ip.is_unspecified() && !ip.is_multicast() && !is_link_local
 }
 
-/// The label of the name of the host in DNS. It is not the name of the host, which another service of the host may be keeping already.
+/// The label of the DNS host name. Not the host's own name, which another service of the host may already announce.
 fn host_label(edge: &Name, site: &SiteName) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let label: String = format!("mez-{edge}-{site}").chars().map(plain).take(LABEL_BYTES_MAX - 4).collect();
     label.trim_end_matches('-').to_owned()
 }
 
-/// Names are ASCII. A conflict of names appends a number, which has to fit too.
+/// Shortens an ASCII label, so that a number can be appended in case of a conflict.
 fn shortened(mut label: String) -> String {
     label.truncate(LABEL_BYTES_MAX - 6);
     label

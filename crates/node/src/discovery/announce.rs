@@ -1,4 +1,4 @@
-//! Announces an edge as long as it runs.
+//! Announces an edge while it runs.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tracing::{info, warn};
 
 use super::{Advert, Network};
 
-/// How long it may take to tell the network that the edge is gone.
+/// The longest time to tell the network that the edge is gone.
 const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Answers whoever looks for edges, on a thread of its own, until it is dropped.
+/// Answers searches for edges, on a thread of its own, until it is dropped.
 pub struct Announcer(ServiceDaemon);
 
 /// Why an edge is not announced.
@@ -20,10 +20,10 @@ pub struct Announcer(ServiceDaemon);
 pub struct AnnounceError(#[from] mdns_sd::Error);
 
 impl Announcer {
-    /// Announces from now on. Whoever looks hears of it a second later: first the network is asked whether the name is free.
+    /// Announces the edge from now on. Searches find it about a second later, because the network is first asked whether the name is free.
     ///
     /// # Errors
-    /// The system gives no socket or no thread. That no multicast gets through, nobody notices.
+    /// The system provides no socket or no thread. Blocked multicast is not detected.
     pub fn start(network: Network, advert: &Advert) -> Result<Self, AnnounceError> {
         let daemon = network.daemon()?;
         let service = advert.to_service()?;
@@ -44,7 +44,7 @@ impl Announcer {
 
 impl Drop for Announcer {
     fn drop(&mut self) {
-        // It fails if it has ended.
+        // This fails if the daemon has ended, which is no error here.
         let _ = self.0.shutdown();
     }
 }

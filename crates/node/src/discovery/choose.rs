@@ -1,4 +1,4 @@
-//! The edge of a program that was told of none.
+//! Chooses the edge of a program for which none is configured.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::client::Address;
 use crate::identity::{Credentials, KeyFolder, Role, SiteName};
 use crate::ports::{self, EdgeAddress};
 
-/// Why a program has no edge.
+/// Why there is no edge for a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// There is none of the site.
+    /// No edge of the site answered.
     #[error(
         "no edge is named, and none of the site {site} answered on this network within {} s; start one there with `mez edge --announce`, or name \
          one: --edge HOST, MEZ_EDGE=HOST, or edge=\"HOST\" in Python{}",
@@ -29,10 +29,10 @@ pub enum FindError {
     Nobody {
         /// The site.
         site: SiteName,
-        /// What answered and was not taken.
+        /// The answers that were refused.
         refused: Vec<Refused>,
     },
-    /// There is more than one, and nobody said which.
+    /// Several edges of the site answered.
     #[error(
         "no edge is named, and {} of the site {site} answer on this network: {}; name one, or several in order of preference: --edge {example}, \
          MEZ_EDGE={example}, or edge=\"{example}\" in Python",
@@ -42,17 +42,17 @@ pub enum FindError {
     Several {
         /// The site.
         site: SiteName,
-        /// Each with the address to write.
+        /// The edges, with the addresses to configure.
         places: Vec<String>,
         /// The address of the first.
         example: String,
     },
-    /// The network cannot be asked.
+    /// The network cannot be searched.
     #[error("no edge is named, and the network cannot be asked for one: {0}; name one: --edge HOST")]
     Network(String),
 }
 
-/// The refused ones, as the end of a sentence.
+/// Shows refused answers as the end of a sentence.
 struct Others<'a>(&'a [Refused]);
 
 impl fmt::Display for Others<'_> {
@@ -64,16 +64,16 @@ impl fmt::Display for Others<'_> {
     }
 }
 
-/// The one edge of the site that answers, and the address to dial with these credentials, with its port.
+/// The only edge of the site that answers, and the port that these credentials use there.
 ///
 /// # Errors
-/// There is none, or more than one.
+/// No edge answers, or more than one.
 pub async fn one(network: Network, credentials: &Credentials) -> Result<(Found, u16), FindError> {
     let findings = find(network, Some(credentials), Patience::default()).await;
     let Findings { mut found, refused } = findings.map_err(|error| FindError::Network(error.to_string()))?;
     let identity = credentials.identity();
     let site = identity.site.clone();
-    // It was dialled there.
+    // The edge was dialled at this port, so the port is known.
     let port = |found: &Found| port_for(identity.role, &found.advert).unwrap_or_default();
     match found.len() {
         0 => Err(FindError::Nobody { site, refused }),
@@ -99,11 +99,11 @@ pub async fn one(network: Network, credentials: &Credentials) -> Result<(Found, 
     }
 }
 
-/// Where an application goes that was told of no edge: to the edge of this host at `local`, if one runs. Else, if this host is no edge's and has
-/// the keys of an application, to the one that answers on the network. It is looked for again until `patience` is over.
+/// The edge of an application for which none is configured. If an edge runs on this host at `local`, this is `local`. Otherwise, if the host
+/// is not an edge's and has keys of an application, it is the edge that answers on the network. The search is repeated for up to `patience`.
 ///
 /// # Errors
-/// Nobody answers, or several do.
+/// No edge answers, or more than one.
 pub async fn edge_for_application(
     local: Address,
     keys: Option<&Path>,
@@ -128,19 +128,19 @@ pub async fn edge_for_application(
     }
 }
 
-/// The edge on the network for a camera that was told of none.
+/// The edge on the network for a camera for which none is configured.
 ///
 /// # Errors
-/// Nobody answers, or several do.
+/// No edge answers, or more than one.
 pub async fn edge_for_camera(credentials: &Credentials) -> Result<EdgeAddress, FindError> {
     let (found, port) = one(Network::LOCAL, credentials).await?;
     Ok(EdgeAddress { host: found.address.to_string(), port })
 }
 
-/// Where devices enrol at a site, as HOST:PORT. Devices have no keys yet: the token that they bring decides whether it is the right site.
+/// The enrolment address of a site, as HOST:PORT. A device has no keys yet, so the token that it uses decides whether the site is the right one.
 ///
 /// # Errors
-/// Nobody answers, or several do.
+/// No edge answers, or more than one.
 pub async fn enrolment_on(network: Network, site: &SiteName) -> Result<String, FindError> {
     let findings = find(network, None, Patience::default()).await;
     let findings = findings.map_err(|error| FindError::Network(error.to_string()))?;
@@ -169,7 +169,7 @@ pub async fn enrolment_on(network: Network, site: &SiteName) -> Result<String, F
     }
 }
 
-/// Whether an edge of this host takes programs, as far as this user can tell.
+/// Whether an edge accepts connections at `local`, as far as this user can tell.
 pub fn is_served(local: &Address) -> bool {
     let Some(path) = local.as_unix() else { return true };
     match UnixStream::connect(path) {
@@ -178,7 +178,7 @@ pub fn is_served(local: &Address) -> bool {
     }
 }
 
-/// Whether a folder of keys is that of an edge's host, whose programs use that edge.
+/// Whether a key folder belongs to an edge's host, whose programs use this edge.
 pub fn is_of_edge(folder: &KeyFolder) -> bool {
     let is_edge = |files: Vec<crate::identity::credentials::IdentityFile>| {
         files.iter().any(|file| file.identity.as_ref().is_some_and(|identity| identity.role == Role::Edge))
@@ -186,7 +186,7 @@ pub fn is_of_edge(folder: &KeyFolder) -> bool {
     folder.holds_authority_key() || folder.identity_files().is_ok_and(is_edge)
 }
 
-/// The keys of an application on a host that is no edge's.
+/// The keys of an application, if this host is not an edge's.
 fn credentials_of_guest(keys: Option<&Path>) -> Option<Credentials> {
     let folder = KeyFolder::find(keys).ok().filter(|folder| !is_of_edge(folder))?;
     folder.credentials(Role::App, None).ok()

@@ -1,4 +1,4 @@
-//! Looks for edges on the network, and has them prove who they are.
+//! Finds edges on the network, and lets them prove their identity.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -12,63 +12,63 @@ use super::prove::prove;
 use super::{Advert, LOOK_TIME, Network, SERVICE};
 use crate::identity::{Credentials, Identity};
 
-/// The most answers that are looked at. Whoever floods the network with more keeps edges from being found, and nothing else.
+/// The most answers to check. A flood of answers can only prevent edges from being found.
 const ANSWERS_MAX: usize = 32;
-/// How long others may take to answer once an edge has proven who it is. Whoever has just answered somebody else is silent for a second (RFC 6762,
-/// section 6).
+/// How long to wait for other answers after an edge has proven its identity. A responder
+/// that has just answered another query is silent for a second (RFC 6762, section 6).
 const SETTLE_TIME: Duration = Duration::from_millis(1200);
-/// How long proofs that have begun may take beyond the time to answer.
+/// How long to wait for running proofs after the time for answers.
 const LAST_PROOFS_TIME: Duration = Duration::from_secs(2);
 
-/// How long is looked.
+/// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long edges have to answer.
+    /// How long to wait for answers.
     pub lasts: Duration,
-    /// Whether that is cut short once one has proven who it is: others then have a little more than a second.
+    /// Whether the search ends earlier once an edge has proven its identity: other edges then have 1.2 s to answer.
     pub settles: bool,
 }
 
 impl Default for Patience {
-    /// That of a program which needs an edge.
+    /// For a program that needs an edge.
     fn default() -> Self {
         Self { lasts: LOOK_TIME, settles: true }
     }
 }
 
-/// An edge that has proven that it is one of this site.
+/// An edge that has proven to belong to this site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Who it is, by its certificate.
+    /// Its identity by its certificate.
     pub identity: Identity,
-    /// The address at which it has proven that.
+    /// The address at which it has proven its identity.
     pub address: IpAddr,
-    /// What it tells of itself.
+    /// Its advert.
     pub advert: Advert,
 }
 
-/// Something that answered, and is not taken.
+/// An answer that is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What it tells of itself.
+    /// Its advert.
     pub advert: Advert,
     /// Why, as a clause: `is of the site airport, and this host is of harbour`.
     pub why: String,
 }
 
-/// What has answered.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     /// The edges of this site, by name.
     pub found: Vec<Found>,
-    /// All else.
+    /// All other answers.
     pub refused: Vec<Refused>,
 }
 
-/// Looks for edges, as whoever has these credentials. Without credentials nobody can prove anything, and all are refused.
+/// Searches for edges. Each must prove its identity to these credentials. Without credentials, all answers are refused.
 ///
 /// # Errors
-/// The system gives no socket or no thread.
+/// The system provides no socket or no thread.
 pub async fn find(
     network: Network,
     credentials: Option<&Credentials>,
@@ -101,7 +101,7 @@ pub async fn find(
     Ok(findings)
 }
 
-/// The same edge answers again when more of its addresses are known.
+/// A key that changes with the advert, since an edge answers again when more of its addresses are known.
 fn key(advert: &Advert) -> String {
     format!("{advert:?}")
 }
@@ -118,10 +118,10 @@ async fn judge(advert: Advert, credentials: Option<Credentials>) -> Result<Found
 }
 
 impl Findings {
-    /// Takes one more in. Whether it has proven who it is.
+    /// Adds a result. Returns whether the edge has proven its identity.
     fn take(&mut self, judged: Result<Found, Refused>) -> bool {
         match judged {
-            // An edge counts once, however many tell of it.
+            // An edge counts once, even if it has several adverts.
             Ok(found) => {
                 self.refused.retain(|refused| !is_same(&refused.advert, &found.advert));
                 if !self.found.iter().any(|known| known.identity == found.identity) {
@@ -149,13 +149,13 @@ impl Findings {
     }
 }
 
-/// Whether two tell of one edge: the name, and an address in common.
+/// Whether two adverts describe the same edge: the same name and port, and a common address.
 fn is_same(one: &Advert, other: &Advert) -> bool {
     (&one.site, &one.edge, one.link) == (&other.site, &other.edge, other.link)
         && one.addresses.iter().any(|address| other.addresses.contains(address))
 }
 
-/// Asks the network for edges until it is dropped.
+/// Searches the network for edges until it is dropped.
 struct Browsing {
     daemon: ServiceDaemon,
     events: Receiver<ServiceEvent>,
@@ -169,7 +169,7 @@ impl Browsing {
         Ok(Self { daemon, events, network })
     }
 
-    /// The next answer that makes sense. `None`: there will be no more.
+    /// The next valid advert. `None` if there will be no more.
     async fn next(&self) -> Option<Advert> {
         loop {
             if let ServiceEvent::ServiceResolved(service) = self.events.recv_async().await.ok()?
@@ -183,7 +183,7 @@ impl Browsing {
 
 impl Drop for Browsing {
     fn drop(&mut self) {
-        // It fails if it has ended.
+        // This fails if the daemon has ended, which is no error here.
         let _ = self.daemon.shutdown();
     }
 }

@@ -1,15 +1,15 @@
 //! Announces an edge on the local network, and finds edges there: multicast DNS and DNS service discovery (RFC 6762, RFC 6763).
 //!
-//! What is announced proves nothing: anybody on the network can announce anything. So whoever looks for an edge has each one prove by its
-//! certificate that it is an edge of the same site, and takes no other. The reasons are in decision 71.
+//! Adverts prove nothing: anyone on the network can announce anything. So a program that looks for an edge requires each one
+//! to prove by its certificate that it is an edge of the same site, and ignores all others. Decision 71 has the reasons.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `advert.rs` | what is told of an edge, and how it is written into DNS records |
-//! | `announce.rs` | tells it, as long as the edge runs |
-//! | `find.rs` | looks for edges, and has them prove who they are |
+//! | `advert.rs` | what is announced about an edge, and its form as DNS records |
+//! | `announce.rs` | announces an edge while it runs |
+//! | `find.rs` | finds edges, and lets them prove their identity |
 //! | `prove.rs` | one such proof |
-//! | `choose.rs` | the one edge that a program takes that was told of none, or what to write |
+//! | `choose.rs` | chooses the edge of a program for which none is configured, or explains what to configure |
 
 mod advert;
 mod announce;
@@ -28,13 +28,13 @@ pub use self::choose::{
 };
 pub use self::find::{Findings, Found, Patience, Refused, find};
 
-/// The type of service of an edge. Its port is that of the link; the other ports stand in its text.
+/// The service type of an edge. The service's port is that of the link; its text contains the other ports.
 pub const SERVICE: &str = "_mez._tcp.local.";
 
-/// How long edges have to answer.
+/// How long to wait for answers of edges.
 pub const LOOK_TIME: Duration = Duration::from_secs(2);
 
-/// Where edges are announced and looked for.
+/// The networks on which edges are announced and searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     port: u16,
@@ -42,15 +42,15 @@ pub struct Network {
 }
 
 impl Network {
-    /// All networks that this host is in, by the port of multicast DNS. Loopback is none of them.
+    /// All networks of this host except loopback, at the port of multicast DNS.
     pub const LOCAL: Self = Self { port: MDNS_PORT, is_loopback: false };
 
-    /// Loopback alone, for tests. At another port than 5353 a question is answered to one of those that listen there, and not to all.
+    /// Only loopback, for tests. At a port other than 5353, an answer goes to only one of the listeners there.
     pub fn loopback(port: u16) -> Self {
         Self { port, is_loopback: true }
     }
 
-    /// Whether this is loopback alone.
+    /// Whether this is only loopback.
     pub fn is_loopback(self) -> bool {
         self.is_loopback
     }

@@ -1,4 +1,4 @@
-//! Has an edge prove by its certificate who it is.
+//! Requires an edge to prove its identity by its certificate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::identity::tls::{grpc_client_config, link_client_config};
 use crate::identity::{Credentials, Identity, Role, peer_identity};
 use crate::probe::{connect_tcp, secure};
 
-/// How long one address may take.
+/// The longest time per address.
 const PROOF_TIME_MAX: Duration = Duration::from_millis(1500);
 
-/// Which port an identity dials: a camera the link, all others that of applications.
+/// The port that an identity uses: the link for cameras, the port for applications for all others.
 pub(super) fn port_for(role: Role, advert: &Advert) -> Option<u16> {
     match role {
         Role::Camera => Some(advert.link),
@@ -21,7 +21,8 @@ pub(super) fn port_for(role: Role, advert: &Advert) -> Option<u16> {
     }
 }
 
-/// The address at which the edge has proven who it is, and who that is. The error is a clause about the edge.
+/// Connects to the announced addresses. Returns the first one at which the edge
+/// proves its identity, and this identity. The error is a clause about the edge.
 pub(super) async fn prove(advert: &Advert, credentials: &Credentials) -> Result<(IpAddr, Identity), String> {
     let own = &credentials.identity().site;
     if advert.site != *own {

@@ -1,7 +1,6 @@
-//! Subtitles of a video: what applications found in the pictures that are shown, how contracts changed, and why there were no pictures before.
+//! Subtitles of a video: detections in the pictures, changes of contracts, and reasons for pauses.
 //!
-//! One subtitle is shown at a time. It lasts as long as its text stays the same, and is cut into pieces so that none has to be held back for
-//! long.
+//! One subtitle is shown at a time. It lasts while its text stays the same, but it is split into pieces, so that none must be held back for long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +11,14 @@ use super::said::{Due, Said};
 use crate::notes::{NotedContract, NotedReply};
 use crate::reply::ReplyContent;
 
-/// The longest that a subtitle is shown in one piece.
+/// The longest duration of one piece of a subtitle.
 const PIECE_MAX: Duration = Duration::from_secs(2);
-/// How long a subtitle stays after the last picture that it belongs to.
+/// How long a subtitle stays after its last picture.
 const AFTER_LAST: Duration = Duration::from_secs(1);
-/// How long a contract's new state is shown, and why there were no pictures.
+/// How long a new state of a contract, or the reason for a pause, is shown.
 const CONTRACT_SHOWN: Duration = Duration::from_secs(3);
 
-/// A text, and from when on it is shown for how long.
+/// A text with its start and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caption {
     pub(super) at: Duration,
@@ -30,16 +29,16 @@ pub(super) struct Caption {
 /// Makes subtitles, picture by picture.
 #[derive(Default)]
 pub(super) struct Captions {
-    /// The text that is shown, since when, and the last picture that it belongs to.
+    /// The start of the current text, the time of its last picture, and the text.
     current: Option<(Duration, Duration, String)>,
-    /// By application: the state of its contract, and until when it is shown.
+    /// The state of each application's contract, and until when it is shown.
     contracts: BTreeMap<String, (String, Duration)>,
-    /// Why there are no pictures before the one at hand, and until when that is shown.
+    /// The reason for the pause before the current picture, and until when it is shown.
     source: Option<(String, Duration)>,
 }
 
 impl Captions {
-    /// A picture is shown from `at` on. Returns the subtitle that ends there.
+    /// Adds the picture at time `at`. Returns the subtitle that ends there.
     pub(super) fn add(&mut self, at: Duration, due: &Due, replies: &[Said<NotedReply>]) -> Option<Caption> {
         for Said { what: NotedContract { application, state, reason }, .. } in &due.contracts {
             let text = match state {
@@ -71,7 +70,7 @@ impl Captions {
         }
     }
 
-    /// The subtitle that is shown at last.
+    /// The last subtitle.
     pub(super) fn finish(&mut self) -> Option<Caption> {
         self.end(Duration::MAX)
     }
@@ -82,7 +81,7 @@ impl Captions {
     }
 }
 
-/// `counter: 2 person, 1 car`. `None`: the result is opaque, or nothing was found.
+/// Counts by class, such as `counter: 2 person, 1 car`. `None` if the result is opaque or empty.
 fn found(reply: &Said<NotedReply>) -> Option<String> {
     let NotedReply { application, content, .. } = &reply.what;
     let ReplyContent::Detections(found) = content else { return None };
@@ -127,7 +126,7 @@ mod tests {
         Due { contracts: vec![Said { noted: Timestamp::MIN, what }], ..Due::default() }
     }
 
-    /// As many pictures say the same, one subtitle is shown. It ends with the first picture that says something else.
+    /// One subtitle is shown while pictures have the same detections. It ends with the first picture that has others.
     #[test]
     fn a_subtitle_lasts_as_long_as_pictures_say_the_same() {
         let mut captions = Captions::default();
@@ -137,14 +136,14 @@ mod tests {
         assert_eq!(captions.add(ms(100), &none, &[people(2)]), None);
         let first = Caption { at: ms(0), shown: ms(200), text: "counter: 2 person".into() };
         assert_eq!(captions.add(ms(200), &none, &[people(1)]), Some(first));
-        // A pause: nobody says how many there are after it.
+        // A pause: the count after it is unknown.
         let second = Caption { at: ms(200), shown: ms(1_000), text: "counter: 1 person".into() };
         assert_eq!(captions.add(ms(5_000), &none, &[people(0)]), Some(second));
         assert_eq!(captions.add(ms(5_100), &none, &[reply(ReplyContent::Opaque(Bytes::new()))]), None);
         assert_eq!(captions.finish(), None);
     }
 
-    /// The picture stands still while the source is lost; with the next one the subtitle says why.
+    /// No picture comes while the source is lost. The next one has a subtitle with the reason.
     #[test]
     fn a_pause_says_why_it_was_one() {
         let mut captions = Captions::default();

@@ -1,4 +1,4 @@
-//! Reads a span of a log, oldest frame first, and turns each frame into a still, or leaves it as it is where a video is copied.
+//! Reads a span of a log, oldest frame first, and makes a still of each frame. For a copied video, frames stay unchanged.
 
 use bytes::Bytes;
 use mez_core::chain::ChainFollower;
@@ -20,35 +20,35 @@ use super::{ExportError, ExportOptions, missing_between};
 use crate::decoders::Decoders;
 use crate::persist::{LogFiles, LogKind};
 
-/// Stills that may wait for the writer of the file. Beyond that the reader waits.
+/// Stills in the queue to the writer of the file. If it is full, the reader waits.
 const WAITING_MAX: usize = 4;
-/// JPEG quality of frames that the log does not hold as JPEG. The loss cannot be seen.
+/// JPEG quality for frames that the log does not hold as JPEG. The loss is invisible.
 const QUALITY: u8 = 95;
 
-/// Which images are wanted.
+/// The images that an export needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StillKind {
     /// JPEG only.
     Jpeg,
-    /// JPEG or PNG, and data records as they are.
+    /// JPEG or PNG, and data records unchanged.
     Image,
-    /// None: the pictures of video as they are, from where a chain begins that reaches into the span.
+    /// Packets of video unchanged, from the beginning of the chain that reaches into the span.
     Packet,
 }
 
-/// A frame as a still, or as it is.
+/// A frame as a still, or unchanged.
 pub(super) struct Still {
     pub(super) meta: FrameMeta,
-    /// `jpeg`, `png` or `data`; or of video that is copied, the name of its encoding.
+    /// `jpeg`, `png` or `data`; for copied video, the name of the encoding.
     pub(super) format: &'static str,
     pub(super) image: Bytes,
-    /// The log holds another encoding of it.
+    /// Whether the log holds another encoding of the frame.
     pub(super) recoded: bool,
     /// Frames between the previous still and this one that are not in the file.
     pub(super) missing: SkipCounts,
 }
 
-/// What is known at the end.
+/// Results that are known after the last frame.
 pub(super) struct Rest {
     pub(super) damaged: u64,
     pub(super) undecodable: u64,
@@ -58,7 +58,7 @@ pub(super) struct Rest {
     pub(super) held: Option<(Timestamp, Timestamp)>,
 }
 
-/// The frames of a span, one by one.
+/// The frames of a span, in order.
 pub(super) struct Frames {
     stills: mpsc::Receiver<Still>,
     reading: JoinHandle<Result<Rest, StorageError>>,
@@ -66,7 +66,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Looks at the log, and begins to read it.
+    /// Checks the keys, and starts to read the log.
     pub(super) fn open(
         options: &ExportOptions,
         (begin, end): (Timestamp, Timestamp),
@@ -102,17 +102,17 @@ impl Frames {
         Ok(Self { stills: waiting, reading, newest })
     }
 
-    /// The next one; `None` after the last.
+    /// The next frame. `None` after the last one.
     pub(super) async fn next(&mut self) -> Option<Still> {
         self.stills.recv().await
     }
 
-    /// The newest capture time of the span, as far as is known.
+    /// The newest capture time of the span, as far as it is known.
     pub(super) fn newest(&self) -> Timestamp {
         self.newest
     }
 
-    /// What is known at the end.
+    /// Waits for the reading thread, and returns its results.
     pub(super) async fn finish(self, camera: &CameraName) -> Result<Rest, ExportError> {
         let Self { stills, reading, .. } = self;
         drop(stills);
@@ -126,14 +126,14 @@ impl Frames {
     }
 }
 
-/// Refuses a log if the keys do not open all of it. Otherwise the missing part would look like a gap.
+/// Returns an error if the keys do not open the whole log. Otherwise the missing part would look like a gap.
 fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Result<(), ExportError> {
     for (segment, bytes) in files.list()? {
         match SegmentScan::open(files, camera, keys, segment, bytes) {
             Err(source @ (HeaderError::Key(_) | HeaderError::Version(_))) => {
                 return Err(ExportError::Key { camera: camera.clone(), segment, source });
             }
-            // What a crash leaves of a segment that was just begun.
+            // The rest of a new segment after a crash.
             Err(HeaderError::Torn | HeaderError::Gone) | Ok(_) => {}
             Err(why) => warn!(%camera, %segment, "a segment of the log is left out: {why}"),
         }
@@ -141,7 +141,7 @@ fn check_keys(files: &mut LogFiles, camera: &CameraName, keys: &KeyRing) -> Resu
     Ok(())
 }
 
-/// What the thread has that reads.
+/// The state of the reading thread.
 struct Reading {
     files: LogFiles,
     reader: StoreReader,
@@ -153,7 +153,7 @@ impl Reading {
     fn run(&mut self, mut query: PastQuery) -> Result<Rest, StorageError> {
         let mut rest = Rest { damaged: 0, undecodable: 0, not_copied: 0, no_pictures: 0, held: None };
         let mut last: Option<FrameId> = None;
-        // Of frames that are left out.
+        // Counts frames between two stills, of left-out frames too.
         let mut missing = SkipCounts::default();
         loop {
             let answer = self.reader.find(&mut self.files, &query)?;
@@ -165,21 +165,21 @@ impl Reading {
             let is_before = record.frame.meta.captured < query.begin;
             match self.maker.make(&record.frame) {
                 Made::Image(format, packet) if is_before && self.maker.kind == StillKind::Packet => {
-                    // A player needs them as well.
+                    // A player needs these frames to decode the span.
                     let (meta, missing) = (record.frame.meta, std::mem::take(&mut missing));
                     let still = Still { meta, format, image: packet, recoded: false, missing };
                     if self.stills.blocking_send(still).is_err() {
                         break;
                     }
                 }
-                // Only needed to decode what follows.
+                // Needed only to decode later frames.
                 _ if is_before => {}
                 Made::Image(format, image) => {
                     let meta = record.frame.meta;
                     let recoded = image != record.frame.payload;
                     let missing = std::mem::take(&mut missing);
                     if self.stills.blocking_send(Still { meta, format, image, recoded, missing }).is_err() {
-                        // Nobody wants it any more.
+                        // The export was dropped.
                         break;
                     }
                 }
@@ -197,21 +197,21 @@ impl Reading {
     }
 }
 
-/// What becomes of a frame.
+/// What an export does with a frame.
 enum Made {
-    /// Its format and its bytes.
+    /// The format and the bytes of an image.
     Image(&'static str, Bytes),
     Undecodable,
-    /// It has no place in a video that is copied.
+    /// The frame does not fit into a copied video.
     NotCopied,
-    /// It has no place in a video.
+    /// The frame does not fit into a video.
     NoPicture,
 }
 
-/// Makes images that stand by themselves, or sees to it that packets can be decoded.
+/// Makes stills, or checks that packets can be decoded.
 struct Maker {
     kind: StillKind,
-    /// What is copied: the encoding of the first picture of a video.
+    /// The encoding of a copied video: that of its first picture.
     copied: Option<Encoding>,
     follower: ChainFollower,
     decoder: StreamDecoder,
@@ -220,7 +220,7 @@ struct Maker {
 
 impl Maker {
     fn new(kind: StillKind) -> Self {
-        // Its quality is within the range, so only memory can be lacking; then every frame that needs it is left out.
+        // The quality is valid, so this fails only for lack of memory. Then every frame that needs the encoder is left out.
         let jpeg = Encoder::new(QUALITY, Sampling::Yuv420).ok();
         Self {
             kind,
@@ -259,7 +259,7 @@ impl Maker {
         Made::Image(encoding.name(), frame.payload.clone())
     }
 
-    /// The format and the bytes of an image, if one can be made.
+    /// The format and the bytes of an image. `None` if the frame cannot be decoded.
     fn image(&mut self, frame: &Frame) -> Option<(&'static str, Bytes)> {
         let meta = &frame.meta;
         match (meta.encoding, self.kind) {
@@ -271,7 +271,7 @@ impl Maker {
         let decoded = self.decoder.decode(meta.encoding, meta.id.sequence, &meta.chain, size, &frame.payload);
         let image = decoded.inspect_err(|error| warn!("frame {}: {error}", meta.id)).ok()?;
         match (meta.encoding, self.kind) {
-            // Nothing was lost of them yet.
+            // Raw pixels had no loss yet, so a lossless format is used.
             (Encoding::Bgr8 | Encoding::Gray8, StillKind::Image) => {
                 Some(("png", png::encode(&image.view()?).ok()?))
             }

@@ -1,18 +1,18 @@
-//! Writes just enough Matroska (RFC 9559) to hand pictures with their capture times to ffmpeg through a pipe.
+//! Writes the minimum of Matroska (RFC 9559) that passes pictures with their capture times to ffmpeg through a pipe.
 //!
-//! Plain Motion JPEG and plain H.264 carry no times. The stream has one element of each kind and one cluster for each image. Sizes that are not known
-//! in advance stay open.
+//! Plain Motion JPEG and plain H.264 contain no times. The stream has one element of each
+//! kind, and one cluster per image. Sizes that are not known in advance are marked as unknown.
 
 use std::time::Duration;
 
 use super::captions::Caption;
 
-/// Nanoseconds in one unit of the stream's times. One microsecond is finer than any player shows.
+/// Nanoseconds per unit of the stream's times. One microsecond is finer than any player shows.
 const TICK_NANOS: u64 = 1_000;
-/// The size of an element that ends with the file.
+/// Marks an element that ends with the file.
 const SIZE_UNKNOWN: [u8; 8] = [0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
 
-/// Elements' identities, as the specification lists them.
+/// Element IDs, as listed in the specification.
 mod id {
     pub(super) const EBML: u32 = 0x1A45_DFA3;
     pub(super) const READ_VERSION: u32 = 0x42F7;
@@ -41,18 +41,18 @@ mod id {
     pub(super) const BLOCK_DURATION: u32 = 0x9B;
 }
 
-/// What pictures are.
+/// The encoding of the pictures.
 pub(super) enum Pictures {
     Jpeg,
-    /// With the description of the stream.
+    /// With the decoder configuration.
     H264(Vec<u8>),
-    /// With its parameter sets, behind start codes.
+    /// With its parameter sets, after start codes.
     H265(Vec<u8>),
     /// With its sequence header.
     Av1(Vec<u8>),
 }
 
-/// What comes before the first picture. With `captions`, there is a second track for subtitles.
+/// The bytes before the first picture. With `captions`, there is a second track for subtitles.
 pub(super) fn head(pictures: &Pictures, (width, height): (u32, u32), captions: bool) -> Vec<u8> {
     let ebml = [
         number(id::READ_VERSION, 1),
@@ -71,7 +71,7 @@ pub(super) fn head(pictures: &Pictures, (width, height): (u32, u32), captions: b
         Pictures::H264(description) => {
             [element(id::CODEC_ID, b"V_MPEG4/ISO/AVC"), element(id::CODEC_PRIVATE, description)].concat()
         }
-        // Not as Matroska has them: ffmpeg makes of it what files have.
+        // Not in Matroska's form: ffmpeg converts the parameter sets to it.
         Pictures::H265(sets) => {
             [element(id::CODEC_ID, b"V_MPEGH/ISO/HEVC"), element(id::CODEC_PRIVATE, sets)].concat()
         }
@@ -104,12 +104,12 @@ pub(super) fn head(pictures: &Pictures, (width, height): (u32, u32), captions: b
     out
 }
 
-/// The header of an image of `bytes` bytes, shown `at` after the beginning, for `shown` if none follows.
+/// The header of an image of `bytes` bytes at time `at`. `shown` is its duration if no image follows.
 pub(super) fn image_head(at: Duration, shown: Duration, bytes: usize) -> Vec<u8> {
     block_head(1, (at, shown), bytes)
 }
 
-/// A subtitle.
+/// The bytes of a subtitle.
 pub(super) fn caption(Caption { at, shown, text }: &Caption) -> Vec<u8> {
     let mut out = block_head(2, (*at, *shown), text.len());
     out.extend_from_slice(text.as_bytes());
@@ -119,7 +119,7 @@ pub(super) fn caption(Caption { at, shown, text }: &Caption) -> Vec<u8> {
 fn block_head(track: u8, (at, shown): (Duration, Duration), bytes: usize) -> Vec<u8> {
     let time = number(id::TIMESTAMP, ticks(at));
     let duration = number(id::BLOCK_DURATION, ticks(shown));
-    // The track's number, the time within the cluster, and no flags.
+    // The track number, the time within the cluster, and no flags.
     let block = [0x80 | track, 0, 0, 0];
     let mut block_head = Vec::new();
     put_id(&mut block_head, id::BLOCK);
@@ -154,13 +154,13 @@ fn element(id: u32, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An identity carries its own length: it has no leading zero bytes.
+/// Writes an ID. It has no leading zero bytes, and encodes its own length.
 fn put_id(out: &mut Vec<u8>, id: u32) {
     let bytes = id.to_be_bytes();
     out.extend_from_slice(&bytes[id.leading_zeros() as usize / 8..]);
 }
 
-/// Writes a size in eight bytes; the first one only gives that length.
+/// Writes a size of eight bytes. The first byte only encodes this length.
 fn put_size(out: &mut Vec<u8>, size: usize) {
     out.extend_from_slice(&(1 << 56 | size as u64).to_be_bytes());
 }

@@ -1,14 +1,15 @@
-//! Writes an MCAP file: each image with its time and camera, and each gap at its place.
+//! Writes an MCAP file with images, their times and cameras, and the gaps between them.
 //!
 //! | topic | schema | what |
 //! | --- | --- | --- |
-//! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is the frame's, and the channel says its epoch |
+//! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is that of the frame; the channel's metadata has the epoch |
 //! | `/CAMERA/data` | none; the channel's metadata says the content type | a data record, byte for byte |
-//! | `/CAMERA/records` | `mez.Record`, JSON | of the data record of the same time: its identity, its content type, and the frame that it was made of |
-//! | `/CAMERA/gaps` | `mez.Gap`, JSON | frames that are missing before the frame of the same time, by reason |
-//! | `/CAMERA/annotations` | `foxglove.ImageAnnotations`, JSON | what applications found in a frame, in the pixels of the image in the file |
-//! | `/CAMERA/replies` | `mez.Reply`, JSON | an application's result for a frame, in the pixels of the frame as it was published |
-//! | `/CAMERA/contracts` | `mez.ContractState`, JSON | how the contract of an application stands from then on |
+//! | `/CAMERA/records` | `mez.Record`, JSON | about the data record of the same time: its ID, its content type, and the frame that it was made of |
+//! | `/CAMERA/gaps` | `mez.Gap`, JSON | the number of missing frames before the frame of the same time, by reason |
+//! | `/CAMERA/annotations` | `foxglove.ImageAnnotations`, JSON | detections in a frame, in the pixels of the image in the file |
+//! | `/CAMERA/replies` | `mez.Reply`, JSON | an application's result for a frame, in published pixels |
+//! | `/CAMERA/contracts` | `mez.ContractState`, JSON | the new state of an application's contract |
+//! | `/CAMERA/source` | `mez.SourceState`, JSON | the new state of the camera's source |
 //!
 //! The metadata record `mez` at the end summarises the export.
 
@@ -30,11 +31,11 @@ use super::said::{Due, Said};
 use super::{ExportSummary, mcap_said as said};
 use crate::notes::NotedReply;
 
-/// The protobuf descriptor of the messages, which the file carries for its readers.
+/// The protobuf descriptor of the messages. The file contains it for its readers.
 const IMAGE_SCHEMA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foxglove.CompressedImage.bin"));
 const IMAGE_SCHEMA_NAME: &str = "foxglove.CompressedImage";
 const GAP_SCHEMA_NAME: &str = "mez.Gap";
-/// The most content types that have a channel of their own.
+/// The most content types with a channel of their own.
 const DATA_CHANNELS_MAX: usize = 256;
 
 /// `proto/foxglove/CompressedImage.proto`.
@@ -66,19 +67,19 @@ impl Time {
     }
 }
 
-/// A file that is being made.
+/// An MCAP file in progress.
 pub(super) struct Mcap {
     camera: CameraName,
     writer: Writer<BufWriter<File>>,
     image_schema: u16,
     gap_schema: u16,
     gaps: u16,
-    /// The channel of the epoch at hand.
+    /// The channel of the current epoch.
     images: Option<(Epoch, u16)>,
     message: Vec<u8>,
-    /// Those of data records, by content type without parameters.
+    /// The channels of data records, by content type without parameters.
     data: BTreeMap<String, u16>,
-    /// By topic, those that are only there if there is something to say.
+    /// The channels of other messages, by topic. Each is created with its first message.
     said: BTreeMap<&'static str, u16>,
 }
 
@@ -103,7 +104,7 @@ impl Mcap {
         })
     }
 
-    /// What is added from now on is of another camera or stream.
+    /// Switches to another camera or stream.
     pub(super) fn turn_to(&mut self, camera: &CameraName) -> Result<(), McapError> {
         self.gaps = gaps_channel(&mut self.writer, self.gap_schema, camera)?;
         self.camera = camera.clone();
@@ -131,9 +132,9 @@ impl Mcap {
         self.writer.write_to_known_channel(&header(channel_id, meta), &self.message)
     }
 
-    /// Adds a data record, byte for byte, and says what it is.
+    /// Adds a data record, byte for byte, and a message that describes it.
     fn add_data(&mut self, meta: &FrameMeta, payload: &Bytes) -> Result<(), McapError> {
-        // Those of which nobody can say what they are were left out.
+        // Records that cannot be decoded were left out by the reader.
         let Ok(record) = DataRecord::decode(payload) else { return Ok(()) };
         let mut told = json!({
             "epoch": meta.id.epoch.0,
@@ -151,8 +152,8 @@ impl Mcap {
         self.writer.write_to_known_channel(&header(channel_id, meta), &record.body)
     }
 
-    /// The channel of a content type. Beyond [`DATA_CHANNELS_MAX`] types share one, because a file has 65,535 channels and types are the
-    /// publishers' to choose.
+    /// The channel of a content type. Beyond [`DATA_CHANNELS_MAX`] all types share one channel,
+    /// because a file has at most 65,535 channels, and publishers choose the content types.
     fn data_channel(&mut self, content_type: &ContentType) -> Result<u16, McapError> {
         const OTHERS: &str = "application/octet-stream";
         let essence = content_type.essence();
@@ -166,13 +167,13 @@ impl Mcap {
             ("content_type".into(), essence.into()),
         ]);
         let encoding = if essence == "application/json" { "json" } else { essence };
-        // Without a schema: a content type says what the bytes are, not which fields there are.
+        // No schema: a content type describes the format of the bytes, but not their fields.
         let channel = self.writer.add_channel(0, &format!("/{}/data", self.camera), encoding, &metadata)?;
         self.data.insert(essence.into(), channel);
         Ok(channel)
     }
 
-    /// States a gap right before a frame.
+    /// Adds a message about the gap before a frame.
     pub(super) fn add_gap(&mut self, before: &FrameMeta, missing: &SkipCounts) -> Result<(), McapError> {
         let reasons: BTreeMap<&str, u64> =
             missing.iter().map(|(reason, count)| (reason.name(), count)).collect();
@@ -185,7 +186,7 @@ impl Mcap {
         self.writer.write_to_known_channel(&header(self.gaps, before), gap.to_string().as_bytes())
     }
 
-    /// Adds what was said right before a frame, or after the last.
+    /// Adds the notes that come before a frame, or after the last one.
     pub(super) fn add_due(&mut self, due: &Due) -> Result<(), McapError> {
         due.replies.iter().try_for_each(|reply| self.add_reply(reply))?;
         due.contracts.iter().try_for_each(|contract| {
@@ -198,7 +199,7 @@ impl Mcap {
         })
     }
 
-    /// Adds what was said of the frame that was added last.
+    /// Adds the replies to the frame that was added last.
     pub(super) fn add_said(
         &mut self,
         meta: &FrameMeta,
@@ -244,7 +245,7 @@ impl Mcap {
         self.writer.write_to_known_channel(&header, value.to_string().as_bytes())
     }
 
-    /// Finishes the export of a camera.
+    /// Writes the metadata and completes the file.
     pub(super) fn finish(mut self, camera: &CameraName, summary: &ExportSummary) -> Result<File, McapError> {
         let mut metadata = summary.fields();
         metadata.insert("camera".into(), camera.to_string());
@@ -281,7 +282,7 @@ fn gaps_channel(
 
 fn header(channel_id: u16, meta: &FrameMeta) -> MessageHeader {
     let time = meta.captured.as_nanos();
-    // The format has 32 bits for it.
+    // The format's sequence has only 32 bits.
     let sequence = meta.id.sequence.0 as u32;
     MessageHeader { channel_id, sequence, log_time: time, publish_time: time }
 }

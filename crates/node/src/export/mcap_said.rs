@@ -1,4 +1,4 @@
-//! What was said of frames, as messages of an MCAP file: topics, schemas, and boxes that viewers draw.
+//! Notes as messages of an MCAP file: topics, schemas, and boxes that viewers draw.
 
 use mez_core::frame::FrameMeta;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::said::{Said, decimal, label};
 use crate::notes::NotedReply;
 use crate::reply::Detection;
 
-/// A topic below the camera's.
+/// A topic below the topic of the camera.
 pub(super) struct Topic {
     pub(super) name: &'static str,
     pub(super) schema_name: &'static str,
@@ -26,12 +26,12 @@ pub(super) const ANNOTATIONS: Topic =
 /// Codes of `foxglove.PointsAnnotation.type`.
 const POINTS: u32 = 1;
 const LINE_LOOP: u32 = 2;
-/// A label is this part of the image high, and at least [`FONT_PIXELS_MIN`] pixels.
+/// The height of a label as a share of the image height. At least [`FONT_PIXELS_MIN`] pixels.
 const FONT_SHARE: f64 = 1.0 / 40.0;
 const FONT_PIXELS_MIN: f64 = 8.0;
 
-/// What was found in a frame, as `foxglove.ImageAnnotations`, in the pixels of the image that the file holds: viewers draw it there. `None`:
-/// no result is typed.
+/// The detections in a frame as `foxglove.ImageAnnotations`, in the pixels of the
+/// image in the file, where viewers draw them. `None` if no reply has detections.
 pub(super) fn annotations(meta: &FrameMeta, replies: &[Said<NotedReply>]) -> Option<Value> {
     let size = (meta.width, meta.height);
     let found: Vec<_> = replies.iter().filter_map(|reply| reply.detections_in(size)).collect();
@@ -183,7 +183,7 @@ fn source_schema() -> Value {
     )
 }
 
-/// The parts of Foxglove's schema that are used.
+/// The used parts of Foxglove's schema.
 fn annotations_schema() -> Value {
     let number = json!({ "type": "number" });
     let time = object(

@@ -2,15 +2,15 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `frames` | reads the log on a thread of its own, and turns its frames into stills |
+//! | `frames` | reads the log on its own thread, and makes stills of its frames |
 //! | `mp4`, `matroska`, `packets` | a video that shows each frame at its capture time, encoded again or copied |
-//! | `mcap` | `foxglove.CompressedImage` messages, with the gaps beside them |
-//! | `said` | what was said of the frames: results of applications, changes of contracts, why there are none |
-//! | `captions`, `side_file` | the same as subtitles of a video, and in a file beside it |
-//! | `mcap_said` | the same as messages, and as boxes that viewers draw |
+//! | `mcap` | `foxglove.CompressedImage` messages, and messages about gaps |
+//! | `said` | notes about the frames: results of applications, changes of contracts, states of the source |
+//! | `captions`, `side_file` | notes as subtitles of a video, and in a file beside it |
+//! | `mcap_said` | notes as messages, and as boxes that viewers draw |
 //! | `summary` | what was exported, and what was not |
 //!
-//! An export never changes the log, and a broker may write to it meanwhile. The file gets its name only when it is complete.
+//! An export never changes the log. A broker may be writing to it. The output file appears under its name only when it is complete.
 
 mod captions;
 mod frames;
@@ -45,17 +45,17 @@ use crate::clock::wall_now;
 use crate::notes::NotedReply;
 use crate::source::SourceError;
 
-/// What kind of file is made.
+/// The format of the output file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// A video, by ffmpeg.
+    /// A video, made by ffmpeg.
     Mp4,
-    /// Messages of Foxglove.
+    /// An MCAP file with Foxglove's messages.
     Mcap,
 }
 
 impl ExportFormat {
-    /// By the ending of a file's name.
+    /// The format that a file's extension stands for.
     pub fn of(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?;
         let is = |name: &str| ending.eq_ignore_ascii_case(name);
@@ -63,48 +63,48 @@ impl ExportFormat {
     }
 }
 
-/// How frames stand in a video.
+/// How a video encodes frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VideoCodec {
-    /// H.264, encoded again: small, and every program plays it.
+    /// H.264, encoded again: small, and playable everywhere.
     #[default]
     H264,
-    /// The JPEG images of the log, to the last byte: several times as large, and fewer programs play it.
+    /// The JPEG images of the log, unchanged: several times as large, and playable by fewer programs.
     Jpeg,
-    /// The pictures of video in the log, to the last byte, from where a chain begins: H.264, H.265 or AV1, whichever comes first. All other frames are left out.
+    /// The log's own video, unchanged, from the beginning of a chain: H.264, H.265 or AV1, whichever comes first. All other frames are left out.
     Copy,
 }
 
-/// What is exported, and where to.
+/// What to export, and where to.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The folder of logs.
+    /// The store folder.
     pub store: PathBuf,
     /// The keys of the log.
     pub keys: KeyRing,
     /// The camera.
     pub camera: CameraName,
-    /// The file in the folder for state that remembers the log, if there is one. It shows what is missing at the log's end.
+    /// The bounds file of the log in the state folder, if there is one. It shows what is missing at the end of the log.
     pub remembered: Option<PathBuf>,
-    /// The first capture time. Default: the oldest that is held.
+    /// The first capture time. Default: that of the oldest frame.
     pub begin: Option<Timestamp>,
     /// The last capture time. Default: now.
     pub end: Option<Timestamp>,
-    /// The file to make.
+    /// The output file.
     pub output: PathBuf,
-    /// What kind of file.
+    /// The format of the output file.
     pub format: ExportFormat,
-    /// How frames stand in a video.
+    /// How a video encodes frames.
     pub codec: VideoCodec,
-    /// Whether an existing file is replaced. Default false.
+    /// Whether to replace an existing file. Default false.
     pub overwrite: bool,
-    /// The program that makes videos. Default `ffmpeg`, found through `PATH`.
+    /// The program that makes videos. Default `ffmpeg`, found in `PATH`.
     pub ffmpeg: PathBuf,
-    /// Whether results of applications, changes of contracts and states of the source are exported along. Default true.
+    /// Whether to export notes too: results of applications, changes of contracts, states of the source. Default true.
     pub notes: bool,
-    /// The file in the folder for state that remembers the log of notes, if there is one.
+    /// The bounds file of the log of notes in the state folder, if there is one.
     pub remembered_notes: Option<PathBuf>,
-    /// Other streams of the store that an MCAP file has in it as well, such as those that were derived of the camera.
+    /// Other streams of the store to add to an MCAP file, such as streams derived from the camera.
     pub with: Vec<StreamBeside>,
 }
 
@@ -113,14 +113,14 @@ pub struct ExportOptions {
 pub struct StreamBeside {
     /// Its name.
     pub name: CameraName,
-    /// As [`ExportOptions::remembered`].
+    /// Like [`ExportOptions::remembered`].
     pub remembered: Option<PathBuf>,
-    /// As [`ExportOptions::remembered_notes`].
+    /// Like [`ExportOptions::remembered_notes`].
     pub remembered_notes: Option<PathBuf>,
 }
 
 impl ExportOptions {
-    /// All of a camera's log.
+    /// Options for all of a camera's log.
     pub fn new(
         store: PathBuf,
         keys: KeyRing,
@@ -147,7 +147,7 @@ impl ExportOptions {
     }
 }
 
-/// Why nothing was exported. The output file was neither made nor changed.
+/// Why nothing was exported. The output file was neither created nor changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The output file exists.
@@ -158,7 +158,7 @@ pub enum ExportError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The log cannot be read.
@@ -176,39 +176,39 @@ pub enum ExportError {
         /// Which key is missing.
         source: HeaderError,
     },
-    /// The span holds no frame.
+    /// The span contains no frame.
     #[error("the log has no frame of {camera} in that span: {}; change --since or --until", held_text(*held))]
     Nothing {
         /// The camera.
         camera: CameraName,
-        /// The oldest and the newest capture time in the log, if it holds any.
+        /// The oldest and the newest capture time in the log, if it has frames.
         held: Option<(Timestamp, Timestamp)>,
     },
-    /// Every frame of the span needs frames that the log does not hold.
+    /// No frame of the span can be decoded, because frames that it refers to are missing.
     #[error(
         "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
     )]
     Undecodable(u64),
-    /// The span has data records only, and a video is wanted.
+    /// The span contains only data records, but a video was requested.
     #[error("the {0} records in that span are no pictures; export them with --format mcap")]
     NoPictures(u64),
-    /// A video was to be copied, and the span has none.
+    /// A video was to be copied, but the span contains none.
     #[error(
         "none of the {0} frames in that span is video (H.264, H.265, AV1), which alone can be copied; encode them again (--codec h264)"
     )]
     NothingToCopy(u64),
-    /// A video has one stream.
+    /// Other streams were requested, but a video has only one.
     #[error("a video shows one camera; export the others with --format mcap")]
     OneStream,
     /// ffmpeg is missing or cannot be started.
     #[error(transparent)]
     NoFfmpeg(#[from] SourceError),
-    /// ffmpeg gave up.
+    /// ffmpeg failed.
     #[error("{} could not make the video: {said}", program.display())]
     Ffmpeg {
         /// The program.
         program: PathBuf,
-        /// Its complaint.
+        /// Its error message.
         said: String,
     },
     /// The messages could not be written.
@@ -216,10 +216,10 @@ pub enum ExportError {
     Mcap {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: McapError,
     },
-    /// The thread that reads the log ended, because a codec panicked.
+    /// The reading thread ended because a codec panicked.
     #[error("reading the log of {0} failed because of an internal error; see the log lines above")]
     Reader(CameraName),
 }
@@ -231,7 +231,7 @@ fn held_text(held: Option<(Timestamp, Timestamp)>) -> String {
     }
 }
 
-/// How far an export has come.
+/// The progress of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportProgress {
     /// Frames written.
@@ -240,11 +240,11 @@ pub struct ExportProgress {
     pub at: Timestamp,
     /// The capture time of the first one.
     pub from: Timestamp,
-    /// The capture time of the last one to come, as far as is known.
+    /// The capture time of the last frame in the span, as far as it is known.
     pub to: Timestamp,
 }
 
-/// Exports frames of a log. `progress` is called with every frame. Dropping the future stops the export and leaves no file.
+/// Exports frames of a log. Calls `progress` after each frame. Dropping the future stops the export and leaves no file.
 pub async fn export(
     options: &ExportOptions,
     mut progress: impl FnMut(ExportProgress),
@@ -265,7 +265,7 @@ pub async fn export(
     let part = part_file(&options.output)?;
     let mut summary = ExportSummary { notes_missing: said.missing, ..ExportSummary::default() };
     let mut next = frames.next().await;
-    // Frames may have been made smaller for the link, the first more than others.
+    // The published size, because frames may have been scaled down for the link, each by another factor.
     summary.video_size = next.as_ref().map(|still| still.meta.published).unwrap_or_default();
     let encoding = next.as_ref().map_or(Encoding::Jpeg, |still| still.meta.encoding);
     let mut out = Out::start(options, &part, (encoding, summary.video_size), !said.is_empty()).await?;
@@ -294,7 +294,7 @@ pub async fn export(
     let mut due = said.rest();
     summary.note_said(&due, 0);
     for beside in &options.with {
-        // What was said of the one before comes before it.
+        // The notes of the previous stream come first.
         out.turn_to(options, &beside.name, &due)?;
         due = add_beside(options, beside, span, (&mut out, &mut summary)).await?;
     }
@@ -305,7 +305,7 @@ pub async fn export(
         put_in_place(side, &path, options.overwrite)?;
         summary.side_file = Some(path);
     } else if options.overwrite && options.format == ExportFormat::Mp4 {
-        // One of an earlier export would be taken for that of this one.
+        // A side file of an earlier export would be taken for that of this one.
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(write_error(&path, source));
@@ -316,7 +316,7 @@ pub async fn export(
     Ok(summary)
 }
 
-/// Adds the frames and records of another stream. Returns what was said after the last.
+/// Adds the frames and records of another stream. Returns the notes after its last record.
 async fn add_beside(
     options: &ExportOptions,
     beside: &StreamBeside,
@@ -343,7 +343,7 @@ async fn add_beside(
     Ok(due)
 }
 
-/// Refuses to replace files unasked.
+/// Returns an error if an output file exists and must not be replaced.
 fn refuse_existing(options: &ExportOptions) -> Result<(), ExportError> {
     let side = match options.format {
         ExportFormat::Mp4 if options.notes => Some(side_file::beside(&options.output)),
@@ -357,7 +357,7 @@ fn refuse_existing(options: &ExportOptions) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// Reads what was said in a span, on a thread for that.
+/// Reads the notes of a span, on a blocking thread.
 async fn read_said(options: &ExportOptions, span: (Timestamp, Timestamp)) -> Result<SaidOfSpan, ExportError> {
     if !options.notes {
         return Ok(SaidOfSpan::default());
@@ -367,14 +367,14 @@ async fn read_said(options: &ExportOptions, span: (Timestamp, Timestamp)) -> Res
     Ok(read.map_err(|_| ExportError::Reader(options.camera.clone()))??)
 }
 
-/// The file while it is being made.
+/// An output file in progress.
 enum Out {
     Mp4(Box<Mp4>, Option<SideFile>),
     Mcap(Box<Mcap>),
 }
 
 impl Out {
-    /// With `said`, something was said of the frames.
+    /// Starts the file. `said` tells whether there are notes.
     async fn start(
         options: &ExportOptions,
         part: &NamedTempFile,
@@ -424,7 +424,7 @@ impl Out {
         }
     }
 
-    /// What is added from now on is of another stream. `due`: what was said of the one before.
+    /// Switches to another stream. `due` are the remaining notes of the previous stream.
     fn turn_to(
         &mut self,
         options: &ExportOptions,
@@ -432,7 +432,7 @@ impl Out {
         due: &Due,
     ) -> Result<(), ExportError> {
         match self {
-            // A video has one.
+            // A video has only one stream.
             Self::Mp4(..) => Ok(()),
             Self::Mcap(out) => {
                 let turned = out.add_due(due).and_then(|()| out.turn_to(stream));
@@ -448,7 +448,7 @@ impl Out {
         }
     }
 
-    /// Adds what was said after the last frame, and returns the file beside a video.
+    /// Adds the notes after the last frame, completes the file, and returns the file beside a video.
     async fn finish(
         self,
         options: &ExportOptions,
@@ -470,7 +470,7 @@ impl Out {
     }
 }
 
-/// A temporary file beside the output. It is removed unless it gets the output's name.
+/// A temporary file beside the output, which is removed unless it is renamed to the output.
 fn part_file(output: &Path) -> Result<NamedTempFile, ExportError> {
     use std::os::unix::fs::PermissionsExt;
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -482,7 +482,7 @@ fn part_file(output: &Path) -> Result<NamedTempFile, ExportError> {
         .map_err(|source| ExportError::Write { path: output.into(), source })
 }
 
-/// Gives the finished file its name, and returns its size.
+/// Renames the finished file to the output, and returns its size.
 fn put_in_place(part: NamedTempFile, output: &Path, overwrite: bool) -> Result<u64, ExportError> {
     let synced = part.as_file().sync_all().and_then(|()| part.path().metadata());
     let bytes = synced.map_err(|source| write_error(output, source))?.len();
@@ -507,7 +507,7 @@ fn mcap_error(options: &ExportOptions, source: McapError) -> ExportError {
     }
 }
 
-/// Frames that are missing between two that follow each other in a log; `broken` if records between them are damaged.
+/// The frames that are missing between two consecutive frames of a log. `broken` if records between them are damaged.
 fn missing_between(last: Option<FrameId>, record: &mez_core::log::Record, broken: bool) -> SkipCounts {
     mez_core::subscription::skipped_between(last, record, (0, broken))
 }

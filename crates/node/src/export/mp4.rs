@@ -1,4 +1,4 @@
-//! Makes an MP4 with ffmpeg: shows each image at its capture time.
+//! Makes an MP4 with ffmpeg, in which each image appears at its capture time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,36 +19,36 @@ use super::{ExportError, VideoCodec, matroska, packets};
 use crate::notes::NotedReply;
 use crate::source::child::{LastLines, spawn_fed_child};
 
-/// Units of time in a second of the file: the usual 90 kHz, exact to 6 µs.
+/// Units of time per second in the file: the usual 90 kHz, exact to 6 µs.
 const TICKS_PER_SECOND: &str = "90000";
-/// The least time between two images. If the clock was set back, an image is shown this long after its predecessor.
+/// The shortest time between two images. If the clock was set back, an image appears this long after its predecessor.
 const STEP_MIN: Duration = Duration::from_millis(1);
-/// The longest that the last image is shown. Up to that it is shown for as long as the image before it.
+/// The longest time that the last image is shown. Up to this, it is shown for as long as the image before it.
 const SHOWN_MAX: Duration = Duration::from_secs(1);
 /// How long a single image is shown.
 const SHOWN_ALONE: Duration = Duration::from_millis(40);
 
-/// A video that is being made.
+/// A video in progress.
 pub(super) struct Mp4 {
     codec: VideoCodec,
-    /// Of what is copied.
+    /// The encoding of copied video.
     encoding: Encoding,
     ffmpeg: PathBuf,
     child: Child,
     stdin: ChildStdin,
     lines: LastLines,
     listening: Option<JoinHandle<()>>,
-    /// The capture time of the first image, and when the previous one is shown.
+    /// The capture time of the first image, and the time in the video of the previous one.
     last: Option<(Timestamp, Duration)>,
-    /// What clocks that were set back are put forward by.
+    /// What is added to capture times, because the clock was set back.
     shift: Duration,
     moved: u64,
-    /// If there is anything to show beside the images.
+    /// Present if the video has subtitles.
     captions: Option<Captions>,
 }
 
 impl Mp4 {
-    /// Starts ffmpeg. The video has `size` pixels, if frames are encoded again. With `captions`, it has subtitles.
+    /// Starts ffmpeg. If frames are encoded again, the video has `size` pixels. With `captions`, it has subtitles.
     pub(super) async fn start(
         ffmpeg: &Path,
         (codec, encoding, size): (VideoCodec, Encoding, (u32, u32)),
@@ -66,12 +66,12 @@ impl Mp4 {
         Ok(Self { codec, encoding, ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
     }
 
-    /// The number of images that are shown later than their capture time, because the clock had been set back.
+    /// The number of images that appear later than their capture time, because the clock had been set back.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// Adds a picture, and returns when it is shown.
+    /// Adds a picture, and returns its time in the video.
     pub(super) async fn add(
         &mut self,
         captured: Timestamp,
@@ -84,7 +84,7 @@ impl Mp4 {
         let shown = before.map_or(SHOWN_ALONE, |before| (at - before).min(SHOWN_MAX));
         let (pictures, picture) = match self.codec {
             VideoCodec::H264 | VideoCodec::Jpeg => (Pictures::Jpeg, picture.clone()),
-            // A video begins with a picture that brings its parameter sets.
+            // The first picture of a video contains its parameter sets.
             VideoCodec::Copy => packets::packet(self.encoding, picture),
         };
         let mut head =
@@ -100,7 +100,7 @@ impl Mp4 {
         }
     }
 
-    /// Adds what was said of the image that is shown from `at` on, and right before it.
+    /// Adds the notes about the image at time `at`, and those before it.
     pub(super) async fn say(
         &mut self,
         at: Duration,
@@ -119,7 +119,7 @@ impl Mp4 {
         }
     }
 
-    /// Where an image stands, after the first.
+    /// The time of an image in the video.
     fn place(&mut self, captured: Timestamp) -> Duration {
         let Some((begin, before)) = self.last else {
             self.last = Some((captured, Duration::ZERO));
@@ -136,7 +136,7 @@ impl Mp4 {
         at
     }
 
-    /// Lets ffmpeg finish the file.
+    /// Waits until ffmpeg has completed the file.
     pub(super) async fn finish(mut self) -> Result<(), ExportError> {
         let last = self.captions.as_mut().and_then(Captions::finish);
         self.show(last).await?;
@@ -153,9 +153,9 @@ impl Mp4 {
         }
     }
 
-    /// What ffmpeg has to say once it has ended.
+    /// Waits for ffmpeg's end, and returns its error message.
     async fn failed(&mut self) -> ExportError {
-        // It has closed its input, so it is about to end, and its complaints with it.
+        // ffmpeg has closed its input, so it is about to end.
         let _ = tokio::time::timeout(Duration::from_secs(2), self.child.wait()).await;
         Self::heard(&mut self.listening).await;
         complaint(self.ffmpeg.clone(), &self.lines)
@@ -176,18 +176,18 @@ fn complaint(program: PathBuf, lines: &LastLines) -> ExportError {
     }
 }
 
-/// Arguments of `ffmpeg`.
+/// The arguments of `ffmpeg`.
 fn args(
     (codec, encoding, (width, height)): (VideoCodec, Encoding, (u32, u32)),
     output: &Path,
     captions: bool,
 ) -> Vec<OsString> {
-    // Players expect less than full range, even sides, and to be told the matrix: JPEG's is BT.601 at any size.
+    // Players expect limited range, even sides, and an explicit matrix: that of JPEG is BT.601 at any size.
     let scale = format!("scale={width}:{height}:out_color_matrix=bt601:out_range=tv");
     let filter = format!("{scale},pad=ceil(iw/2)*2:ceil(ih/2)*2,format=yuv420p");
     let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
     match codec {
-        // The name that most players know.
+        // The tag that most players know.
         VideoCodec::Copy if encoding == Encoding::H265 => args.extend(["-c:v", "copy", "-tag:v", "hvc1"]),
         VideoCodec::Jpeg | VideoCodec::Copy => args.extend(["-c:v", "copy"]),
         VideoCodec::H264 => args.extend([
@@ -214,7 +214,7 @@ fn args(
     }
     args.extend(["-video_track_timescale", TICKS_PER_SECOND, "-movflags", "+faststart", "-f", "mp4", "-y"]);
     let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
-    // The prefix keeps a name such as `-y` from being anything but a name.
+    // With this prefix, a file name such as `-y` is not taken for an option.
     let mut name = OsString::from("file:");
     name.push(output);
     args.push(name);

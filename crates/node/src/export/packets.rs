@@ -1,5 +1,5 @@
-//! Video as files have it: of H.264, units behind their lengths, and the parameter sets of the first picture apart (ISO/IEC 14496-15). Of H.265 and AV1,
-//! ffmpeg does that.
+//! Video in the form of MP4 files. For H.264, units follow their lengths, and the parameter sets
+//! of the first picture are separate (ISO/IEC 14496-15). For H.265 and AV1, ffmpeg does this.
 
 use bytes::Bytes;
 use mez_core::frame::Encoding;
@@ -7,14 +7,15 @@ use mez_media::bitstream::{UnitSplitter, av1_sequence_header};
 
 use super::matroska::Pictures;
 
-/// Types of units with parameter sets (ITU-T H.264, table 7-1).
+/// The type of units with sequence parameter sets (ITU-T H.264, table 7-1).
 const SEQUENCE: u8 = 7;
+/// The type of units with picture parameter sets.
 const PICTURE: u8 = 8;
 
 /// Types of units with parameter sets of H.265 (ITU-T H.265, table 7-1).
 const H265_SETS: std::ops::RangeInclusive<u8> = 32..=34;
 
-/// A picture as the file has it, with what the file says of a stream that begins with it.
+/// A picture in the form of the file, and the description of a stream that begins with it.
 pub(super) fn packet(encoding: Encoding, payload: &Bytes) -> (Pictures, Bytes) {
     match encoding {
         Encoding::H265 => (Pictures::H265(h265_sets(payload)), payload.clone()),
@@ -26,7 +27,7 @@ pub(super) fn packet(encoding: Encoding, payload: &Bytes) -> (Pictures, Bytes) {
     }
 }
 
-/// The parameter sets in a picture of H.265, behind start codes.
+/// The parameter sets in an H.265 picture, after start codes.
 fn h265_sets(payload: &Bytes) -> Vec<u8> {
     let is_set = |unit: &Bytes| unit.first().is_some_and(|head| H265_SETS.contains(&(head >> 1)));
     let units = units(payload);
@@ -49,7 +50,7 @@ fn units(payload: &Bytes) -> Vec<Bytes> {
     units
 }
 
-/// What a file says of a stream that begins with this picture: its parameter sets. `None` if it brings none.
+/// The decoder configuration of a stream that begins with this picture. `None` if it has no parameter sets.
 fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
     let units = units(key_frame);
     let set = |kind: u8| {
@@ -60,7 +61,7 @@ fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
     };
     let (sequence, picture) = (set(SEQUENCE)?, set(PICTURE)?);
     let length = |unit: &Bytes| u16::try_from(unit.len()).ok().map(u16::to_be_bytes);
-    // Version 1; profile and level as the set has them; lengths of four bytes; one set of each kind.
+    // Version 1; profile and level of the sequence parameter set; lengths of four bytes; one set of each kind.
     let mut out = vec![1, sequence[1], sequence[2], sequence[3], 0xff, 0xe1];
     out.extend(length(sequence)?);
     out.extend_from_slice(sequence);
@@ -70,11 +71,11 @@ fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A picture with lengths in place of start codes. Its units stay what they are.
+/// A picture with lengths instead of start codes. Its units are unchanged.
 pub(super) fn with_lengths(payload: &Bytes) -> Bytes {
     let mut out = Vec::with_capacity(payload.len() + 16);
     for unit in units(payload) {
-        // No frame is as large.
+        // No frame has 4 GiB.
         out.extend(u32::try_from(unit.len()).unwrap_or(u32::MAX).to_be_bytes());
         out.extend_from_slice(&unit);
     }

@@ -1,5 +1,4 @@
-//! What was said of the frames of an export: results of applications, how contracts changed, and why there were no frames. In the order of
-//! frames, and as JSON.
+//! Notes about the frames of an export, in the order of the frames, and as JSON: results of applications, changes of contracts, states of the source.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,35 +14,36 @@ use super::ExportOptions;
 use crate::notes::{Note, NoteContent, NoteReader, NotedContract, NotedReply, NotedSource};
 use crate::reply::{Detection, Detections, ReplyContent};
 
-/// Something that was said, and when the edge took it in.
+/// A note, and the time when the edge made it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Said<T> {
     pub(super) noted: Timestamp,
     pub(super) what: T,
 }
 
-/// All that was said of a span and is not in the file yet. It is held in memory, as much as the log of notes has on disk of it.
+/// All notes of a span that are not in the file yet. Held in memory; their size is limited by that of the log of notes on disk.
 #[derive(Default)]
 pub(super) struct SaidOfSpan {
     replies: BTreeMap<FrameId, Vec<Said<NotedReply>>>,
     contracts: VecDeque<Said<NotedContract>>,
-    /// The first may be older than the span: how the source stood when it began, if it gave no frames.
+    /// The first may be older than the span: the source's state at the beginning of the span, if it is not live.
     sources: VecDeque<Said<NotedSource>>,
-    /// Notes that are missing among those of the span.
+    /// The number of missing notes in the span.
     pub(super) missing: u64,
 }
 
-/// What belongs into the file right before a frame, or after the last.
+/// The notes that come before a frame, or after the last one.
 #[derive(Default)]
 pub(super) struct Due {
-    /// Results for frames that are not in the file.
+    /// Replies to frames that are not in the file.
     pub(super) replies: Vec<Said<NotedReply>>,
     pub(super) contracts: Vec<Said<NotedContract>>,
     pub(super) sources: Vec<Said<NotedSource>>,
 }
 
 impl SaidOfSpan {
-    /// Reads what was said of frames that were captured in the span, whenever it was said, and how contracts changed in the span.
+    /// Reads the replies to frames that were captured in the span, whenever they
+    /// were made, and the changes of contracts and of the source within the span.
     pub(super) fn read(
         options: &ExportOptions,
         (begin, end): (Timestamp, Timestamp),
@@ -60,7 +60,7 @@ impl SaidOfSpan {
                 NoteContent::Contract(what) if within(at) => {
                     said.contracts.push_back(Said { noted: at, what });
                 }
-                // Of a frame whose time is not known: if it is among those of the span.
+                // A reply without a capture time may belong to a frame of the span.
                 NoteContent::Reply(what) if what.captured.is_none_or(within) => {
                     said.replies.entry(what.frame).or_default().push(Said { noted: at, what });
                 }
@@ -79,7 +79,7 @@ impl SaidOfSpan {
         self.replies.is_empty() && self.contracts.is_empty() && self.sources.is_empty()
     }
 
-    /// What comes before a frame.
+    /// The notes that come before a frame.
     pub(super) fn due_before(&mut self, frame: &FrameMeta) -> Due {
         let later = self.replies.split_off(&frame.id);
         let earlier = std::mem::replace(&mut self.replies, later);
@@ -87,7 +87,7 @@ impl SaidOfSpan {
         Due { replies: known(earlier), contracts, sources: noted_by(&mut self.sources, frame.captured) }
     }
 
-    /// What was said of a frame, oldest first.
+    /// The replies to a frame, oldest first.
     pub(super) fn of_frame(&mut self, frame: &FrameMeta) -> Vec<Said<NotedReply>> {
         let mut replies = self.replies.remove(&frame.id).unwrap_or_default();
         for reply in &mut replies {
@@ -96,20 +96,20 @@ impl SaidOfSpan {
         replies
     }
 
-    /// What is left after the last frame.
+    /// The notes that are left after the last frame.
     pub(super) fn rest(self) -> Due {
         let (contracts, sources) = (self.contracts.into(), self.sources.into());
         Due { replies: known(self.replies), contracts, sources }
     }
 }
 
-/// Takes out what was noted by then.
+/// Removes and returns the notes made until `time`.
 fn noted_by<T>(said: &mut VecDeque<Said<T>>, time: Timestamp) -> Vec<Said<T>> {
     let count = said.iter().take_while(|said| said.noted <= time).count();
     said.drain(..count).collect()
 }
 
-/// Results for frames whose time is known. The others are of another span.
+/// Replies with a known capture time. The others belong to another span.
 fn known(replies: BTreeMap<FrameId, Vec<Said<NotedReply>>>) -> Vec<Said<NotedReply>> {
     replies.into_values().flatten().filter(|reply| reply.what.captured.is_some()).collect()
 }
@@ -143,7 +143,7 @@ impl Said<NotedReply> {
         value
     }
 
-    /// What was found in the frame, in the pixels of an image of `size`. `None`: the result is opaque.
+    /// The detections in a frame, in the pixels of an image of `size`. `None` if the result is opaque.
     pub(super) fn detections_in(&self, size: (u32, u32)) -> Option<Detections> {
         match &self.what.content {
             ReplyContent::Detections(found) => Some(found.clone().scaled_to(size)),
@@ -181,7 +181,7 @@ impl Said<NotedSource> {
     }
 }
 
-/// A detection as the Python package has it, and its mask.
+/// A detection with its mask, in the form of the Python package.
 fn detection(item: &Detection) -> Value {
     let Detection { xyxy, score, class_id, class_name, tracker_id, mask, key_points } = item;
     let mut value = json!({ "xyxy": xyxy.map(decimal) });
@@ -204,12 +204,12 @@ fn detection(item: &Detection) -> Value {
     value
 }
 
-/// The shortest decimal number that stands for it: 0.93, not 0.9300000071525574.
+/// The shortest decimal number that stands for an `f32`: 0.93, not 0.9300000071525574.
 pub(super) fn decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-/// `person 0.93 #12`
+/// The label of a detection, such as `person 0.93 #12`.
 pub(super) fn label(item: &Detection) -> String {
     let class = match (item.class_name.as_str(), item.class_id) {
         ("", Some(id)) => Some(format!("class {id}")),

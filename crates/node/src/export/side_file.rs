@@ -1,4 +1,4 @@
-//! The file beside a video, with what was said of its frames: one JSON object on each line.
+//! The file beside a video with the notes about its frames: one JSON object per line.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,14 +13,14 @@ use super::said::{Due, Said};
 use super::{ExportError, part_file, write_error};
 use crate::notes::{NotedContract, NotedReply, NotedSource};
 
-/// The file beside a video: `cam1.mp4.jsonl`.
+/// The path of the file beside a video: `cam1.mp4.jsonl`.
 pub(super) fn beside(video: &Path) -> PathBuf {
     let mut name = OsString::from(video);
     name.push(".jsonl");
     name.into()
 }
 
-/// A file that is being made.
+/// A side file in progress.
 pub(super) struct SideFile {
     output: PathBuf,
     part: NamedTempFile,
@@ -35,7 +35,7 @@ impl SideFile {
         Ok(Self { output, part, lines: BufWriter::new(lines) })
     }
 
-    /// Adds what was said before a frame; and what was said of that frame, with when the video shows it.
+    /// Adds the notes before a frame, and the replies to this frame with its time in the video.
     pub(super) fn add(
         &mut self,
         due: &Due,

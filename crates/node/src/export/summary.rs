@@ -1,4 +1,4 @@
-//! Counts what an export has in its file, and what it lacks.
+//! Counts the frames in the file of an export, and those that are missing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,53 +10,53 @@ use serde_json::{Value, json};
 use super::frames::Still;
 use super::said::Due;
 
-/// What was exported, and what was not.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportSummary {
     /// Frames in the file.
     pub frames: u64,
-    /// Bytes of the file; 0 until it is finished.
+    /// Size of the file in bytes; 0 until it is finished.
     pub file_bytes: u64,
     /// The capture time of the first frame.
     pub from: Timestamp,
     /// The capture time of the last frame.
     pub to: Timestamp,
-    /// Gaps between two frames of the file.
+    /// Number of gaps between two frames of the file.
     pub gaps: u64,
-    /// Frames that are missing in those gaps, by reason.
+    /// Frames missing in these gaps, by reason.
     pub missing: SkipCounts,
-    /// Records of the log that are damaged.
+    /// Damaged records of the log.
     pub damaged: u64,
-    /// Frames that were encoded again: raw pixels, and frames that need others to be decoded.
+    /// Frames that were encoded again: raw pixels, and frames that refer to others.
     pub recoded: u64,
-    /// Frames that are left out because the log does not hold what they need to be decoded.
+    /// Frames left out because frames that they refer to are missing in the log.
     pub undecodable: u64,
-    /// Frames that are left out of a copied video because they are not of its encoding.
+    /// Frames left out of a copied video because they have another encoding.
     pub not_copied: u64,
-    /// Data records that are left out of a video.
+    /// Data records left out of a video.
     pub no_pictures: u64,
-    /// Frames of a video that are shown later than their capture time, because the clock had been set back.
+    /// Frames of a video that appear later than their capture time, because the clock had been set back.
     pub moved: u64,
-    /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
+    /// The number of frames of each width and height. A log has several sizes if some frames were scaled down for the link.
     pub sizes: BTreeMap<(u32, u32), u64>,
-    /// Width and height of the first frame as it was published. A video shows all frames at that size, unless its codec copies them.
+    /// The published width and height of the first frame. A video shows all frames at this size, unless its codec copies them.
     pub video_size: (u32, u32),
     /// Results of applications in the file, or in the file beside a video.
     pub replies: u64,
-    /// Changes of contracts, likewise.
+    /// Changes of contracts in the file, or in the file beside a video.
     pub contract_changes: u64,
-    /// Changes of the source's state, likewise: why there are no frames in between.
+    /// Changes of the source's state in the file, or in the file beside a video.
     pub source_changes: u64,
-    /// Notes of the span that the log of notes should hold and does not.
+    /// Notes of the span that are missing in the log of notes.
     pub notes_missing: u64,
-    /// The file beside a video, with what was said of its frames.
+    /// The file beside a video, with the notes about its frames.
     pub side_file: Option<PathBuf>,
-    /// Frames and records of other streams in the file, by stream.
+    /// Frames and records of other streams in the file, by stream name.
     pub with: BTreeMap<String, u64>,
 }
 
 impl ExportSummary {
-    /// As JSON, on one line.
+    /// The summary as one line of JSON.
     pub fn to_json(&self) -> String {
         let missing: BTreeMap<_, _> = self.missing.iter().map(|(reason, n)| (reason.name(), n)).collect();
         let sizes: BTreeMap<String, u64> =
@@ -86,7 +86,7 @@ impl ExportSummary {
         .to_string()
     }
 
-    /// What can be said before the file is finished, as texts.
+    /// The fields that are known before the file is finished, as texts.
     pub(super) fn fields(&self) -> BTreeMap<String, String> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&self.to_json()) else { return BTreeMap::new() };
         let texts = fields.into_iter().filter(|(name, _)| name != "file_bytes" && name != "side_file").map(

@@ -1,8 +1,8 @@
-//! Takes notes in, and has them written.
+//! Queues notes and writes them to disk.
 //!
-//! Whoever makes a note never waits: a bounded queue leads to a thread of its own. That thread numbers notes, and appends them to a small log in
-//! memory, one for each camera. A [`LogKeeper`] of its own follows those logs to disk. What does not fit into the queue is counted, and the
-//! next note of the camera states it.
+//! Making a note never blocks: a bounded queue leads to a thread of its own. This thread numbers the notes and
+//! appends them to one small log in memory for each camera. A [`LogKeeper`] writes these logs to disk. Notes
+//! that do not fit into the queue are dropped and counted, and the next note of the camera carries the count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,37 +25,38 @@ use crate::persist::keeper::lock;
 use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions, has_log};
 use crate::state::edge_folder;
 
-/// Notes that may wait for the thread. A reply has at most 64 KiB.
+/// Capacity of the queue to the thread, in notes. A reply has at most 64 KiB.
 const WAITING_MAX: usize = 512;
-/// Memory for the notes of a camera that are on their way to disk. The oldest make room, and are counted.
+/// Memory for the notes of one camera that are not on disk yet. The oldest notes are evicted and counted.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
-/// How long the thread waits before it tries again to open the log of a camera.
+/// Time until the thread tries again to open a camera's log.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The least time between two warnings that notes are lost.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a stopping broker, or a reset, waits for the thread.
+/// The longest time that a stopping broker, or a reset, waits for the thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(4);
-/// Readings of notes that may use the disk at once.
+/// The most reads of notes from disk at the same time.
 const READS_MAX: usize = 4;
-/// The most notes in one answer, and the most bytes but for the last of them.
+/// The most notes on a page of [`Notes::read`].
 const PAGE_NOTES_MAX: usize = 1_000;
+/// The most bytes on a page. Only its last note may exceed them.
 const PAGE_BYTES_MAX: usize = 512 << 10;
 
-/// Why notes were not read.
+/// Why notes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadNotesError {
-    /// The log of notes.
+    /// The log of notes could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The broker stops.
+    /// The broker stopped.
     #[error("the broker stopped while notes were read; ask again")]
     Stopped,
 }
 
 enum Order {
-    /// With how many of the camera did not fit into the queue since the one before.
+    /// A note of a camera, its time and content, and the number of the camera's notes that were dropped just before it because the queue was full.
     Note(CameraName, Timestamp, NoteContent, u64),
-    /// Stop writing the notes of a camera. The sender is told whether the files are closed; false if the disk takes too long.
+    /// Stop writing the notes of a camera. The answer is true when the files are closed, and false if the disk takes too long.
     Release(CameraName, SyncSender<bool>),
     Stop,
 }
@@ -70,9 +71,9 @@ pub struct Notes {
 struct Shared {
     options: PersistOptions,
     state: PathBuf,
-    /// Notes that did not fit into the queue, and are not stated yet.
+    /// Notes that were dropped because the queue was full, and that no note has reported yet.
     dropped: Mutex<BTreeMap<CameraName, u64>>,
-    /// Cameras whose notes are being put aside: none are taken in meanwhile.
+    /// Cameras whose notes are being put aside. Notes of these cameras are discarded.
     moving: Mutex<BTreeSet<CameraName>>,
     keeper: LogKeeper<LogFiles>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -80,8 +81,8 @@ struct Shared {
 }
 
 impl Notes {
-    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. The logs of `cameras` that exist
-    /// are opened at once: their notes get too old also where nothing more is noted. On a tokio runtime.
+    /// Starts the thread. `options` contain the limit of notes on disk, `state` is the edge's state folder. The existing logs of
+    /// `cameras` are opened at once, so that their old notes expire even if no new note comes. Must be called on a tokio runtime.
     pub(crate) fn start(
         options: PersistOptions,
         state: PathBuf,
@@ -89,7 +90,7 @@ impl Notes {
     ) -> std::io::Result<Self> {
         let (notes, queue) = Self::queued(options, state, WAITING_MAX)?;
         tokio::spawn(notes.shared.keeper.clone().watch(LogKind::Notes));
-        // It ends with the last sender, and holds none itself.
+        // The thread ends when the last sender is dropped, so it must not hold a sender itself.
         let shared = Arc::clone(&notes.shared);
         let run = move || {
             let mut keeper = Keeper { shared, kept: BTreeMap::new(), warned: None };
@@ -101,7 +102,7 @@ impl Notes {
         Ok(notes)
     }
 
-    /// Notes that wait for a thread, and the queue that it is to read.
+    /// Notes without a thread, and the queue for the thread.
     fn queued(
         options: PersistOptions,
         state: PathBuf,
@@ -122,9 +123,9 @@ impl Notes {
         Ok((Self { orders, shared }, queue))
     }
 
-    /// Takes in what was said of a camera just now. Never waits.
+    /// Notes `content` about a camera, with the current time. Never blocks.
     pub fn note(&self, camera: &CameraName, content: NoteContent) {
-        // Held for as long as it takes to look whether there is room.
+        // Held over `try_send`, so that the count and the queue agree.
         let mut dropped = lock(&self.shared.dropped);
         let missing = dropped.remove(camera).unwrap_or_default();
         let order = Order::Note(camera.clone(), wall_now(), content, missing);
@@ -133,13 +134,13 @@ impl Notes {
         }
     }
 
-    /// How the log of a camera's notes on disk is doing; `None` if there is none yet.
+    /// The state of a camera's log of notes on disk. `None` if the camera has no such log yet.
     pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.shared.keeper.status(camera)
     }
 
-    /// Notes of a camera that were taken in within `begin..=end`, oldest first, after `after`; and whether there may be more. Notes are there
-    /// about a fifth of a second after they were made.
+    /// Up to a page of the notes of a camera that were made within `begin..=end` and follow `after`,
+    /// oldest first; and whether there may be more. A note can be read about 0.2 s after it was made.
     pub async fn read(
         &self,
         camera: &CameraName,
@@ -151,7 +152,7 @@ impl Notes {
         let remembered = edge_folder(state, camera).join(LogKind::Notes.folder());
         let span = (begin, end, after);
         let mut reader = NoteReader::open(&options.folder, camera, &options.keys, Some(remembered), span);
-        // It is closed by nobody.
+        // The semaphore is never closed.
         let permit = Arc::clone(reads).acquire_owned().await;
         let read = tokio::task::spawn_blocking(move || {
             let (mut notes, mut bytes) = (Vec::new(), 0);
@@ -168,8 +169,8 @@ impl Notes {
         read.await.unwrap_or(Err(ReadNotesError::Stopped))
     }
 
-    /// Writes the rest of a camera's notes and closes their files, and takes in no others until [`Notes::resume`]. Blocks until that is done;
-    /// false if the disk takes too long.
+    /// Writes the remaining notes of a camera and closes their files. Discards new notes until
+    /// [`Notes::resume`]. Blocks until the files are closed. Returns false if the disk takes too long.
     pub(crate) fn release(&self, camera: &CameraName) -> bool {
         lock(&self.shared.moving).insert(camera.clone());
         let (done, released) = sync_channel(1);
@@ -177,17 +178,17 @@ impl Notes {
         let ordered = self.order(Order::Release(camera.clone(), done), deadline);
         match ordered.and_then(|()| released.recv_timeout(deadline.saturating_since(monotonic_now()))) {
             Ok(is_released) => is_released,
-            // It is dropped unsent only where the thread has ended.
+            // The answer is dropped unsent only if the thread has ended.
             Err(error) => error == RecvTimeoutError::Disconnected,
         }
     }
 
-    /// Takes in notes of a camera again, after [`Notes::release`].
+    /// Accepts notes of a camera again, after [`Notes::release`].
     pub(crate) fn resume(&self, camera: &CameraName) {
         lock(&self.shared.moving).remove(camera);
     }
 
-    /// Writes what there is and ends. Blocks for at most four seconds.
+    /// Writes the remaining notes and ends the thread. Blocks for at most 4 s.
     pub(crate) fn stop(&self) {
         let Some(thread) = lock(&self.shared.thread).take() else { return };
         let deadline = monotonic_now() + STOP_TIME_MAX;
@@ -198,7 +199,7 @@ impl Notes {
         }
     }
 
-    /// Waits for room in the queue until `deadline`: the thread may hang in a system call.
+    /// Sends an order, and waits for room in the queue until `deadline`, because the thread may hang in a system call.
     fn order(&self, mut order: Order, deadline: Instant) -> Result<(), RecvTimeoutError> {
         loop {
             order = match self.orders.try_send(order) {
@@ -214,7 +215,7 @@ impl Notes {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Keeper {
     shared: Arc<Shared>,
     kept: BTreeMap<CameraName, Kept>,
@@ -223,17 +224,17 @@ struct Keeper {
 
 enum Kept {
     Open(Box<Series>),
-    /// The log could not be opened, and this many notes went by. It is tried again then.
+    /// The log could not be opened: when to try again, and how many notes were lost since.
     Refused(Instant, u64),
 }
 
-/// The notes of a camera since the edge's start.
+/// The notes of a camera since the start of the edge.
 struct Series {
     log: LogWriter,
-    /// The place of the next note.
+    /// The ID of the next note.
     next: NoteId,
     last: Timestamp,
-    /// How many notes are missing at that place.
+    /// How many notes are missing before the next note.
     missing: u64,
 }
 
@@ -244,7 +245,7 @@ impl Keeper {
                 Order::Note(camera, at, content, missing) => self.take(camera, at, &content, missing),
                 Order::Release(camera, done) => {
                     self.kept.remove(&camera);
-                    // Also where none is open here: an earlier try may have taken too long, and the files may still be open.
+                    // Also without an open series: an earlier attempt may have timed out with the files still open.
                     let _ = done.try_send(self.shared.keeper.release(camera));
                 }
                 Order::Stop => break,
@@ -253,14 +254,14 @@ impl Keeper {
         self.shared.keeper.stop();
     }
 
-    /// Opens the logs that these cameras have.
+    /// Opens the existing logs of these cameras.
     fn open_existing(&mut self, cameras: &[CameraName]) {
         for camera in cameras {
             if has_log(&self.shared.options.folder, camera, LogKind::Notes)
                 && self.series(camera).is_none()
                 && let Some(Kept::Refused(_, count)) = self.kept.get_mut(camera)
             {
-                // No note went by.
+                // No note was lost.
                 *count = 0;
             }
         }
@@ -288,7 +289,7 @@ impl Keeper {
         }
     }
 
-    /// The series of a camera, and how many notes went by before it could be opened.
+    /// The series of a camera, and how many notes were lost before it could be opened.
     fn series(&mut self, camera: &CameraName) -> Option<(&mut Series, u64)> {
         let now = monotonic_now();
         let mut refused = 0;
@@ -324,7 +325,7 @@ impl Keeper {
         }
     }
 
-    /// Whether it is time again to tell people that notes are lost.
+    /// Whether a warning about lost notes may be logged again.
     fn may_tell(&mut self) -> bool {
         let now = monotonic_now();
         let is_time = self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL);
@@ -348,14 +349,14 @@ impl Series {
         Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN, missing: 0 })
     }
 
-    /// Appends a note, behind this many more that are missing. One that is not taken is missing before the next.
+    /// Appends a note after `missing` lost notes. If this fails, the note counts as missing before the next one.
     fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) -> Result<(), AppendError> {
         let missing = self.missing + missing;
         let first = self.next.sequence;
         let number = Sequence(first.0 + missing);
         let lost = SkipRange { first, count: missing, reason: SkipReason::EdgeBusy };
         let skipped: Arc<[SkipRange]> = if missing > 0 { [lost].into() } else { [].into() };
-        // Times increase, as those of frames do.
+        // Times strictly increase, like the capture times of frames.
         let at = at.max(self.last + Duration::from_nanos(1));
         let record = content.to_record(FrameId { sequence: number, ..self.next }, at);
         if let Err(error) = self.log.append(record, skipped, monotonic_now()) {
@@ -403,7 +404,7 @@ mod tests {
         notes.iter().map(number).collect()
     }
 
-    /// The thread is busy elsewhere, such as with a disk that hangs. Whoever makes notes does not wait, and the next note says what is missing.
+    /// The thread is busy, for example with a hanging disk. Making a note does not block, and the next note reports the dropped ones.
     #[tokio::test]
     async fn what_does_not_fit_into_the_queue_is_counted_and_told() {
         let folder = tempfile::tempdir().unwrap();
@@ -414,7 +415,7 @@ mod tests {
         let shared = Arc::clone(&notes.shared);
         let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
         let thread = thread::spawn(run);
-        // Answered once the queue is empty.
+        // This is answered once the queue is empty.
         assert!(notes.release(&"another".parse().unwrap()));
         notes.note(&camera, reply(8));
         notes.orders.send(Order::Stop).unwrap();
@@ -422,7 +423,7 @@ mod tests {
         let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
         assert_eq!((numbers(&read.0), read.1), (vec![(0, 0), (1, 0), (2, 0), (8, 5)], false));
 
-        // Another start goes on behind it, and has nothing to state.
+        // After a restart, the log continues, and no note is missing.
         let notes = Notes::start(options, folder.path().join("state"), vec![camera.clone()]).unwrap();
         notes.note(&camera, reply(9));
         let stopping = notes.clone();
@@ -431,7 +432,7 @@ mod tests {
         assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
     }
 
-    /// The disk is slow, and what it is about to write fills the memory for notes. Those that find no room are told with the next one.
+    /// The disk is slow, and notes that are being written fill the memory. Notes without room are reported by the next one.
     #[test]
     fn notes_that_find_no_room_in_memory_are_counted_and_told() {
         let (log, reader) = log(LogConfig::with_bytes_max(20_000));
@@ -454,12 +455,12 @@ mod tests {
         let lost = SkipRange { first, count: 1 + 5 + 2, reason: SkipReason::EdgeBusy };
         let record = reader.newest().unwrap();
         assert_eq!((&*record.skipped, record.frame.meta.id.sequence), (&[lost][..], Sequence(first.0 + 8)));
-        // It is told once.
+        // They are reported once.
         series.append(at, &content, 0).unwrap();
         assert!(reader.newest().unwrap().skipped.is_empty());
     }
 
-    /// A disk that takes too long is told to whoever resets the camera. Where the thread has ended, nothing is open any more.
+    /// A release reports that the disk takes too long. If the thread has ended, no file is open any more.
     #[tokio::test]
     async fn a_release_is_over_only_when_the_files_are_closed() {
         let folder = tempfile::tempdir().unwrap();
@@ -478,7 +479,7 @@ mod tests {
         assert!(notes.release(&camera));
     }
 
-    /// The disk hangs, and the queue is full. Whoever resets the camera is told so, and does not wait for the disk.
+    /// If the disk hangs and the queue is full, a release returns false in time.
     #[tokio::test]
     async fn a_release_does_not_wait_for_a_disk_that_hangs() {
         let folder = tempfile::tempdir().unwrap();
@@ -487,11 +488,11 @@ mod tests {
         notes.note(&camera, reply(0));
         let (told, answer) = sync_channel(1);
         thread::spawn(move || told.send(notes.release(&camera)));
-        // Without an end, the test would have none either.
+        // With a time limit, since a release that hangs would block the test forever.
         assert_eq!(answer.recv_timeout(STOP_TIME_MAX * 5), Ok(false));
     }
 
-    /// After a start, nothing more is said of a camera, perhaps never again. Its notes get too old all the same.
+    /// Old notes expire even if no new note follows after a start.
     #[tokio::test]
     async fn old_notes_go_also_where_nothing_more_is_noted() {
         let folder = tempfile::tempdir().unwrap();
@@ -520,7 +521,7 @@ mod tests {
         assert!(!options.folder.join("never").exists(), "no log is begun");
     }
 
-    /// A log that cannot be opened at the start loses no note, so the next one states none.
+    /// If a log cannot be opened at the start, no note is lost, so the next note reports none.
     #[tokio::test]
     async fn a_log_that_is_refused_at_the_start_lacks_no_note() {
         let folder = tempfile::tempdir().unwrap();
@@ -537,7 +538,7 @@ mod tests {
         assert!(matches!(keeper.series(&camera), Some((_, 0))));
     }
 
-    /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
+    /// While the notes of a camera are put aside, new notes are discarded. Afterwards they go to a new log.
     #[tokio::test]
     async fn a_reset_camera_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
@@ -549,7 +550,7 @@ mod tests {
             let (of, camera) = (notes.clone(), camera.parse().unwrap());
             tokio::task::spawn_blocking(move || of.release(&camera)).await.unwrap()
         };
-        // Answered once what was noted before is taken in.
+        // This is answered once the note before it is appended.
         assert!(release("another").await && release("dock/cam1").await);
         let lost = options.folder.join("dock/cam1/@notes");
         std::fs::rename(&lost, options.folder.join("aside")).unwrap();

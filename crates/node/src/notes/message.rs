@@ -1,7 +1,7 @@
-//! Notes as messages of the applications' interface, and as records on disk.
+//! Notes as messages of the application API, and as records on disk.
 //!
-//! A record's payload is a [`pb::Note`] without its place, time and missing ones, which the record itself says. Of the description of a
-//! frame, only number and time mean something.
+//! The payload of a record is a [`pb::Note`] without ID, time and missing count, which the
+//! record itself contains. Of the record's frame metadata, only ID and time are meaningful.
 
 use bytes::Bytes;
 use mez_core::contract::ContractState;
@@ -16,13 +16,13 @@ use super::{Note, NoteContent, NoteId, NotedContract, NotedReply, NotedSource};
 use crate::api::pb;
 use crate::reply::ReplyContent;
 
-/// Why bytes are no note.
+/// Why bytes are not a valid note.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no note that this version understands: {0}")]
 pub struct NoNote(String);
 
 impl NoteContent {
-    /// The record that holds it.
+    /// The record of this note.
     pub(super) fn to_record(&self, id: NoteId, at: Timestamp) -> Frame {
         let payload = Bytes::from(self.to_message().encode_to_vec());
         let size = (u32::try_from(payload.len()).unwrap_or(u32::MAX), 1);
@@ -40,7 +40,7 @@ impl NoteContent {
         Frame { meta, payload }
     }
 
-    /// Reads the payload of a record.
+    /// Decodes the payload of a record.
     pub fn decode(payload: Bytes) -> Result<Self, NoNote> {
         let message = pb::Note::decode(payload).map_err(|error| NoNote(error.to_string()))?;
         Self::from_message(message)
@@ -106,26 +106,26 @@ impl NoteContent {
 }
 
 impl Note {
-    /// Reads a record of the log of notes, before which these are missing.
+    /// Decodes a record of the log of notes. `missing` counts the notes that are missing before it.
     pub(super) fn of_record(record: Frame, missing: &SkipCounts) -> Result<Self, NoNote> {
         let Frame { meta, payload } = record;
         let content = NoteContent::decode(payload)?;
         Ok(Self { id: meta.id, at: meta.captured, missing: missing.total(), content })
     }
 
-    /// Its size as applications get it, without place and time.
+    /// Its size in a message to applications, without ID and time.
     pub(super) fn encoded_bytes(&self) -> usize {
         self.content.to_message().encoded_len()
     }
 
-    /// As applications get it.
+    /// The message for applications.
     pub(crate) fn into_message(self) -> pb::Note {
         let Self { id, at, missing, content } = self;
         let id = Some(pb::NoteId { series: id.epoch.0, number: id.sequence.0 });
         pb::Note { id, noted_utc_ns: at.as_nanos(), missing, ..content.to_message() }
     }
 
-    /// Reads what an application gets.
+    /// Decodes a message for applications.
     pub(crate) fn from_message(message: pb::Note) -> Result<Self, NoNote> {
         let place = message.id.unwrap_or_default();
         let (at, missing) = (Timestamp::from_nanos(message.noted_utc_ns), message.missing);
@@ -134,7 +134,7 @@ impl Note {
     }
 }
 
-/// The place of a note.
+/// The ID of a note.
 pub(crate) fn note_id(place: pb::NoteId) -> NoteId {
     FrameId { epoch: Epoch(place.series), sequence: Sequence(place.number) }
 }

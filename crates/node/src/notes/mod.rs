@@ -1,14 +1,13 @@
-//! Keeps what was said of a camera's frames beside them on disk: the results of applications, how contracts changed, and why there were no
-//! frames.
+//! Keeps notes about a camera's frames on disk: results of applications, changes of contracts, and changes of the camera's source.
 //!
-//! An edge with a store has a second log for each camera, `CAMERA/@notes` beside `CAMERA/@log`: the same format, other keys, a share of the
-//! camera's bytes on disk. A note is a record of it ([`message`]).
+//! An edge with a store has a second log for each camera, `CAMERA/@notes` beside `CAMERA/@log`. It has the
+//! same format, its own keys, and a share of the camera's limit on disk. Each record is a note ([`message`]).
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | [`message`] | notes as bytes, and back |
-//! | [`keeper`] | takes notes in without ever waiting; the thread that numbers them |
-//! | [`reader`] | reads them from disk, one by one |
+//! | [`message`] | encodes and decodes notes |
+//! | [`keeper`] | queues notes without blocking; the thread that numbers them |
+//! | [`reader`] | reads notes from disk, one by one |
 
 pub mod keeper;
 pub mod message;
@@ -23,31 +22,31 @@ pub use self::keeper::Notes;
 pub use self::reader::NoteReader;
 use crate::reply::ReplyContent;
 
-/// The place of a note among those of its camera: the epoch counts the starts of the edge, as far as they noted anything of the camera, and
-/// the sequence counts notes.
+/// The position of a note among the notes of its camera. The epoch counts those starts of the edge
+/// at which it noted something about the camera. The sequence numbers the notes within an epoch.
 pub type NoteId = FrameId;
 
-/// What was said of a camera's frames.
+/// A note about a camera's frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// Its place among the notes of the camera.
+    /// Its position among the notes of the camera.
     pub id: NoteId,
-    /// When the edge took it in, by its wall clock. It increases from note to note, unless the clock was set back before a start.
+    /// When the edge made the note, by its wall clock. Increases from note to note, unless the clock was set back before a start.
     pub at: Timestamp,
-    /// Notes before this one that are missing: too many came at once, or the disk did not keep up, or is damaged.
+    /// Number of missing notes before this one: too many came at once, the disk was too slow, or it is damaged.
     pub missing: u64,
-    /// What was said.
+    /// The content.
     pub content: NoteContent,
 }
 
-/// What a note says.
+/// The content of a note.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoteContent {
     /// An application's result for a frame.
     Reply(NotedReply),
-    /// How a contract stands since then.
+    /// The state of a contract from now on.
     Contract(NotedContract),
-    /// How the camera's source stands since then.
+    /// The state of the camera's source from now on.
     Source(NotedSource),
 }
 
@@ -56,18 +55,18 @@ pub enum NoteContent {
 pub struct NotedReply {
     /// The frame.
     pub frame: FrameId,
-    /// When it was captured, by its camera. `None`: the edge had no longer that frame in memory.
+    /// The capture time, by the clock of the camera host. `None` if the frame was no longer in the edge's memory.
     pub captured: Option<Timestamp>,
-    /// The application's name, for people.
+    /// The application's name, for display.
     pub application: String,
     /// The result. Detections are in the pixels of the frame as it was published.
     pub content: ReplyContent,
 }
 
-/// How the contract of a subscription stands on the camera since then.
+/// The state of a subscription's contract on the camera, from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotedContract {
-    /// The subscription's application, for people.
+    /// The name of the subscription's application, for display.
     pub application: String,
     /// The state of the contract.
     pub state: ContractState,
@@ -75,13 +74,13 @@ pub struct NotedContract {
     pub reason: String,
 }
 
-/// How the source of a camera's frames stands since then: why there are frames, or none.
+/// The state of the camera's source from now on: why there are frames, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotedSource {
     /// The state.
     pub state: SourceState,
-    /// Why, in words. May be empty.
+    /// The reason, as text. May be empty.
     pub reason: String,
-    /// Since when, by the edge's wall clock: a stalled source since its last frame. `None`: nobody knows.
+    /// Start of the state, by the edge's wall clock; for a stalled source, the time of its last frame. `None` if unknown.
     pub since: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! Reads the notes of a camera from disk, oldest first, also while an edge writes them.
+//! Reads the notes of a camera from disk, oldest first. Works while an edge writes them.
 
 use std::path::{Path, PathBuf};
 
@@ -17,13 +17,13 @@ pub struct NoteReader {
     files: LogFiles,
     reader: StoreReader,
     query: PastQuery,
-    /// Records since the last note that this version does not understand.
+    /// Records since the last note that this version cannot decode.
     strange: u64,
 }
 
 impl NoteReader {
-    /// The notes in the folder of logs `root` that were taken in within `begin..=end`, after the note `after`. `keys` are those of the frames.
-    /// `remembered` is the file that [`crate::persist::find_remembered`] has found.
+    /// Reads the notes below the store folder `root` that were made within `begin..=end` and follow the note `after`.
+    /// `keys` are the keys of the frames. `remembered` is the file found by [`crate::persist::find_remembered`].
     pub fn open(
         root: &Path,
         camera: &CameraName,
@@ -39,7 +39,7 @@ impl NoteReader {
         }
     }
 
-    /// The next note. `None` after the last, or if there is no log of notes.
+    /// The next note. `None` after the last one, or if there is no log of notes.
     pub fn read(&mut self) -> Result<Option<Note>, StorageError> {
         loop {
             let answer = match self.reader.find(&mut self.files, &self.query) {
@@ -66,7 +66,7 @@ impl NoteReader {
         }
     }
 
-    /// How many records could not be read so far.
+    /// How many records were unreadable so far.
     pub fn damaged(&self) -> u64 {
         self.reader.damaged()
     }

@@ -1,7 +1,8 @@
-//! Puts the logs of a camera aside when the camera is reset. Nobody writes to them any more, and `mez store` reads them as any others.
+//! Puts the logs of a camera aside when the camera is reset or forgotten. Put-aside
+//! logs are not written any more. `mez store` reads them like other logs.
 //!
-//! Each reset has a folder of logs of its own, `STORE/@aside/TIME`. Below it the log has the same path as it had below `STORE`. No name
-//! of a camera contains `@`, so the folder is never mistaken for a camera's. Put-aside logs count in no budget; the operator removes them.
+//! Each time, the logs move to a new store folder, `STORE/@aside/TIME`, and keep their path below it. No camera name contains
+//! `@`, so this folder is never taken for a camera's. Put-aside logs count against no limit. The operator removes them.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,15 +15,15 @@ use mez_core::units::Timestamp;
 use super::layout::{LogKind, log_folder};
 use crate::lock::FileLock;
 
-/// The folder of put-aside logs, in the folder of logs.
+/// The folder of put-aside logs, in the store folder.
 const ASIDE: &str = "@aside";
-/// Logs that may be put aside within the same second. Their folders are named by the second and a number.
+/// How often logs may be put aside within the same second. The folder names consist of the second and a number.
 const SAME_SECOND_MAX: u32 = 100;
 
 /// Why a log was not put aside.
 #[derive(Debug, thiserror::Error)]
 pub enum PutAsideError {
-    /// The thread that writes logs did not release it.
+    /// The writing thread did not release the log.
     #[error(
         "the log of {camera} was not put aside: the disk takes too long to complete it; reset the camera again when the disk is well"
     )]
@@ -30,7 +31,7 @@ pub enum PutAsideError {
         /// The camera.
         camera: CameraName,
     },
-    /// Another program writes it.
+    /// Another program writes the log.
     #[error("the log in {} is kept by another broker, and stays where it is; give each its own --store", .0.display())]
     Held(PathBuf),
     /// The files could not be moved.
@@ -38,15 +39,15 @@ pub enum PutAsideError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The broker stopped meanwhile.
+    /// The broker stopped before the log was moved.
     #[error("the broker stopped before the log was put aside; reset the camera again")]
     Stopped,
 }
 
-/// Moves a camera's logs to a put-aside folder of logs, and returns that folder. `None` if there are none.
+/// Moves a camera's logs to a put-aside store folder, and returns this folder. `None` if there are no logs.
 pub(super) fn put_aside(
     root: &Path,
     camera: &CameraName,
@@ -56,7 +57,7 @@ pub(super) fn put_aside(
         let path = path.to_owned();
         move |source| PutAsideError::Io { path, source }
     };
-    // It is told to people, who may be elsewhere.
+    // An absolute path, since it is shown to users with other working directories.
     let root = &std::path::absolute(root).map_err(failed(root))?;
     let folder_in = |root: &Path, kind| log_folder(root, camera, kind);
     let mut kinds = vec![LogKind::Frames, LogKind::Notes];
@@ -91,7 +92,7 @@ pub(super) fn put_aside(
     Err(failed(&root.join(ASIDE))(io::Error::other("it was put aside too often within one second")))
 }
 
-/// The folders of logs that were put aside in a folder of logs, the oldest first.
+/// The put-aside store folders within a store folder, oldest first.
 pub fn put_aside_in(root: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(root.join(ASIDE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -130,7 +131,7 @@ mod tests {
             let held = put_aside(root.path(), &camera, now).unwrap_err();
             assert!(matches!(held, PutAsideError::Held(_)), "{held}");
             drop(files);
-            // Notes of it go along.
+            // Its notes are put aside with it.
             let notes = LogKind::Notes;
             LogFiles::open_kind(root.path(), &camera, notes, root.path().join("@state")).unwrap();
             put.push(put_aside(root.path(), &camera, now).unwrap().expect("there was one"));

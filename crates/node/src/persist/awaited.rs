@@ -7,9 +7,9 @@ use mez_core::name::CameraName;
 use mez_core::store::Degraded;
 use tokio::sync::oneshot;
 
-/// The most records that may be awaited at once, over all logs.
+/// The most records that may be awaited at the same time, over all logs.
 pub const AWAITED_MAX: usize = 4_096;
-/// How long a record is awaited. After that its publisher is told why it is not on disk.
+/// The longest wait for a record. After it, the publisher learns why the record is not on disk.
 pub const ON_DISK_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Why a record is not known to be on disk.
@@ -18,19 +18,19 @@ pub enum NotOnDisk {
     /// There are no logs on disk.
     #[error("this edge keeps no logs on disk; start it with --store, or do not wait for the disk")]
     NoStore,
-    /// It will not be there.
+    /// The record will never be on disk.
     #[error(
         "the record is not on disk: it had left memory before it could be written, or the edge has started again \
          since; publish it again"
     )]
     Lost,
-    /// The log is degraded. The record is in memory, and is written if the disk works again in time.
+    /// The log is degraded. The record is in memory, and will be written if the disk recovers in time.
     #[error("the record is not on disk: {0}")]
     Degraded(Degraded),
-    /// It took longer than [`ON_DISK_TIME_MAX`].
+    /// The wait exceeded [`ON_DISK_TIME_MAX`].
     #[error("the record is not on disk after {} s; check the disk, and ask again", ON_DISK_TIME_MAX.as_secs())]
     Late,
-    /// More than [`AWAITED_MAX`] are awaited.
+    /// More than [`AWAITED_MAX`] records are awaited.
     #[error("{AWAITED_MAX} records wait for the disk already; ask again a moment later")]
     TooMany,
     /// The broker stops.
@@ -38,14 +38,14 @@ pub enum NotOnDisk {
     Stopped,
 }
 
-/// A record that somebody waits for.
+/// A record that a publisher waits for.
 struct Wait {
     camera: CameraName,
     frame: FrameId,
     told: oneshot::Sender<Result<(), NotOnDisk>>,
 }
 
-/// The records that are awaited. The thread that writes owns them.
+/// The awaited records. Owned by the writing thread.
 #[derive(Default)]
 pub(super) struct Awaited(Vec<Wait>);
 
@@ -57,7 +57,7 @@ impl Awaited {
         told: oneshot::Sender<Result<(), NotOnDisk>>,
     ) {
         if self.0.len() == AWAITED_MAX {
-            // Whoever asked may have gone.
+            // The publisher may have gone.
             let _ = told.send(Err(NotOnDisk::TooMany));
         } else {
             self.0.push(Wait { camera, frame, told });
@@ -68,12 +68,12 @@ impl Awaited {
         self.0.is_empty()
     }
 
-    /// Whether somebody waits for a record of this camera.
+    /// Whether a publisher waits for a record of this camera.
     pub(super) fn is_for(&self, camera: &CameraName) -> bool {
         self.0.iter().any(|wait| wait.camera == *camera)
     }
 
-    /// Tells those of whose record `verdict` knows what became of it, and forgets those who have gone.
+    /// Answers each wait for which `verdict` returns a result, and removes the waits of publishers that have gone.
     pub(super) fn settle(&mut self, verdict: impl Fn(&CameraName, FrameId) -> Option<Result<(), NotOnDisk>>) {
         let waiting = std::mem::take(&mut self.0);
         for wait in waiting.into_iter().filter(|wait| !wait.told.is_closed()) {

@@ -1,4 +1,4 @@
-//! Checks whole logs, and copies what can be read of them. `mez_core::store::verify` decides what is damage.
+//! Checks whole logs, and copies their readable records. `mez_core::store::verify` decides what counts as damage.
 
 use std::path::{Path, PathBuf};
 
@@ -14,55 +14,55 @@ use super::files::{Exposed, LogFiles, OpenLogError, exposed};
 use super::keeper::salt;
 use super::layout::LogKind;
 
-/// What was found of a camera's log.
+/// The result of checking one log of a camera.
 #[derive(Clone, Debug)]
 pub struct LogCheck {
     /// The camera.
     pub camera: CameraName,
-    /// Which of its logs.
+    /// The kind of the log.
     pub kind: LogKind,
-    /// Where the segments are.
+    /// The folder of its segments.
     pub folder: PathBuf,
-    /// What its segments hold and lack.
+    /// The state of its segments.
     pub report: LogReport,
     /// Folders of the log that other users may change.
     pub exposed: Vec<Exposed>,
-    /// Whether a broker writes it now.
+    /// Whether a broker is writing it.
     pub is_written: bool,
 }
 
-/// Why a log was not copied, or only in part.
+/// Why a log was not copied, or only partly.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairLogError {
-    /// The copy would lie within the folder of logs, or the other way round.
+    /// The copy would be inside the store folder, or the store folder inside the copy.
     #[error("{} lies within the folder of logs, or holds it; nothing is ever changed there: give another folder", .0.display())]
     Within(PathBuf),
-    /// There is a log of this camera already.
+    /// The target folder has such a log of this camera already.
     #[error("there is a log of {camera} in {} already; give a new folder", out.display())]
     Exists {
         /// The camera.
         camera: CameraName,
-        /// The folder for copies.
+        /// The target folder.
         out: PathBuf,
     },
-    /// It cannot be made.
+    /// The copy could not be created.
     #[error(transparent)]
     Open(#[from] OpenLogError),
     /// Reading or writing failed.
     #[error(transparent)]
     Copy(#[from] RepairError),
-    /// Making it durable failed.
+    /// Syncing the copy failed.
     #[error(transparent)]
     Sync(#[from] StorageError),
 }
 
-/// Whether the folder of logs `root` has such a log of a camera.
+/// Whether the store folder `root` has a log of this kind for the camera.
 pub fn has_log(root: &Path, camera: &CameraName, kind: LogKind) -> bool {
     LogFiles::reader_of(root, camera, kind, None).exist()
 }
 
-/// Reads and checks a camera's log in the folder of logs `root`, also while a broker writes it; with `payloads`, every byte of it. `keys` are
-/// those of the frames. `remembered` is the file that [`super::find_remembered`] has found.
+/// Reads and checks a camera's log in the store folder `root`. A broker may be writing it. With `payloads`, every payload
+/// is checked too. `keys` are the keys of the frames. `remembered` is the file found by [`super::find_remembered`].
 pub fn check_log(
     root: &Path,
     (camera, kind): (&CameraName, LogKind),
@@ -84,8 +84,8 @@ pub fn check_log(
     })
 }
 
-/// Copies all that can be read of a camera's log into the folder of logs `out`, durably, and changes nothing in `root`. `keys` are those of
-/// the frames.
+/// Copies all readable records of a camera's log into the store folder `out`,
+/// durably. Nothing in `root` is changed. `keys` are the keys of the frames.
 pub fn repair_log(
     root: &Path,
     (camera, kind): (&CameraName, LogKind),
@@ -93,7 +93,7 @@ pub fn repair_log(
     remembered: Option<&Path>,
     out: &Path,
 ) -> Result<Repair, RepairLogError> {
-    // The nearest folder of the way to it that there is.
+    // `out` may not exist yet, so its nearest existing ancestor is canonicalised.
     let place = std::path::absolute(out).unwrap_or_else(|_| out.into());
     let near = place.ancestors().find_map(|folder| Some((folder, folder.canonicalize().ok()?)));
     let place = near.map_or(place.clone(), |(folder, real)| match place.strip_prefix(folder) {
@@ -119,17 +119,17 @@ pub fn repair_log(
 }
 
 impl LogCheck {
-    /// How many things are wrong: with the log, and with who may write it.
+    /// The number of problems: of the log, and of its permissions.
     pub fn wrong(&self) -> u64 {
         self.report.wrong + self.exposed.len() as u64
     }
 
-    /// A finding, in words.
+    /// A finding, as text.
     pub fn says(&self, finding: &Finding) -> String {
         finding.of(self.kind.words()).to_string()
     }
 
-    /// As JSON, on one line. The log of notes counts `notes` where that of frames counts `frames`.
+    /// The result as one line of JSON. The log of notes has `notes` in its names where the log of frames has `frames`.
     pub fn to_json(&self) -> String {
         let report = &self.report;
         let records = format!("{}s", self.kind.words().one);

@@ -1,4 +1,4 @@
-//! Keeps a camera's log as files: one folder for the camera, one file for each segment, one program that writes.
+//! Keeps a camera's log as files: one folder per log, one file per segment, a single writing program.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -16,37 +16,37 @@ use super::layout::{EDGE_LOCK, LogKind, log_folder};
 use super::remembered::{self, ProgressFile, Remembered};
 use crate::lock::FileLock;
 
-/// The ending of a segment's file.
+/// The file extension of segments.
 const EXTENSION: &str = "segment";
 
 /// Why a camera's log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenLogError {
-    /// Another program writes it.
+    /// Another program writes this log.
     #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --store", .0.display(), .0.display())]
     Held(PathBuf),
-    /// Another edge keeps its logs in the folder.
+    /// Another edge uses the store folder.
     #[error("another edge keeps its logs in {} (it holds {}); stop it, or give another --store", folder.display(), lock.display())]
     HeldByEdge {
-        /// The folder of logs.
+        /// The store folder.
         folder: PathBuf,
-        /// What it holds.
+        /// The lock that the other edge holds.
         lock: PathBuf,
     },
-    /// Others may write there, and so put segments in the place of others, or take them away.
+    /// Other users may write in a folder of the log, and so replace or remove segments.
     #[error(transparent)]
     Exposed(#[from] Exposed),
-    /// It cannot be read or written.
+    /// A file or folder cannot be read or written.
     #[error("cannot use {}: {source}; give a writable folder with --store", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A folder of logs that others may write.
+/// A folder of the store that other users may write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("others may change {} (mode {mode:03o}) and so remove frames from its logs; run `chmod go-w {}`", .folder.display(), .folder.display())]
 pub struct Exposed {
@@ -56,7 +56,7 @@ pub struct Exposed {
     pub mode: u32,
 }
 
-/// The folders of a camera's log that others may write: the folder of logs itself, and all on the way to the segments.
+/// The folders of a camera's log that other users may write: the store folder itself, and all folders from there down to the segments.
 pub fn exposed(root: &Path, camera: &CameraName, kind: LogKind) -> Vec<Exposed> {
     let mut folders = vec![root.to_owned()];
     for segment in Path::new(camera.as_str()).iter().chain([kind.folder().as_ref()]) {
@@ -70,13 +70,14 @@ fn exposed_folder(folder: &Path) -> Option<Exposed> {
     (mode & 0o022 != 0).then(|| Exposed { folder: folder.into(), mode })
 }
 
-/// The segments of one camera.
+/// The segment files of one log.
 pub struct LogFiles {
     folder: PathBuf,
-    /// Where it is remembered which segments there are, outside of the log; and how far the writer has come, beside it.
+    /// The file outside of the log that lists its segments.
     bounds: Option<PathBuf>,
+    /// The file beside `bounds` that says how far the writer has written.
     progress: Option<ProgressFile>,
-    /// The newest segment, and whether its name is durable.
+    /// The newest segment, and whether its directory entry is durable.
     writing: Option<(SegmentNumber, File, bool)>,
     /// The segment that was read last.
     reading: Option<(SegmentNumber, File)>,
@@ -85,12 +86,12 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Opens the log of a camera's frames to write it, and makes it if there is none. `bounds` is a file outside of the log.
+    /// Opens the log of a camera's frames for writing, and creates it if needed. `bounds` is a file outside of the log.
     pub fn open(root: &Path, camera: &CameraName, bounds: PathBuf) -> Result<Self, OpenLogError> {
         Self::open_kind(root, camera, LogKind::Frames, bounds)
     }
 
-    /// The same for any log of the camera.
+    /// Opens a log of any kind for writing, and creates it if needed. `bounds` is a file outside of the log.
     pub fn open_kind(
         root: &Path,
         camera: &CameraName,
@@ -124,21 +125,20 @@ impl LogFiles {
         })
     }
 
-    /// Opens the log of a camera's frames to read it, also while a broker writes to it. It does not use what the folder for state
-    /// remembers.
+    /// Opens the log of a camera's frames for reading. A broker may be writing to it. The files in the state folder are not used.
     pub fn read_only(root: &Path, camera: &CameraName) -> Self {
         Self::reader_of(root, camera, LogKind::Frames, None)
     }
 
-    /// Opens any log of a camera to read it beside the broker that writes it. `bounds` is the file that the broker remembers its segments
-    /// in: what has expired is not read.
+    /// Opens any log of a camera for reading. A broker may be writing to it. `bounds` is
+    /// the file in which the broker lists its segments. Expired segments are not read.
     pub fn reader_of(root: &Path, camera: &CameraName, kind: LogKind, bounds: Option<PathBuf>) -> Self {
         let folder = log_folder(root, camera, kind);
         let progress = bounds.as_deref().map(ProgressFile::beside);
         Self { folder, bounds, progress, writing: None, reading: None, syncer: None, _lock: None }
     }
 
-    /// Makes the place for a copy of a camera's log, of which nothing is remembered. There must be no such log of the camera yet.
+    /// Creates the folder for a copy of a camera's log, without any file in the state folder. The log must not exist yet.
     pub fn create_copy(root: &Path, camera: &CameraName, kind: LogKind) -> Result<Self, OpenLogError> {
         let folder = log_folder(root, camera, kind);
         let io = |source| OpenLogError::Io { path: folder.clone(), source };
@@ -159,22 +159,22 @@ impl LogFiles {
         synced.map_err(|source| storage_error("sync", &self.folder, &source))
     }
 
-    /// Opens the log of a camera's frames to read it beside the broker that writes it, as [`LogFiles::reader_of`] does.
+    /// Opens the log of a camera's frames for reading, like [`LogFiles::reader_of`].
     pub fn reader(root: &Path, camera: &CameraName, bounds: PathBuf) -> Self {
         Self::reader_of(root, camera, LogKind::Frames, Some(bounds))
     }
 
-    /// Whether there is such a log.
+    /// Whether this log exists.
     pub fn exist(&self) -> bool {
         self.folder.is_dir()
     }
 
-    /// Whether a program writes this log now.
+    /// Whether a program is writing this log.
     pub fn is_held(&self) -> bool {
         FileLock::is_held(&self.folder.join("lock"))
     }
 
-    /// Where the segments are.
+    /// The folder of the segments.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -205,7 +205,7 @@ impl LogFiles {
     }
 }
 
-/// Takes a folder of logs for an edge, and makes it if there is none. That it can be written is known then, before there is a camera.
+/// Locks a store folder for an edge, and creates it if needed. So an edge learns at its start, before a camera comes, whether it can write there.
 pub(crate) fn hold_folder(root: &Path) -> Result<FileLock, OpenLogError> {
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -220,7 +220,7 @@ pub(crate) fn hold_folder(root: &Path) -> Result<FileLock, OpenLogError> {
     lock.ok_or_else(|| OpenLogError::HeldByEdge { folder: root.into(), lock: path })
 }
 
-/// The cameras that have a log in the folder of logs, by name.
+/// The names of the cameras that have a log in the store folder, sorted.
 pub fn cameras_in(root: &Path) -> io::Result<Vec<CameraName>> {
     let mut found = Vec::new();
     find_cameras(root, "", SEGMENTS_MAX, &mut found)?;
@@ -249,7 +249,7 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
     Ok(())
 }
 
-/// Opens a segment to read it. Anything but a file is refused at once: a pipe, for example, would block until somebody writes to it.
+/// Opens a segment for reading. Anything but a regular file is refused at once: a pipe, for example, would block until somebody writes to it.
 fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -261,7 +261,7 @@ fn storage_error(action: &str, path: &Path, source: &io::Error) -> StorageError 
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StorageErrorKind::Full,
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StorageErrorKind::Denied,
         Some(Errno::NOENT) => StorageErrorKind::Missing,
-        // What is no file, or a link, or a socket: see `open_file`.
+        // Not a regular file, a link, or a socket: see `open_file`.
         Some(Errno::NXIO | Errno::LOOP) => StorageErrorKind::NotAFile,
         _ => StorageErrorKind::Io,
     };
@@ -344,7 +344,7 @@ impl Storage for LogFiles {
     }
 
     fn prefetch(&mut self, segment: SegmentNumber) {
-        // Only a hint: if it fails, reading takes longer, or says why it cannot.
+        // Only a hint, so errors are ignored: a later read reports them.
         if let Ok(file) = open_file(&self.path(segment)) {
             let _ = fadvise(&file, 0, None, Advice::WillNeed);
         }
@@ -375,7 +375,7 @@ impl Storage for LogFiles {
     }
 
     fn read_progress(&mut self) -> Result<Option<Progress>, StorageError> {
-        // Not to know it costs no more than that less can be noticed.
+        // If the progress is unreadable, recovery only detects less damage.
         Ok(self.progress.as_ref().and_then(ProgressFile::read))
     }
 
@@ -385,7 +385,7 @@ impl Storage for LogFiles {
     }
 }
 
-/// A thread that syncs segments, so that records can be written meanwhile.
+/// A thread that syncs segments, so that records can be written at the same time.
 struct Syncer {
     jobs: SyncSender<(File, Option<File>)>,
     done: Receiver<io::Result<()>>,
@@ -481,7 +481,7 @@ mod tests {
         let first = hold_folder(&logs).unwrap();
         let refused = hold_folder(&logs).unwrap_err().to_string();
         assert!(refused.contains("another edge") && refused.contains("--store"), "{refused}");
-        // Camera brokers of the same host keep theirs in it.
+        // Camera brokers of the same host may use the same store folder.
         LogFiles::open(&logs, &camera(), root.path().join("state/log")).unwrap();
         assert_eq!(cameras_in(&logs).unwrap(), [camera()]);
         drop(first);

@@ -1,4 +1,4 @@
-//! The thread that writes logs to disk, so that nobody else waits for a disk.
+//! The thread that writes logs to disk, so that no other thread blocks on a disk.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -22,16 +22,16 @@ use super::awaited::{Awaited, NotOnDisk, ON_DISK_TIME_MAX};
 use crate::clock::{monotonic_now, wall_now};
 use crate::lock::FileLock;
 
-/// Orders that may wait for the thread. Senders never wait.
+/// Capacity of the queue to the thread. Senders never block.
 const ORDERS_MAX: usize = 1024;
-/// How long a stopping broker waits for its log. A disk that hangs must not keep a process alive.
+/// The longest time that a stopping broker waits for its logs. A hanging disk must not keep the process alive.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long the thread may take to release a log.
+/// The longest time that [`LogKeeper::release`] waits for the thread.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long the thread may work on completing a released log while the others wait.
+/// The longest time that the thread spends on completing a released log. The other logs wait meanwhile.
 const COMPLETE_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long after the last record the thread keeps looking for more by itself. Otherwise a publisher would have to wake it after every
-/// batch, which takes longer than everything else that a log on disk costs a publisher.
+/// How long after the last record the thread still polls for more. Otherwise a publisher would have to
+/// wake it after every batch, which costs a publisher more than everything else about a log on disk.
 const AWAKE_TIME: Duration = Duration::from_secs(2);
 /// How often the state of the logs (degraded or not) is checked.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
@@ -40,16 +40,16 @@ enum Order<S> {
     Keep(CameraName, Box<StoreWriter<S>>),
     Refused(CameraName, Degraded),
     Start(CameraName, Epoch, ClockAnchor),
-    /// Stop writing a log. The sender is told when the rest is written and the files are closed.
+    /// Stop writing a log. The sender is notified when the remaining records are written and the files are closed.
     Release(CameraName, SyncSender<()>),
-    /// Somebody waits until this record is on disk.
+    /// Notify the sender when this record is on disk.
     Await(CameraName, FrameId, oneshot::Sender<Result<(), NotOnDisk>>),
-    /// Records have come.
+    /// New records have been appended.
     Wake,
     Stop,
 }
 
-/// Writes the logs of cameras behind their backs. Cheap to clone.
+/// Writes the logs of cameras to disk in the background. Cheap to clone.
 pub struct LogKeeper<S> {
     orders: SyncSender<Order<S>>,
     shared: Arc<Shared>,
@@ -69,10 +69,9 @@ impl<S> Clone for LogKeeper<S> {
 #[derive(Default)]
 struct Shared {
     statuses: Mutex<BTreeMap<CameraName, StoreStatus>>,
-    /// When the thread began its current step, or was called while it slept, in nanoseconds of the monotonic clock. 0 while it waits for
-    /// work.
+    /// Start of the thread's current step, or the time when it was woken, in nanoseconds of the monotonic clock. 0 while the thread waits for work.
     busy_since: AtomicU64,
-    /// The thread sleeps for longer than records may wait.
+    /// Whether the thread sleeps for longer than records may wait.
     asleep: AtomicBool,
 }
 
@@ -81,7 +80,7 @@ impl Shared {
         let mut status = lock(&self.statuses).get(camera).cloned()?;
         let busy = self.busy_since.load(Ordering::Acquire);
         let stuck = now.saturating_since(Instant::from_nanos(busy));
-        // A thread that hangs in a system call cannot say so itself.
+        // A thread that hangs in a system call cannot report that itself.
         if busy > 0 && stuck > SLOW_AFTER && status.degraded.is_none() {
             status.degraded = Some(Degraded::Slow(stuck));
         }
@@ -90,13 +89,13 @@ impl Shared {
 }
 
 impl<S: Storage + Send + 'static> LogKeeper<S> {
-    /// Starts the thread. It ends with [`LogKeeper::stop`], or when the last clone is dropped; then the last records may not be
-    /// on disk when the process ends.
+    /// Starts the thread. It ends with [`LogKeeper::stop`], or when the last clone is
+    /// dropped. In the second case the last records may not be on disk when the process ends.
     pub fn start() -> std::io::Result<Self> {
         Self::start_holding(None)
     }
 
-    /// The same, and holds a lock until the thread has ended.
+    /// Starts the thread, which holds `lock` until it ends.
     pub(crate) fn start_holding(lock: Option<FileLock>) -> std::io::Result<Self> {
         let (orders, queue) = sync_channel(ORDERS_MAX);
         let shared = Arc::new(Shared::default());
@@ -108,46 +107,47 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         Ok(Self { orders, shared, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
-    /// Begins to write a camera's log.
+    /// Starts to write a camera's log.
     pub fn keep(&self, camera: CameraName, writer: StoreWriter<S>) {
         self.order(Order::Keep(camera, Box::new(writer)));
     }
 
-    /// Notes that a camera's log cannot be written.
+    /// Records that a camera's log cannot be written.
     pub fn refused(&self, camera: CameraName, why: Degraded) {
         self.order(Order::Refused(camera, why));
     }
 
-    /// Tells that frames of this epoch belong to the camera broker's start with this anchor.
+    /// Sets the clock anchor of the camera broker's start with this epoch.
     pub fn set_start(&self, camera: CameraName, epoch: Epoch, anchor: ClockAnchor) {
         self.order(Order::Start(camera, epoch, anchor));
     }
 
-    /// Writes the rest of a camera's log and closes its files. Blocks until that is done; false if the disk takes too long.
+    /// Writes the remaining records of a camera's log and closes its files. Blocks
+    /// until the files are closed. Returns false if the disk takes too long.
     pub fn release(&self, camera: CameraName) -> bool {
         let (done, released) = sync_channel(1);
         self.order(Order::Release(camera, done));
-        // It is dropped unsent where the thread has ended, which has let go of everything.
+        // The answer is dropped unsent only if the thread has ended, and then its files are closed.
         !matches!(released.recv_timeout(RELEASE_TIME_MAX), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Reports that records have come into a log. It never waits, and costs only a look at a flag while the thread is at work.
+    /// Wakes the thread after records were appended to a log. Never blocks. While the thread is at work, this only reads a flag.
     pub fn wake(&self) {
-        // Either the thread sees the record when it has said that it sleeps, or this sees that it sleeps.
+        // Pairs with the fence in `run`: either the thread sees the record after it has set `asleep`, or this call sees `asleep`.
         fence(Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::AcqRel) {
             self.shared.busy_since.store(monotonic_now().as_nanos().max(1), Ordering::Release);
-            // Where as many orders wait as may, the thread is called already; and one that is gone writes nothing.
+            // If the queue is full, the thread is being woken already. If the thread has ended, it writes nothing.
             let _ = self.orders.try_send(Order::Wake);
         }
     }
 
-    /// Waits until a record, and everything before it, is on disk as far as the log's durability promises. All that wait share syncs.
-    /// Cancelling this has no effect on the record.
+    /// Waits until a record, and everything before it, is on disk as far as the log's durability
+    /// promises. All waiting publishers share syncs. Cancelling this future has no effect on the record.
     ///
     /// # Errors
     ///
-    /// What keeps it from there, as soon as that is known and after [`ON_DISK_TIME_MAX`] at most.
+    /// Why the record is not on disk, as soon as this is known, and after [`ON_DISK_TIME_MAX`] at the latest.
     pub async fn on_disk(&self, camera: &CameraName, frame: FrameId) -> Result<(), NotOnDisk> {
         let (told, known) = oneshot::channel();
         if self.orders.try_send(Order::Await(camera.clone(), frame, told)).is_err() {
@@ -155,7 +155,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         }
         match tokio::time::timeout(ON_DISK_TIME_MAX, known).await {
             Ok(known) => known.unwrap_or(Err(NotOnDisk::Stopped)),
-            // A thread that hangs in a system call tells nobody.
+            // A thread that hangs in a system call does not answer.
             Err(_) => {
                 let degraded = self.status(camera).and_then(|status| status.degraded);
                 Err(degraded.map_or(NotOnDisk::Late, NotOnDisk::Degraded))
@@ -163,7 +163,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         }
     }
 
-    /// How a camera's log on disk is doing; `None` if it is not kept.
+    /// The state of a camera's log on disk. `None` if the camera has no log on disk.
     pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.shared.status(camera, monotonic_now())
     }
@@ -173,7 +173,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         lock(&self.thread).is_none()
     }
 
-    /// Writes what there is, makes it durable and ends. Blocks for at most two seconds.
+    /// Writes the remaining records, syncs them and ends the thread. Blocks for at most 2.1 s.
     pub fn stop(&self) {
         self.order(Order::Stop);
         let thread = lock(&self.thread).take();
@@ -186,7 +186,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         }
     }
 
-    /// Writes a log line whenever a log becomes degraded, or no longer is, until the keeper ends. `kind` is that of its logs.
+    /// Logs a line whenever a log becomes degraded or recovers, until the keeper ends. `kind` is the kind of the keeper's logs.
     pub async fn watch(self, kind: LogKind) {
         let what = kind.words().one;
         let shared = Arc::downgrade(&self.shared);
@@ -214,7 +214,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
     }
 
     fn order(&self, order: Order<S>) {
-        // Orders come with cameras and with starts, not with frames: a thousand wait only if the disk hangs for long.
+        // Orders are sent per camera and per start, not per frame, so the queue fills only if the disk hangs for long.
         if self.orders.try_send(order).is_err() {
             error!("the thread that writes logs to disk does not answer");
         }
@@ -241,10 +241,10 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
             shared.asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
-        // What came while its writer had nothing to do.
+        // Records that came while their writer had nothing to do.
         for kept in kept.values_mut().filter(|kept| kept.due > now + BATCH_INTERVAL && kept.writer.has_news())
         {
-            // One that is awake has not looked for as long as a batch takes already.
+            // While awake, the thread looks once per `BATCH_INTERVAL`, so these records have waited long enough for a batch.
             kept.due = if is_awake { now } else { kept.writer.wake(now) };
             awake_until = now + AWAKE_TIME;
         }
@@ -301,7 +301,7 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
     tell(&mut awaited, &mut kept, shared);
 }
 
-/// Tells those who wait for records what became of them.
+/// Answers the publishers whose records' fate is known.
 fn tell<S: Storage>(awaited: &mut Awaited, kept: &mut BTreeMap<CameraName, Kept<S>>, shared: &Shared) {
     if awaited.is_empty() {
         return;
@@ -312,27 +312,27 @@ fn tell<S: Storage>(awaited: &mut Awaited, kept: &mut BTreeMap<CameraName, Kept<
     }
 }
 
-/// What became of a record; `None` if that is open.
+/// Whether a record reached the disk. `None` if this is not decided yet.
 fn verdict<S: Storage>(
     camera: &CameraName,
     frame: FrameId,
     kept: &BTreeMap<CameraName, Kept<S>>,
     shared: &Shared,
 ) -> Option<Result<(), NotOnDisk>> {
-    // A log that is being opened has no writer yet.
+    // A log that is still being opened has no writer.
     let standing = kept.get(camera).map_or(RecordStanding::Waiting, |kept| kept.writer.standing(frame));
     match standing {
         RecordStanding::Certain => Some(Ok(())),
         RecordStanding::Missing => Some(Err(NotOnDisk::Lost)),
         RecordStanding::Waiting => match lock(&shared.statuses).get(camera)?.degraded.clone()? {
-            // It may yet be in time.
+            // The record may still be written in time.
             Degraded::Slow(_) => None,
             why => Some(Err(NotOnDisk::Degraded(why))),
         },
     }
 }
 
-/// Writes the rest of one log, within [`COMPLETE_TIME_MAX`].
+/// Writes the remaining records of one log, within [`COMPLETE_TIME_MAX`].
 fn complete<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
     let deadline = monotonic_now() + COMPLETE_TIME_MAX;
     kept.writer.close();
@@ -354,15 +354,15 @@ fn step<S: Storage>(camera: &CameraName, kept: &mut Kept<S>, shared: &Shared) {
     }
 }
 
-/// Random bytes that were never drawn before.
+/// New random bytes.
 pub(super) fn salt() -> [u8; SALT_BYTES] {
     let mut bytes = [0; SALT_BYTES];
-    // It fails where the system has no source of random bytes at all, and there no certificate could have been made.
+    // This fails only if the system has no source of random bytes. Then no certificate could have been made either.
     SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
 }
 
-/// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
+/// Locks a mutex even if another thread panicked: its data is consistent after every statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,9 +13,9 @@ use crate::identity::KeyFolder;
 use crate::identity::files::{self, FileError, Present, Readers};
 use crate::identity::folder::KeyFolderError;
 
-/// The file with the log's keys, in the folder of keys.
+/// The file with the log's keys, in the key folder.
 pub const STORE_KEY_FILE: &str = "store.key";
-/// The environment variable that holds the log's keys themselves, not the name of a file.
+/// The environment variable that contains the log's keys themselves, not a file name.
 pub const STORE_KEY_VARIABLE: &str = "MEZ_STORE_KEY";
 /// The name of the systemd credential (`LoadCredential=mez-store-key:…`, or `LoadCredentialEncrypted=`).
 pub const STORE_KEY_CREDENTIAL: &str = "mez-store-key";
@@ -28,13 +28,13 @@ const INTRODUCTION: &str = "\
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreKeyError {
-    /// Nowhere.
+    /// No keys were found.
     #[error(
         "no key for the store: make one with `mez store key` (it writes {}), or give one in {STORE_KEY_VARIABLE} or as \
          the systemd credential {STORE_KEY_CREDENTIAL}", file.display()
     )]
     NotFound {
-        /// The file that was looked for.
+        /// The last place where a key file was looked for.
         file: PathBuf,
     },
     /// There is a key already.
@@ -54,35 +54,35 @@ pub enum StoreKeyError {
         /// Its permissions.
         mode: u32,
     },
-    /// What was found is no list of keys.
+    /// The found text is not a list of keys.
     #[error("{place}, line {line}: not a key; a key is 32 bytes in base64, as `mez store key` writes it")]
     Malformed {
-        /// Where it was found.
+        /// Where the text was found.
         place: String,
-        /// The line.
+        /// The line number, from 1.
         line: usize,
     },
-    /// There are none, or too many.
+    /// There are no keys, or too many.
     #[error("{place} holds {count} keys; give at least one and at most {KEYS_MAX}")]
     Count {
-        /// Where.
+        /// Where the keys were found.
         place: String,
-        /// How many.
+        /// Their number.
         count: usize,
     },
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is no folder of keys to look in.
+    /// The key folder is unknown.
     #[error(transparent)]
     Folder(#[from] KeyFolderError),
-    /// The system gave no random bytes.
+    /// The system returned no random bytes.
     #[error("the operating system gives no random bytes")]
     Random,
 }
 
-/// Finds the keys: in the file `explicit`, else in the environment variable, else in the credential, else in the file in the folder of
-/// keys. The first one that is given counts.
+/// Finds the keys: in the file `explicit`, else in the environment variable, else in the
+/// credential, else in the file in the key folder `keys`. Only the first existing place is used.
 pub fn find_store_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<KeyRing, StoreKeyError> {
     if let Some(file) = explicit {
         return read_store_keys(file);
@@ -93,7 +93,7 @@ pub fn find_store_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<K
     if let Some(folder) = env::var_os("CREDENTIALS_DIRECTORY") {
         let file = Path::new(&folder).join(STORE_KEY_CREDENTIAL);
         if file.exists() {
-            // The service manager has seen to who may read it.
+            // The service manager controls who may read it.
             let text = String::from_utf8_lossy(&files::read(&file)?).into_owned();
             return parse(&file.display().to_string(), &text);
         }
@@ -101,7 +101,7 @@ pub fn find_store_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<K
     read_store_keys(&KeyFolder::location(keys)?.join(STORE_KEY_FILE))
 }
 
-/// Reads a file of keys. Refuses one that other users may read.
+/// Reads a key file. Refuses a file that other users may read.
 pub fn read_store_keys(file: &Path) -> Result<KeyRing, StoreKeyError> {
     if !file.exists() {
         return Err(StoreKeyError::NotFound { file: file.into() });
@@ -114,7 +114,7 @@ pub fn read_store_keys(file: &Path) -> Result<KeyRing, StoreKeyError> {
     parse(&file.display().to_string(), &text)
 }
 
-/// Makes a file with a new key, and fails if there is one already. Returns the key's name.
+/// Creates a file with a new key. Fails if the file exists. Returns the key's ID.
 pub fn create_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         files::make_private_folder(folder)?;
@@ -128,7 +128,7 @@ pub fn create_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
     Ok(id)
 }
 
-/// Adds a new key to a file: new segments are written with it, and the older keys stay to read. Returns the key's name.
+/// Adds a new key to a file. New segments are written with the new key; the older keys remain for reading. Returns the new key's ID.
 pub fn rotate_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
     let held = read_store_keys(file)?;
     let place = file.display().to_string();
@@ -151,7 +151,7 @@ fn append_new(text: &mut String) -> Result<KeyId, StoreKeyError> {
     Ok(MasterKey::new(bytes).id())
 }
 
-/// One key a line, or between blanks; what follows a `#` is for people.
+/// Parses keys that are separated by white space. A `#` starts a comment.
 fn parse(place: &str, text: &str) -> Result<KeyRing, StoreKeyError> {
     let mut keys = Vec::new();
     for (number, line) in text.lines().enumerate() {

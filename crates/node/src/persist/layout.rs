@@ -1,24 +1,24 @@
-//! Names of files and folders within a folder of logs.
+//! Names of files and folders within a store folder.
 
 use std::path::{Path, PathBuf};
 
 use mez_core::name::CameraName;
 use mez_core::store::{KeyRing, RecordWords};
 
-/// The lock of the edge that keeps its logs in the folder.
+/// The lock of the edge that uses the store folder.
 pub(super) const EDGE_LOCK: &str = "@edge";
 
-/// What a log of a camera holds. Each is in a folder of its own, in the folder of the camera's name.
+/// The kinds of logs of a camera. Each kind has its own folder, within the folder of the camera's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// Its frames.
     Frames,
-    /// What was said of its frames: results of applications, changes of contracts, why there were none ([`crate::notes`]).
+    /// Notes about its frames: results of applications, changes of contracts and of the source ([`crate::notes`]).
     Notes,
 }
 
 impl LogKind {
-    /// The folder of the segments, and the file in the folder for state that remembers them. No name of a camera holds an `@`.
+    /// The name of the folder with the segments, and of the bounds file in the state folder. Camera names contain no `@`.
     pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Frames => "@log",
@@ -26,7 +26,7 @@ impl LogKind {
         }
     }
 
-    /// The keys that it is sealed with, of those that frames are sealed with.
+    /// The keys of this log, derived from the keys of the frames.
     pub(crate) fn keys(self, frames: &KeyRing) -> KeyRing {
         match self {
             Self::Frames => frames.clone(),
@@ -34,7 +34,7 @@ impl LogKind {
         }
     }
 
-    /// How people call its records.
+    /// The words for its records in messages.
     pub const fn words(self) -> RecordWords {
         match self {
             Self::Frames => RecordWords::FRAMES,
@@ -43,7 +43,7 @@ impl LogKind {
     }
 }
 
-/// Where a camera's segments are in a folder of logs.
+/// The folder of a camera's segments within a store folder.
 pub(super) fn log_folder(root: &Path, camera: &CameraName, kind: LogKind) -> PathBuf {
     root.join(camera.as_str()).join(kind.folder())
 }

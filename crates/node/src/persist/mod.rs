@@ -1,13 +1,13 @@
-//! Keeps logs on disk: files, keys, and the thread that writes. `mez_core::store` decides what is written.
+//! Keeps logs on disk: files, keys, and the writing thread. `mez_core::store` decides what is written.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `awaited` | publishers that wait until their records are on disk |
-//! | [`aside`] | puts a log aside when its camera is reset |
+//! | [`aside`] | puts a log aside when its camera is reset or forgotten |
 //! | [`files`] | keeps a camera's segments as files |
 //! | `layout` | names files and folders |
 //! | [`keys`] | finds the keys |
-//! | [`remembered`] | remembers facts about a log outside of it |
+//! | [`remembered`] | keeps facts about a log outside of it |
 //! | [`check`] | checks a whole log, and copies what can be read |
 //! | [`keeper`] | the thread that writes |
 //! | `replicas` | the logs of all cameras of an edge |
@@ -42,32 +42,32 @@ pub use self::layout::LogKind;
 pub use self::remembered::find_remembered;
 use crate::clock::{monotonic_now, wall_now};
 
-/// How long a broker reads its logs before it serves. What it has not read by then stays on disk.
+/// The longest time that a broker reads its logs before it serves. Frames that are unread by then stay on disk.
 pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
 /// How far the log's newest frame may be ahead of this host's clock before a warning is logged.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(10);
-/// The file in the folder for state that lists the segments of the log of frames.
+/// The file in the state folder that lists the segments of the log of frames.
 pub(crate) const BOUNDS: &str = LogKind::Frames.folder();
-/// The part of a camera's bytes on disk that its notes may take, where they are kept.
+/// The divisor of a camera's limit on disk that gives the limit of its notes.
 const NOTES_SHARE: u64 = 16;
-/// The least bytes on disk for notes: a few segments.
+/// The smallest limit on disk for notes: a few segments.
 const NOTES_BYTES_MIN: u64 = 4 << 20;
 
 /// How logs are kept on disk.
 #[derive(Clone, Debug)]
 pub struct PersistOptions {
-    /// The folder of logs. Each camera gets a folder in it.
+    /// The store folder. Each camera gets a folder in it.
     pub folder: PathBuf,
-    /// The keys; the newest one writes.
+    /// The keys. The newest one is used for writing.
     pub keys: KeyRing,
-    /// When records are made durable against a power cut. Default: every second.
+    /// When records are synced to protect them against a power cut. Default: every second.
     pub durability: Durability,
-    /// The most bytes on disk for each camera. Default 4 GiB.
+    /// The most bytes on disk per camera. Default 4 GiB.
     pub disk_bytes_max: u64,
     /// How long frames are kept on disk. Default: until room is needed.
     pub disk_age_max: Option<Duration>,
-    /// Whether an edge also keeps notes: replies, changes of contracts and of the source. They take a sixteenth of a camera's bytes, at least 4 MiB.
-    /// Default true. A camera broker keeps none.
+    /// Whether an edge also keeps notes: replies, changes of contracts and of the source. They get 1/16 of
+    /// a camera's bytes, but at least 4 MiB and at most half. Default true. A camera broker keeps no notes.
     pub notes: bool,
 }
 
@@ -84,7 +84,7 @@ impl PersistOptions {
         }
     }
 
-    /// How frames, and notes if they are kept, share the bytes of a camera on disk.
+    /// Splits a camera's limit on disk between frames and notes. The second value is `None` if no notes are kept.
     pub(crate) fn split(self) -> (Self, Option<Self>) {
         if !self.notes {
             return (self, None);
@@ -103,36 +103,36 @@ impl PersistOptions {
     }
 }
 
-/// Why the log on disk could not be taken up.
+/// Why a log on disk could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    /// Its folder.
+    /// Its folder could not be opened.
     #[error(transparent)]
     Open(#[from] OpenLogError),
-    /// Its content.
+    /// Its content could not be recovered.
     #[error("the log of camera {camera} in {}: {source}", folder.display())]
     Recover {
         /// The camera.
         camera: CameraName,
-        /// Where its log is.
+        /// The folder of its log.
         folder: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: RecoveryError,
     },
-    /// The folder of logs.
+    /// The store folder could not be listed.
     #[error("cannot look for frames in {}: {source}; give a readable folder with --store", folder.display())]
     List {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The thread that writes.
+    /// The writing thread could not be started.
     #[error("cannot start the thread that writes logs to disk: {0}")]
     Thread(#[source] std::io::Error),
 }
 
-/// A camera's log on disk, read and ready to be written.
+/// A camera's log on disk, recovered and ready for writing.
 pub struct OpenLog {
     camera: CameraName,
     files: LogFiles,
@@ -141,8 +141,8 @@ pub struct OpenLog {
 }
 
 impl OpenLog {
-    /// Opens the log of a camera's frames, and reads the newest: at most `bytes_max` of them, for at most `time_max`. What is
-    /// remembered of it stands in `state`, a folder of this camera.
+    /// Opens the log of a camera's frames, and reads the newest records: at most
+    /// `bytes_max`, for at most `time_max`. `state` is the camera's state folder.
     pub fn open(
         options: &PersistOptions,
         camera: &CameraName,
@@ -152,7 +152,7 @@ impl OpenLog {
         Self::open_kind(options, (camera, LogKind::Frames), state, limits)
     }
 
-    /// The same for any log of the camera.
+    /// Opens a log of any kind, like [`OpenLog::open`].
     pub(crate) fn open_kind(
         options: &PersistOptions,
         (camera, kind): (&CameraName, LogKind),
@@ -179,20 +179,20 @@ impl OpenLog {
         Ok((log, recovery))
     }
 
-    /// A writer of what `cursor` finds from now on.
+    /// A writer for the records that `cursor` returns from now on.
     pub fn writer(self, cursor: Cursor) -> (CameraName, StoreWriter<LogFiles>) {
         let Self { camera, files, resume, config } = self;
         (camera, StoreWriter::new(files, config, resume, cursor, monotonic_now(), wall_now()))
     }
 }
 
-/// How far the newest frame of a log is ahead of now, if that is more than clocks of hosts usually differ.
+/// How far a log's newest frame is ahead of `now`, if this is more than the usual difference between clocks of hosts.
 fn ahead_of_clock(newest: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
     let ahead = newest?.saturating_since(now);
     (ahead > CLOCKS_DIFFER_MAX).then_some(ahead)
 }
 
-/// Tells people what was found.
+/// Logs the result of a recovery.
 fn report((camera, kind): (&CameraName, LogKind), folder: &Path, report: &RecoveryReport, took: Duration) {
     let what = kind.words().one;
     let RecoveryReport { records, payload_bytes, segments, segments_unread, .. } = report;

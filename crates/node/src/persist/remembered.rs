@@ -1,7 +1,7 @@
-//! Remembers facts about a log in the folder for state, so that a missing or outdated part of the log is noticed (`docs/log-format.md`).
+//! Keeps facts about a log in the state folder, so that a missing or outdated part of the log is noticed (`docs/log-format.md`).
 //!
-//! A copy of the log does not carry these files along. `@log` says which segments exist and of which folder; it is replaced as a whole,
-//! durably, and seldom. `@log.progress` says how far the writer has come; it is overwritten after every batch, without a sync.
+//! A copy of the log does not contain these files. `@log` says which segments exist, and in which folder; it is replaced rarely,
+//! atomically and durably. `@log.progress` says how far the writer has written; it is overwritten after every batch, without a sync.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,18 +15,18 @@ use mez_core::store::{Bounds, Progress, SegmentNumber, checksum};
 use super::layout::{LogKind, log_folder};
 use crate::state::{camera_folder, edge_folder, write_durably};
 
-/// Bytes of the identifier of the system's current boot, a UUID.
+/// Length of the system's boot ID, a UUID.
 const RUN_BYTES: usize = 36;
 
 /// The content of the file `@log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remembered {
     pub(super) bounds: Bounds,
-    /// Where the log was kept that it speaks of.
+    /// The folder of the log that this file describes.
     pub(super) folder: Option<PathBuf>,
 }
 
-/// Reads a file of bounds; `None` if there is none.
+/// Reads a bounds file. `None` if it does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<Remembered>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -42,7 +42,7 @@ fn parse(text: &str) -> Option<Remembered> {
     let mut words = numbers.split(' ').map(|word| (word != "-").then(|| word.parse::<u64>().ok()));
     let mut number = || words.next().unwrap_or(None);
     let (oldest, next) = (number()??, number()??);
-    // Neither was remembered from the beginning, and neither has to be known.
+    // Optional: earlier versions did not write these two.
     let mut known = || number().map_or(Some(None), |number| number.map(Some));
     let (first_index, epoch) = (known()?, known()?.map(Epoch));
     let folder = folder.trim_end_matches('\n');
@@ -52,19 +52,19 @@ fn parse(text: &str) -> Option<Remembered> {
     })
 }
 
-/// Writes a file of bounds, durably.
+/// Writes a bounds file, durably.
 pub(super) fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
     let Remembered { bounds, folder } = remembered;
     let known = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
     let (first, epoch) = (known(bounds.first_index), known(bounds.epoch.map(|epoch| epoch.0)));
-    // A folder whose name is no text is one that nobody can be sure of.
+    // A folder name that is not UTF-8, or that has a line break, is written as unknown.
     let place = folder.as_deref().and_then(Path::to_str).filter(|place| !place.contains('\n')).unwrap_or("");
     let text = format!("{} {} {first} {epoch}\n{place}\n", bounds.oldest.0, bounds.next.0);
     write_durably(path.parent().unwrap_or(Path::new(".")), path, text.as_bytes())
 }
 
-/// The file that remembers a log of a camera in the folder of logs `root`, looked for in the folder for state: the one that says so itself. If
-/// `explicit`, somebody has said that it is in there, and one that speaks of another place will do: the log was moved.
+/// Finds the bounds file of a camera's log below the store folder `root`: the file in the folder `state` that names the log's folder. If
+/// `explicit`, the user has named `state`, and a file that names another folder is accepted too, because the log may have been moved.
 pub fn find_remembered(
     state: &Path,
     explicit: bool,
@@ -83,7 +83,7 @@ pub fn find_remembered(
     }
     match &found[..] {
         [(_, path)] => Some(path.clone()),
-        // Both brokers have kept a log of this camera: an edge leaves its lock.
+        // Both brokers have kept a log of this camera. A lock in the store folder shows that an edge used it.
         [(_, of_camera), (_, of_edge)] => {
             let edge = root.join(super::layout::EDGE_LOCK).exists();
             Some(if edge { of_edge.clone() } else { of_camera.clone() })
@@ -92,15 +92,15 @@ pub fn find_remembered(
     }
 }
 
-/// The file `@log.progress`, which says how far the writer has come.
+/// The file `@log.progress`, which says how far the writer has written.
 pub(super) struct ProgressFile {
     path: PathBuf,
-    /// Open once something was written.
+    /// Open after the first write.
     file: Option<File>,
 }
 
 impl ProgressFile {
-    /// The progress file beside a file of bounds.
+    /// The progress file beside a bounds file.
     pub(super) fn beside(bounds: &Path) -> Self {
         Self { path: bounds.with_extension("progress"), file: None }
     }
@@ -109,7 +109,7 @@ impl ProgressFile {
         &self.path
     }
 
-    /// What was written last, and survived.
+    /// The last written progress. `None` if it is missing or damaged.
     pub(super) fn read(&self) -> Option<Progress> {
         let text = fs::read_to_string(&self.path).ok()?;
         let (body, sum) = text.trim_end().rsplit_once(' ')?;
@@ -117,12 +117,12 @@ impl ProgressFile {
         let mut words = body.split(' ').filter(|_| right);
         let mut number = || words.next()?.parse::<u64>().ok();
         let (segment, durable, written) = (SegmentNumber(number()?), number()?, number()?);
-        // Since the system has started, no power cut has come between.
+        // In the same run of the system there was no power cut, so everything written is still there.
         let same_run = words.next().is_some_and(|run| Some(run.to_owned()) == run_of_system());
         Some(Progress { segment, durable, written: same_run.then_some(written) })
     }
 
-    /// Overwrites the last content with one of the same length, so that a reader never finds parts of both.
+    /// Overwrites the content in place. The length is constant, so that a reader never finds the rest of a longer content.
     pub(super) fn write(&mut self, progress: &Progress) -> io::Result<()> {
         let Progress { segment, durable, written } = progress;
         let run = run_of_system().unwrap_or_else(|| "-".into());
@@ -136,13 +136,13 @@ impl ProgressFile {
         self.file.insert(file).write_all_at(text.as_bytes(), 0)
     }
 
-    /// Makes what was written durable.
+    /// Syncs the file.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), File::sync_data)
     }
 }
 
-/// Names this run of the operating system, from its start to its end.
+/// The ID of the system's current boot.
 fn run_of_system() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let id = text.trim();
@@ -200,7 +200,7 @@ mod tests {
             fs::write(file.path(), bytes).unwrap();
             assert_eq!(file.read(), None, "byte {place}");
         }
-        // As another run of the system left it.
+        // Written by another run of the system.
         let body = "00000000000000000007 00000000000000000008 00000000000000000010 another                             ";
         fs::write(file.path(), format!("{body} {:08x}\n", checksum(body.as_bytes()))).unwrap();
         assert_eq!(file.read(), Some(Progress { segment: SegmentNumber(7), durable: 8, written: None }));
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(find(true, &one), None);
         write(&of_camera.join("@log"), &Remembered { bounds: bounds(), folder: place(&one) }).unwrap();
         assert_eq!(find(false, &one), Some(of_camera.join("@log")));
-        // A copy is not what is remembered, unless somebody says so.
+        // The bounds file names another folder, so it counts for a copy only if `explicit`.
         place(&other);
         assert_eq!(find(false, &other), None);
         assert_eq!(find(true, &other), Some(of_camera.join("@log")));

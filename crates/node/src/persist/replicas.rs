@@ -1,4 +1,4 @@
-//! Keeps the replica logs of an edge on disk: recovers all existing ones at its start, and adds new ones as cameras come.
+//! Keeps the replica logs of an edge on disk: recovers the existing logs at the start, and adds new ones as cameras connect.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,30 +27,30 @@ use crate::derived::remembered;
 use crate::notes::Notes;
 use crate::state::edge_folder;
 
-/// Threads that read logs at the start. More would only wait for the same disk.
+/// The most threads that read logs at the start. More would only wait for the same disk.
 const READERS_MAX: usize = 4;
 
-/// How long to wait before opening a camera's log is tried again.
+/// Time until opening a camera's log is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The logs on disk of the cameras of an edge.
+/// The logs on disk of an edge's cameras.
 pub(crate) struct Replicas {
     options: PersistOptions,
     state: PathBuf,
     keeper: LogKeeper<LogFiles>,
-    /// What was said of frames, if that is kept.
+    /// The notes about frames, if they are enabled.
     notes: Option<Notes>,
     kept: BTreeMap<CameraName, Dropped>,
-    /// Logs that are being put aside. Each value becomes true when that is done.
+    /// Logs that are being put aside. The value becomes true when the log has been moved.
     moving: BTreeMap<CameraName, watch::Receiver<bool>>,
 }
 
-/// Set when a log that is being opened must not be kept any more. It is locked while its writer is handed over, so that no reset comes in
-/// between.
+/// Becomes true when a log that is being opened must not be written any more. Locked
+/// while its writer is handed to the keeper, so that no reset comes in between.
 type Dropped = Arc<Mutex<bool>>;
 
 impl Replicas {
-    /// Recovers the existing logs, hands their frames to the broker, and starts to write them.
+    /// Recovers the existing logs, passes their frames to the broker, and starts to write the logs.
     pub(crate) fn take_up(
         options: PersistOptions,
         state: PathBuf,
@@ -67,11 +67,11 @@ impl Replicas {
         let mut logs = Vec::new();
         let (mut found, mut derived) = (Vec::new(), Vec::new());
         for (log, recovery) in opened {
-            // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
+            // If the anchor of a start is unknown, the camera is asked to begin another epoch.
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
             let epoch = recovery.resume.newest_epoch.unwrap_or_default();
             let start = recovery.start.filter(|(newest, _)| *newest >= epoch).unwrap_or((epoch, anchor));
-            // Also one of which nothing can be read: the camera is known, and its log goes on.
+            // A log without readable records also counts: the camera is known, and its log continues.
             let is_known = recovery.resume.newest_epoch.is_some()
                 || recovery.report.segments + recovery.report.strange_segments > 0;
             if is_known {
@@ -99,22 +99,22 @@ impl Replicas {
         Ok(Self { options, state, keeper, notes, kept, moving: BTreeMap::new() })
     }
 
-    /// A frame was appended to one of the logs.
+    /// Wakes the keeper after a frame was appended to a log.
     pub(crate) fn wake(&self) {
         self.keeper.wake();
     }
 
-    /// Who writes them.
+    /// The keeper that writes the logs.
     pub(crate) fn keeper(&self) -> LogKeeper<LogFiles> {
         self.keeper.clone()
     }
 
-    /// What was said of frames, if that is kept.
+    /// The notes about frames, if they are enabled.
     pub(crate) fn notes(&self) -> Option<Notes> {
         self.notes.clone()
     }
 
-    /// A camera has connected: its log is written from now on.
+    /// Writes the log of a camera that has connected, from now on.
     pub(crate) fn keep(&mut self, broker: &EdgeBroker, camera: &CameraName) {
         let Some((reader, epoch, anchor)) = broker.log(camera) else { return };
         if self.kept.contains_key(camera) {
@@ -123,17 +123,17 @@ impl Replicas {
         let dropped = Dropped::default();
         self.kept.insert(camera.clone(), Arc::clone(&dropped));
         let moving = self.moving.get(camera).cloned();
-        // Taken now, before the first frame comes; opening the files may take longer.
+        // Taken before the first frame comes, since opening the files may take longer.
         let cursor = reader.cursor_at_end();
         let (options, state, keeper) = (self.options.clone(), self.state.clone(), self.keeper.clone());
         let camera = camera.clone();
         tokio::spawn(async move {
             if let Some(mut moving) = moving {
-                // Its end is the end of the waiting as well.
+                // An error means that the sender is gone, so the wait is over as well.
                 let _ = moving.wait_for(|is_over| *is_over).await;
             }
             let mut refused = false;
-            // What keeps the folder from being opened may pass: another broker that is about to stop, a disk that is not there yet.
+            // The cause of a failure may pass, such as another broker that is about to stop, or a disk that is not mounted yet.
             while !keeper.is_stopped() {
                 let (options, name, state) = (options.clone(), camera.clone(), edge_folder(&state, &camera));
                 let open = move || OpenLog::open(&options, &name, &state, (0, Duration::ZERO));
@@ -162,8 +162,8 @@ impl Replicas {
 }
 
 impl Replicas {
-    /// Stops writing a camera's logs and puts them aside, so that the next ones start empty. Returns the new folder; `None` if there was no
-    /// log.
+    /// Stops writing a camera's logs and puts them aside, so that the next logs
+    /// start empty. Returns the new folder, or `None` if the camera has no log.
     pub(crate) fn put_aside(
         &mut self,
         camera: &CameraName,
@@ -184,11 +184,11 @@ impl Replicas {
                 false => Err(PutAsideError::Busy { camera: camera.clone() }),
             };
             let forgotten = match put {
-                // Its disk hangs.
+                // The disk hangs, so its files stay untouched.
                 Err(PutAsideError::Busy { .. }) => Ok(()),
                 _ => forget_gone(&root, &camera, &state),
             };
-            // Not before: the next note opens a log, and would meet what was remembered of another.
+            // Only now: the next note opens a new log, which must not find the remembered facts of the old one.
             if let Some(notes) = notes {
                 notes.resume(&camera);
             }
@@ -202,8 +202,8 @@ impl Replicas {
     }
 }
 
-/// Removes from `state`, a folder of the camera, what was remembered of logs that are gone: it is true of none that come. A log that could
-/// not be put aside keeps it, or nobody could tell whether its newest segments were removed.
+/// Removes the remembered facts about logs that are gone from `state`, the camera's state folder, since they do not apply to later
+/// logs. A log that could not be put aside keeps its facts: without them a removal of its newest segments would go unnoticed.
 fn forget_gone(root: &Path, camera: &CameraName, state: &Path) -> Result<(), PutAsideError> {
     for kind in [LogKind::Frames, LogKind::Notes] {
         if log_folder(root, camera, kind).try_exists().is_ok_and(|exists| !exists) {
@@ -219,7 +219,7 @@ fn forget_gone(root: &Path, camera: &CameraName, state: &Path) -> Result<(), Put
     Ok(())
 }
 
-/// Opens and reads the logs of all `cameras`, several at a time: each in its share of the memory and of the time.
+/// Opens and reads the logs of all `cameras`, several at a time. Each log gets its share of the memory and of the time.
 fn open_all(
     options: &PersistOptions,
     state: &Path,
@@ -251,8 +251,8 @@ mod tests {
 
     use super::*;
 
-    /// Another program has the logs open. They stay, and so does what is remembered of them: without it, the next
-    /// start could not tell whether somebody removed the newest segments.
+    /// Another program has the logs open. The logs and their remembered facts stay: without
+    /// the facts, the next start could not tell whether somebody removed the newest segments.
     #[tokio::test]
     async fn what_is_remembered_of_a_log_goes_with_the_log_and_not_before() {
         let folder = tempfile::tempdir().unwrap();

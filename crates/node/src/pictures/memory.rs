@@ -1,8 +1,8 @@
-//! The memory of one camera's pictures at the edge: which slots are in use, which programs map it, and when another one takes its place.
+//! The memory of one camera's pictures at the edge: which slots are in use, which programs map it, and when a new memory replaces it.
 //!
-//! A program that has mapped a memory sees all that is written there later. So a memory is used only as long as every program that was
-//! given it still reads the camera with the rights that it had then. After that, pictures go into a new one, of which those programs
-//! hear that still may (`docs/decisions/0049-picture-service.md`).
+//! A program that has mapped a memory can read everything written there later. So a memory is used only
+//! while every program that got it still reads the camera with the same rights. After that, pictures go into
+//! a new memory, which only programs with the right to it get (`docs/decisions/0049-picture-service.md`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,23 +20,23 @@ use crate::rights::LiveRights;
 /// The number of the next memory.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// Who writes into a memory: nobody else can, once it was handed to programs.
+/// The process that writes into a memory. No other process can, once programs have got the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// This process.
     Here,
-    /// A decoder of another process, by its number.
+    /// A decoder in another process, by its number.
     Beside(u64),
 }
 
-/// A program that was given a memory. It is given no more pictures there once this is dropped.
+/// A program that has got a memory. When this is dropped, no more pictures are written into the memory.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// As they were when it was given the memory.
+    /// The program's rights when it got the memory.
     rights: Option<LiveRights>,
 }
 
-/// A memory that a program may map, which has these rights now.
+/// A memory that a program may map, and the program's current rights.
 #[derive(Debug)]
 pub(crate) struct MayMap {
     pub(crate) memory: Arc<PictureMemory>,
@@ -55,22 +55,22 @@ pub(crate) struct PictureMemory {
     number: u64,
     file: PictureFile,
     writer: Writer,
-    /// If it is this process.
+    /// The mapping, if this process is the writer.
     own: Option<PictureWriter>,
-    /// One bit for each slot that somebody holds.
+    /// One bit for each slot in use.
     used: AtomicU32,
-    /// What the slots count that were ever used, the first slots of all.
+    /// The shares of memory for the slots that were ever used. These are always the first slots.
     counted: Mutex<Vec<Vec<Share>>>,
     programs: Mutex<Vec<Weak<Mapping>>>,
 }
 
 impl PictureMemory {
-    /// Its number, which no other one has.
+    /// Its unique number.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// What a program has to know of it, for which it has this number.
+    /// The layout for a program that knows the memory by this number.
     pub(crate) fn layout(&self, number: u8) -> Layout {
         self.file.layout(number)
     }
@@ -80,23 +80,23 @@ impl PictureMemory {
         self.file.slot_bytes().into()
     }
 
-    /// Gives it to a program, which has these rights now. It is used as long as the program has what is returned, and the same rights.
+    /// Gives the memory to a program with these rights. It stays in use while the program holds the returned value and has the same rights.
     pub(crate) fn give(&self, rights: Option<LiveRights>) -> Arc<Mapping> {
         let given = Arc::new(Mapping { rights });
         lock(&self.programs).push(Arc::downgrade(&given));
         given
     }
 
-    /// Whether pictures of `bytes` may still be written into it, by that writer.
+    /// Whether this writer may still write pictures of `bytes` into it.
     fn is_fit(&self, bytes: usize, writer: Writer) -> bool {
         let may_see = |given: &Weak<Mapping>| given.upgrade().is_some_and(|given| given.is_still_so());
         self.writer == writer && self.file.fits(bytes) && lock(&self.programs).iter().all(may_see)
     }
 
-    /// The first slot that nobody holds: its pages are those that were used last.
+    /// The first free slot. Its pages were used most recently.
     fn slot(self: &Arc<Self>) -> Option<Slot> {
         let mut counted = lock(&self.counted);
-        // Acquire: what others read there, they have read before it is written.
+        // Acquire, so that the reads of earlier holders come before the next write.
         let index = (!self.used.load(Ordering::Acquire)).trailing_zeros();
         let index = u8::try_from(index).ok().filter(|index| *index < PICTURE_SLOTS)?;
         if usize::from(index) >= counted.len() {
@@ -113,7 +113,7 @@ impl AsFd for PictureMemory {
     }
 }
 
-/// A slot that nobody else writes into.
+/// A slot with a single writer.
 #[derive(Debug)]
 pub(crate) struct Slot {
     memory: Arc<PictureMemory>,
@@ -121,18 +121,19 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Where it is.
+    /// The place of the slot.
     pub(crate) fn place(&self) -> PicturePlace {
         PicturePlace { memory: self.memory.number, slot: self.index }
     }
 
-    /// Copies samples into it. `None` if they do not fit, or if somebody else writes here.
+    /// Copies samples into the slot. `None` if they do not fit, or if another process is the writer.
     pub(crate) fn keep(self, samples: &[u8]) -> Option<Bytes> {
         let written = self.memory.own.as_ref()?.write(self.index, samples);
         written.then(|| self.filled(samples.len())).flatten()
     }
 
-    /// What its writer has put there. `None` if so much does not fit. The slot is free again when the last holder drops it.
+    /// The first `bytes` of the slot, which its writer has filled. `None` if the
+    /// slot is smaller. The slot is free again when the last holder drops them.
     pub(crate) fn filled(self, bytes: usize) -> Option<Bytes> {
         self.memory.file.fits(bytes).then(|| Bytes::from_owner(Filled { slot: self, bytes }))
     }
@@ -153,19 +154,19 @@ struct Filled {
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
         let Slot { memory, index } = &self.slot;
-        // SAFETY: a slot is written by whoever has it, who has given it up for this; nobody else gets it until this is dropped, and
-        // another process writes only where it was told to.
+        // SAFETY: only the owner of a `Slot` writes into it, and this value owns it and does not write. Nobody
+        // else gets the slot until this is dropped. Another process writes only into the slots named to it.
         unsafe { memory.file.slice(*index, self.bytes) }
     }
 }
 
-/// The memory into which a camera's pictures go at the moment.
+/// The memory that a camera's pictures currently use.
 #[derive(Debug, Default)]
 pub(crate) struct PictureStore(Mutex<Option<Arc<PictureMemory>>>);
 
 impl PictureStore {
-    /// A slot for a picture of `bytes`, which that writer fills. `None`: there is no room, and the picture has to go elsewhere. `map`
-    /// has the writer map a new memory; this process maps it by itself.
+    /// A slot for a picture of `bytes`, to be filled by `writer`. `None` if there is no
+    /// room. `map` makes another process map a new memory; this process maps its own.
     pub(crate) fn slot(
         &self,
         bytes: usize,
@@ -176,7 +177,7 @@ impl PictureStore {
             return None;
         }
         let fit = lock(&self.0).clone().filter(|memory| memory.is_fit(bytes, writer));
-        // Those who hold pictures in the one before keep them. Nobody waits meanwhile for who maps the next one.
+        // Holders of pictures in the old memory keep them. The lock is not held while the writer maps the new one.
         let memory = match fit {
             Some(memory) => memory,
             None => {
@@ -189,7 +190,7 @@ impl PictureStore {
         memory.slot()
     }
 
-    /// The memory with this number, if it is still used.
+    /// The memory with this number, if it is still in use.
     pub(crate) fn memory(&self, number: u64) -> Option<Arc<PictureMemory>> {
         lock(&self.0).clone().filter(|memory| memory.number == number)
     }
@@ -213,7 +214,7 @@ fn create(
     Ok(PictureMemory { number, file, writer, own, used, counted, programs })
 }
 
-/// The fields are whole at any time: no code in between can panic.
+/// Each statement leaves the fields consistent and cannot panic, so a poisoned lock is safe to use.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -230,7 +231,7 @@ mod tests {
         store.slot(BYTES, Writer::Here, |_| unreachable!("it is written here")).expect("there is room")
     }
 
-    /// A picture stays as it is for as long as somebody holds it, and its slot is used again after that.
+    /// A picture does not change while somebody holds it. After that, its slot is used again.
     #[test]
     fn what_is_held_is_not_overwritten() {
         let store = PictureStore::default();
@@ -253,7 +254,7 @@ mod tests {
         lock(&store.0).as_ref().unwrap().number()
     }
 
-    /// Whoever leaves, or whose rights change, sees nothing more. Those who stay keep what they hold.
+    /// A program that leaves, or whose rights change, sees nothing more. The others keep the pictures that they hold.
     #[test]
     fn a_memory_is_used_only_while_all_who_map_it_may_see_it() {
         let store = PictureStore::default();
@@ -274,7 +275,7 @@ mod tests {
         drop(stays);
     }
 
-    /// Another writer, or larger pictures, need another memory; a writer that does not map it gets none.
+    /// Another writer or larger pictures need another memory. A writer that does not map it gets none.
     #[test]
     fn a_memory_has_one_writer_and_one_size() {
         let store = PictureStore::default();

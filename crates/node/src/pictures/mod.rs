@@ -1,15 +1,15 @@
-//! Shares decoded pictures among the readers of a camera on this host: one decoding for all of them.
+//! Shares decoded pictures among the readers of a camera on this host: each frame is decoded once for all of them.
 //!
-//! A reader whose library decodes chains is given every frame as it came, whatever happens here. While it *shares*, the picture comes
-//! beside the frame, and its library decodes nothing. It goes over to pictures at any frame, and back only where a chain begins, since its
-//! own decoder has not seen the rest (`docs/decisions/0046-shared-pictures.md`).
+//! A reader whose library can decode chains always gets every frame. While it *shares*, it also gets the picture,
+//! and its library decodes nothing. A reader can start to share at any frame. It can stop only where a chain
+//! begins, since its own decoder has not seen the rest of the chain (`docs/decisions/0046-shared-pictures.md`).
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `mod.rs` | which reader is given pictures, and from which frame on |
-//! | `sharing.rs` | how many readers share |
-//! | `memory.rs` | where pictures lie, and who may look there |
-//! | `service/` | the process that decodes |
+//! | `mod.rs` | decides which reader gets pictures, and from which frame on |
+//! | `sharing.rs` | counts the readers that share |
+//! | `memory.rs` | the memory of the pictures, and who may map it |
+//! | `service/` | the decoding process |
 
 mod memory;
 mod service;
@@ -34,25 +34,25 @@ pub(crate) use self::sharing::Sharing;
 use crate::clock::monotonic_now;
 use crate::stills::Stills;
 
-/// How long a picture may take. A decoder that hangs is given up before that.
+/// The longest time that a reader waits for a picture. A hanging decoder is given up before that.
 const TIME_MAX: Duration = Duration::from_millis(400);
-/// The first readers go over to pictures only near the beginning of a chain, because the edge has to decode the chain up to there.
+/// The first readers start to share only near the beginning of a chain, because the edge has to decode the chain up to that frame.
 const ENTRY_INDEX_MAX: u32 = 32;
-/// For this long after a picture could not be made, readers decode by themselves.
+/// For this long after a picture could not be made, no reader starts to share.
 const REST: Duration = Duration::from_secs(60);
 
-/// A frame of a chain that goes to a reader.
+/// A frame of a chain that is sent to a reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainedFrame {
-    /// Which frame.
+    /// The frame's ID.
     pub(crate) id: FrameId,
-    /// How it came.
+    /// Its encoding.
     pub(crate) encoding: Encoding,
-    /// Its place in its chain.
+    /// Its position in its chain.
     pub(crate) index: u32,
 }
 
-/// The most bytes that the picture of a frame of so many pixels has. `None` for stills.
+/// The largest possible size of a frame's picture, in bytes. `None` for stills.
 pub(crate) fn picture_bytes_max(encoding: Encoding, (width, height): (u32, u32)) -> Option<usize> {
     let (width, height) = (width as usize, height as usize);
     match encoding {
@@ -64,41 +64,41 @@ pub(crate) fn picture_bytes_max(encoding: Encoding, (width, height): (u32, u32))
     }
 }
 
-/// A picture that was asked for, and until when it is waited for.
+/// A requested picture, with a timeout.
 pub(crate) type Asked = Pin<Box<Timeout<oneshot::Receiver<PictureAnswer>>>>;
 
-/// What is to come beside a frame of a chain.
+/// What will accompany a frame of a chain.
 #[derive(Debug)]
 pub(crate) enum Choice {
     /// Nothing: the reader decodes the frame.
     Nothing,
-    /// No picture, because a later frame has one: the reader need not decode the frame.
+    /// No picture, because a later frame has one. The reader need not decode the frame.
     Passed,
-    /// The picture, once it is there: see [`SharedPictures::answered`].
+    /// The picture, once it is made: see [`SharedPictures::answered`].
     Asked(Asked),
 }
 
-/// What comes beside a frame of a chain.
+/// What accompanies a frame of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Nothing: the reader decodes the frame.
     Nothing,
-    /// No picture, because a later frame has one: the reader need not decode the frame.
+    /// No picture, because a later frame has one. The reader need not decode the frame.
     Passed,
     /// The picture.
     Picture(Picture),
 }
 
-/// One subscription's pictures, of all its cameras.
+/// The pictures of one subscription, for all its cameras.
 #[derive(Default)]
 pub(crate) struct SharedPictures {
-    /// As many as the edge has cameras.
+    /// At most as many as the edge has cameras.
     cameras: HashMap<CameraName, Sharer>,
 }
 
 impl SharedPictures {
-    /// What is to come beside a frame of a chain. `from`: how many readers of a camera make it worth it; 0: never. `has_room`: whether
-    /// a picture of this frame's size can be handed over, asked only if it is worth it.
+    /// Decides what accompanies a frame of a chain. A camera needs `from` readers before they share; 0 disables sharing.
+    /// `has_room` returns whether a picture of this frame's size can be handed over. It is called only if sharing is worthwhile.
     pub(crate) fn choose(
         &mut self,
         (camera, stills): (&CameraName, &Arc<Stills>),
@@ -107,7 +107,7 @@ impl SharedPictures {
         has_room: impl FnOnce() -> bool,
     ) -> Choice {
         let sharer = self.cameras.get(camera).filter(|sharer| sharer.is_of(stills));
-        // Switched off: who shares goes on to the end of the chain, which its own decoder has not seen.
+        // When sharing is disabled, a sharing reader continues until the end of the chain, which its own decoder has not seen.
         if from == 0 && sharer.is_none_or(|sharer| !sharer.shares) {
             return Choice::Nothing;
         }
@@ -119,7 +119,7 @@ impl SharedPictures {
         sharer.choose(stills, frame, from, has_room)
     }
 
-    /// What comes beside a frame whose picture was asked for. `answer`: `None` if there was none in time.
+    /// What accompanies a frame whose picture was requested. `answer` is `None` if there was no answer in time.
     pub(crate) fn answered(
         &mut self,
         camera: &CameraName,
@@ -137,12 +137,12 @@ impl SharedPictures {
     }
 }
 
-/// One subscription's place among the readers of one camera.
+/// The state of one subscription at one camera.
 struct Sharer {
-    /// Its camera may be forgotten, with its log.
+    /// Weak, because the camera may be forgotten together with its log.
     stills: Weak<Stills>,
     of: Arc<Sharing>,
-    /// Pictures come.
+    /// Whether this reader gets pictures.
     shares: bool,
 }
 
@@ -175,7 +175,7 @@ impl Sharer {
         Choice::Asked(Box::pin(timeout(TIME_MAX, stills.ask_for_picture(frame.id))))
     }
 
-    /// There was no picture of a frame.
+    /// Handles a frame whose picture could not be made.
     fn fails(&mut self, camera: &CameraName, frame: FrameId) {
         let now = monotonic_now();
         if !self.of.rests(now) {
@@ -185,9 +185,9 @@ impl Sharer {
         self.set(false);
     }
 
-    /// Whether the reader is to be given pictures from this frame on, or still.
+    /// Whether the reader should get pictures from this frame on.
     fn is_worth_it(&self, stills: &Stills, frame: ChainedFrame, from: usize) -> bool {
-        // Inside a chain its own decoder cannot go on.
+        // Inside a chain, its own decoder cannot take over.
         if self.shares && frame.index > 0 {
             return true;
         }
@@ -253,7 +253,7 @@ mod tests {
             Self { camera, writer, encoder, stills, chains_asked, next: 0 }
         }
 
-        /// The next frame, which begins a chain or goes on with one.
+        /// Appends the next frame, which begins or continues a chain.
         fn frame(&mut self, begins: bool) -> ChainedFrame {
             self.frame_of(begins, |payload| payload)
         }
@@ -292,12 +292,12 @@ mod tests {
             frame
         }
 
-        /// What comes beside a frame for a reader.
+        /// What accompanies a frame for a reader.
         async fn beside(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Beside {
             self.beside_if(reader, frame, (2, true)).await
         }
 
-        /// The same, if so many readers share, and if there is room or not.
+        /// Like `beside`, with a minimum of `from` readers, and with room or without.
         async fn beside_if(
             &self,
             reader: &mut SharedPictures,
@@ -314,7 +314,7 @@ mod tests {
             }
         }
 
-        /// A record of data comes.
+        /// Appends a data record.
         fn data(&mut self) {
             let sequence = Sequence(self.next);
             self.next += 1;
@@ -345,7 +345,7 @@ mod tests {
             self.stills.wake();
         }
 
-        /// The same, which has to be the picture.
+        /// Like `beside`, but it must be the picture.
         async fn shows(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Picture {
             match self.beside(reader, frame).await {
                 Beside::Picture(picture) => {
@@ -369,7 +369,7 @@ mod tests {
         40 + 10 * (sequence % 20) as u8
     }
 
-    /// Both get the same memory, which was made once; who is alone gets nothing.
+    /// Both readers get the same memory, which was decoded once. A single reader gets no picture.
     #[tokio::test]
     async fn two_readers_get_one_picture() {
         let (mut video, mut one, mut other) =
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(video.chains_asked.load(Ordering::Relaxed), 0);
     }
 
-    /// A reader that stays alone cannot decode the rest of a chain that it has not decoded: it gets pictures to the end of it.
+    /// A reader that is left alone cannot decode the rest of the chain, so it gets pictures until the chain ends.
     #[tokio::test]
     async fn a_reader_goes_back_only_where_a_chain_begins() {
         let (mut video, mut one, mut other) =
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(video.beside(&mut one, begins).await, Beside::Nothing);
         let next = video.frame(false);
         assert_eq!(video.beside(&mut one, next).await, Beside::Nothing);
-        // Deep in a chain nobody goes over to pictures, because the edge would have to decode all of it.
+        // Deep in a chain no reader starts to share, because the edge would have to decode all of it.
         for _ in 0..40 {
             video.frame(false);
         }
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(video.beside(&mut one, deep).await, Beside::Nothing);
     }
 
-    /// Nobody waits for the picture of a frame that is not the newest any more.
+    /// No reader waits for the picture of a frame that is not the newest any more.
     #[tokio::test]
     async fn a_slow_reader_takes_the_next_picture() {
         let (mut video, mut one, mut other) =
@@ -428,7 +428,7 @@ mod tests {
         video.shows(&mut one, third).await;
     }
 
-    /// Where the edge's decoder fails, readers decode by themselves. So does one for whose pictures there is no room.
+    /// If the edge's decoder fails, readers decode by themselves. So does a reader whose pictures have no room.
     #[tokio::test]
     async fn a_decoder_that_fails_rests() {
         let (mut video, mut one, mut other) =
@@ -449,7 +449,7 @@ mod tests {
         video.shows(&mut other, begins).await;
     }
 
-    /// A record of data behind each picture does not make it an old one.
+    /// A data record after a picture does not make the picture outdated.
     #[tokio::test]
     async fn records_of_data_do_not_make_a_picture_old() {
         let (mut video, mut one, mut other) =
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// Who shares when sharing is switched off has not decoded the chain: pictures come to the end of it.
+    /// A reader that shares when sharing is disabled has not decoded the chain, so it gets pictures until the chain ends.
     #[tokio::test]
     async fn sharing_is_switched_off_where_a_chain_begins() {
         let (mut video, mut one, mut other) =
@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A subscription goes on when a camera is forgotten. The camera's log does not stay in memory for it.
+    /// A subscription continues when a camera is forgotten. It does not keep the camera's log in memory.
     #[tokio::test]
     async fn a_camera_that_is_forgotten_takes_its_log_along() {
         let (mut video, mut one) = (Video::new(), SharedPictures::default());

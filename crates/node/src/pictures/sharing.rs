@@ -8,9 +8,9 @@ use mez_core::units::Instant;
 /// The readers of one camera that take pictures.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// All that could.
+    /// Readers that could share.
     readers: AtomicUsize,
-    /// Those that do.
+    /// Readers that share.
     sharing: AtomicUsize,
     rests_until: Mutex<Instant>,
 }
@@ -21,37 +21,37 @@ impl Sharing {
         self.readers.load(Ordering::Acquire)
     }
 
-    /// Whether somebody shares.
+    /// Whether at least one reader shares.
     pub(crate) fn is_shared(&self) -> bool {
         self.sharing.load(Ordering::Acquire) > 0
     }
 
-    /// A reader that could share has come.
+    /// Counts a new reader that could share.
     pub(super) fn joins(&self) {
         self.readers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It has gone.
+    /// Removes a reader.
     pub(super) fn leaves(&self) {
         self.readers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A reader begins to share.
+    /// Counts a reader that starts to share.
     pub(super) fn begins(&self) {
         self.sharing.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It shares no more.
+    /// Counts a reader that stops sharing.
     pub(super) fn ends(&self) {
         self.sharing.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a picture could not be made lately, so that nobody begins to share.
+    /// Whether a picture could not be made recently, so no reader starts to share.
     pub(super) fn rests(&self, now: Instant) -> bool {
         now < *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody begins to share before this.
+    /// No reader starts to share before `until`.
     pub(super) fn rest(&self, until: Instant) {
         *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }

@@ -1,4 +1,4 @@
-//! Tries the codecs of this build on pictures of its own.
+//! Tries the codecs of this build on test pictures.
 
 use std::time::{Duration, Instant};
 
@@ -10,30 +10,30 @@ use mez_media::stream::{Outcome, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::worker::Worker;
 use mez_media::{ImageView, PixelFormat, trial};
 
-/// The picture that is tried: that of a usual camera.
+/// The size of the test pictures, which is that of a common camera.
 const SIZE: (u32, u32) = (640, 480);
-/// Pictures that are tried: the first is encoded by itself, the others refer to the one before.
+/// Number of test pictures. The first is encoded by itself, each other one refers to its predecessor.
 const PICTURES: u64 = 4;
-/// The largest mean difference between a picture and what is shown of it. What is broken differs by fifty.
+/// The largest accepted mean difference between a picture and its decoded form. Broken pictures differ by about 50.
 const DIFFERENCE_MAX: f64 = 10.0;
-/// How long all pictures may take. A codec that hangs is left alone after that.
+/// The longest time for all pictures. After this, a hanging codec is abandoned.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A codec that works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CodecTried {
-    /// How long the slowest picture took to encode.
+    /// Time to encode the slowest picture.
     pub encoding: Duration,
-    /// How long the slowest one took to decode.
+    /// Time to decode the slowest picture.
     pub decoding: Duration,
-    /// The mean difference between what went in and what came out, in steps of 8-bit pixels.
+    /// The mean difference between original and decoded picture, in steps of 8-bit pixels.
     pub difference: f64,
 }
 
-/// Encodes pictures at a rung such as `h264/q28`, decodes them, and compares. Blocks until that is done.
+/// Encodes pictures at a rung such as `h264/q28`, decodes them, and compares. Blocks.
 ///
 /// # Errors
-/// What failed, in words.
+/// A description of the failure.
 pub fn try_codec(rung: &str) -> Result<CodecTried, String> {
     let setting: Setting = rung.parse().map_err(|error| format!("{rung}: {error}"))?;
     let mut worker = Worker::new("mez doctor codec", || |setting: Setting| tried(&setting));

@@ -1,4 +1,4 @@
-//! Tries the decoders of the platform, for a checkup.
+//! Tries the decoders of the platform, for `mez doctor`.
 
 use std::path::Path;
 use std::thread;
@@ -9,31 +9,31 @@ use mez_core::frame::Encoding;
 use crate::decoders::trial::{Tried, try_kind};
 use crate::decoders::{DecoderChoice, Decoders, Kind, VideoTimes};
 
-/// How long each may take. All together take less than a checkup may.
+/// The longest time for one decoder. All together stay within the time limit of `mez doctor`.
 const TIME_MAX: Duration = Duration::from_secs(8);
 
-/// A decoder, and what a trial says of it.
+/// The result of trying a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderTried {
     /// The decoder.
     pub kind: Kind,
-    /// What it does; or why it does not work.
+    /// Its times, or why it does not work.
     pub works: Result<DecoderTimes, String>,
 }
 
-/// What a decoder took for pictures of 1280×720.
+/// The times of a decoder for pictures of 1280×720.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DecoderTimes {
-    /// From its start to the first picture.
+    /// Time from its start to the first picture.
     pub start: Duration,
-    /// For the median picture.
+    /// Time for the median picture.
     pub picture: Duration,
-    /// What the library took for the median picture of the same stream.
+    /// The library's time for the median picture of the same stream.
     pub library: Duration,
 }
 
 impl DecoderTried {
-    /// Whether a broker that is told this would use it, if it is the first of which that is true.
+    /// Whether a broker with this choice would use the decoder, if no earlier one is used.
     #[must_use]
     pub fn is_for(&self, choice: DecoderChoice) -> bool {
         let Ok(times) = &self.works else { return false };
@@ -42,7 +42,7 @@ impl DecoderTried {
     }
 }
 
-/// Tries all decoders, one after the other. Blocks for some seconds for each that hangs.
+/// Tries all decoders in turn. Blocks for some seconds per hanging decoder.
 #[must_use]
 pub fn try_decoders() -> Vec<DecoderTried> {
     let tried = |kind| {
@@ -53,10 +53,10 @@ pub fn try_decoders() -> Vec<DecoderTried> {
     Kind::ALL.into_iter().map(tried).collect()
 }
 
-/// What a broker decodes H.265 and AV1 with, or why nothing.
+/// A broker's decoders of H.265 and AV1, or why there is none.
 pub type VideoTried = [(Encoding, Result<VideoTimes, String>); 2];
 
-/// Tries what a broker with that choice decodes H.265 and AV1 with, both at once. Blocks as long.
+/// Tries the decoders of H.265 and AV1 of a broker with this choice, both at the same time. Blocks.
 pub fn try_video_decoders(choice: DecoderChoice) -> VideoTried {
     let decoders = Decoders::untried(choice, "ffmpeg".into(), TIME_MAX);
     let tried = |encoding| (encoding, decoders.try_video(encoding));

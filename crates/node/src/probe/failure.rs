@@ -1,4 +1,4 @@
-//! What stands between this host and an edge, in kinds that have different remedies.
+//! Obstacles between this host and an edge, in kinds with different remedies.
 
 use std::fmt;
 use std::io;
@@ -8,39 +8,39 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::identity::explain::{explain, explain_quic};
 
-/// What kind of thing is in the way.
+/// The kind of an obstacle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The name has no address.
     Name,
-    /// The host is there, and nobody listens at the port.
+    /// The host answers, but nothing listens at the port.
     Refused,
-    /// There is no way to the network or the host.
+    /// There is no route to the network or the host.
     NoRoute,
-    /// Nothing comes back.
+    /// There is no answer.
     Silent,
-    /// Something answers that is no edge of Mez.
+    /// The answer is not from an edge of Mez.
     Stranger,
-    /// An edge of another version answers.
+    /// The edge has another version.
     Version,
     /// The two sides do not belong to the same site.
     Site,
-    /// By the clock of one side, the certificate of the other is not valid.
+    /// The other side's certificate is not valid by the clock of one side.
     Clock,
-    /// The edge does not admit this identity.
+    /// The edge does not accept this identity.
     Identity,
     /// The edge refuses this host's certificate, because it was revoked.
     Revoked,
-    /// Something on this host.
+    /// A problem on this host.
     Own,
 }
 
 /// Why an edge was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeFailure {
-    /// What kind of thing is in the way.
+    /// The kind of the obstacle.
     pub obstacle: Obstacle,
-    /// What was found, in words.
+    /// A description.
     pub text: String,
 }
 
@@ -57,12 +57,12 @@ impl ProbeFailure {
         Self { obstacle, text: text.into() }
     }
 
-    /// This host cannot even ask.
+    /// An error on this host, before anything was sent.
     pub(crate) fn own(error: impl fmt::Display) -> Self {
         Self::new(Obstacle::Own, error.to_string())
     }
 
-    /// A connection was not made.
+    /// An error of making a connection.
     pub(crate) fn connecting(error: &io::Error) -> Self {
         use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
         match error.kind() {
@@ -75,7 +75,7 @@ impl ProbeFailure {
         }
     }
 
-    /// A connection was made, and then TLS failed.
+    /// An error of TLS after a connection was made.
     pub(crate) fn securing(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(error) => Self::new(obstacle_of(error), explain(error)),
@@ -83,7 +83,7 @@ impl ProbeFailure {
         }
     }
 
-    /// QUIC failed.
+    /// An error of QUIC.
     pub(crate) fn quic(error: &ConnectionError) -> Self {
         let alert = |code: quinn::TransportErrorCode| match u64::from(code) {
             code @ 0x100..0x200 => Some(AlertDescription::from((code & 0xff) as u8)),
@@ -123,7 +123,7 @@ fn obstacle_of(error: &Error) -> Obstacle {
     }
 }
 
-/// What the other side's alert, or the one that this side sent over QUIC, tells.
+/// The obstacle of an alert from the other side, or of one that this side sent over QUIC.
 fn obstacle_of_alert(alert: AlertDescription) -> Obstacle {
     match alert {
         AlertDescription::UnknownCA

@@ -1,4 +1,4 @@
-//! Looks at an edge's port for applications.
+//! Tests an edge's port for applications.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::way::{addresses_of, connect_tcp, in_time, secure};
 use crate::identity::Credentials;
 use crate::identity::tls::grpc_client_config;
 
-/// What a client of HTTP/2 says first (RFC 9113, section 3.4), with settings that change nothing.
+/// The first bytes of an HTTP/2 client (RFC 9113, section 3.4), with settings that change nothing.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
 
-/// How long a refusal of this host's certificate is waited for before anything is said.
+/// How long to wait for a refusal of this host's certificate before anything is sent.
 const VERDICT_TIME: Duration = Duration::from_millis(300);
 
-/// Looks who answers at the port for applications, and whether it admits these credentials. Without credentials it is
-/// only looked whether anybody takes connections. Returns the addresses of the name.
+/// Tests what answers at the port for applications, and whether it accepts these credentials. Without
+/// credentials, only tests whether the port accepts connections. Returns the addresses of the name.
 ///
 /// # Errors
-/// What is in the way.
+/// The obstacle.
 pub async fn grpc(
     host: &str,
     port: u16,
@@ -35,7 +35,8 @@ pub async fn grpc(
     let mut stream = secure(connection, config).await?;
     let failed = |error: std::io::Error| ProbeFailure::securing(&error);
     let mut heard = [0; 64];
-    // A client's certificate is judged after its own part of the handshake is over. Whoever speaks meanwhile may lose what is said of it.
+    // A server judges the client's certificate after the client's part of the
+    // handshake. If the client sends data meanwhile, the server's alert may be lost.
     if let Ok(Err(error)) = timeout(VERDICT_TIME, stream.read(&mut heard)).await {
         return Err(failed(error));
     }

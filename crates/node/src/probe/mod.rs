@@ -1,7 +1,7 @@
-//! Looks at the way to an edge, for a checkup: who answers at its ports, over what, and how that edge would take this
-//! host in. Nothing at the edge changes.
+//! Tests the way to an edge for `mez doctor`: what answers at the edge's ports, over which
+//! protocols, and whether the edge would accept this host. Nothing changes at the edge.
 //!
-//! `link/probe.rs` asks the link itself. What an application asks is in [`crate::client::checkup`].
+//! `link/probe.rs` tests the link. [`crate::client::checkup`] tests an application's requests.
 
 pub mod codec;
 pub mod decoder;
@@ -24,27 +24,27 @@ use crate::link::probe::{over_quic, over_tcp};
 use crate::ports::EdgeAddress;
 pub use crate::source::{FfmpegFound, probe_ffmpeg, probe_source, takes_key_frame_requests};
 
-/// How long a name may take to be resolved.
+/// The longest time to resolve a name.
 pub(crate) const NAME_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a connection may take to be made, and how long a handshake.
+/// The longest time for a connection, and for a handshake.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// What was found at an edge's link, where camera brokers connect.
+/// The result of testing an edge's link, to which camera brokers connect.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
-    /// The addresses of its name.
+    /// The addresses of the edge's name.
     pub addresses: Vec<SocketAddr>,
-    /// What it answers over TCP; without an answer if there was nobody to ask as.
+    /// The answer over TCP. `None` if there were no credentials to ask with.
     pub tcp: Result<Option<LinkAnswer>, ProbeFailure>,
-    /// The same over QUIC.
+    /// The answer over QUIC. `None` if there were no credentials to ask with.
     pub quic: Result<Option<LinkAnswer>, ProbeFailure>,
 }
 
-/// Asks the link at `place` how it would take in `camera`, over TCP and over QUIC. Without credentials it is only
-/// looked whether anybody takes connections over TCP.
+/// Asks the link at `place` whether it would accept `camera`, over TCP and over
+/// QUIC. Without credentials, only tests whether the port accepts TCP connections.
 ///
 /// # Errors
-/// The name has no address, or the credentials are not of a camera.
+/// The name has no address, or the credentials do not belong to a camera.
 pub async fn link(
     place: &EdgeAddress,
     asking: Option<(&Credentials, &CameraName)>,

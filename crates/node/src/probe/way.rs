@@ -1,4 +1,4 @@
-//! The way to a port: its name, a connection, TLS. Every step is bounded in time.
+//! Steps on the way to a port: name, connection, TLS. Each has a time limit.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(crate) async fn addresses_of(host: &str, port: u16) -> Result<Vec<SocketAddr
     if found.is_empty() { Err(none(format!("the name {host} has no address"))) } else { Ok(found) }
 }
 
-/// Connects to the first of these that takes a connection.
+/// Connects to the first address that accepts a connection.
 pub(crate) async fn connect_tcp(addresses: &[SocketAddr]) -> Result<TcpStream, ProbeFailure> {
     let connected = timeout(CONNECT_TIME_MAX, TcpStream::connect(addresses)).await;
     match connected {
@@ -40,7 +40,7 @@ pub(crate) async fn connect_tcp(addresses: &[SocketAddr]) -> Result<TcpStream, P
     }
 }
 
-/// Proves to the other side who this is, and has it prove that it is an edge of the same site.
+/// Does a TLS handshake in which both sides show certificates of the same site.
 pub(crate) async fn secure(
     stream: TcpStream,
     config: ClientConfig,
@@ -63,7 +63,7 @@ pub(crate) async fn secure(
     Ok(secured)
 }
 
-/// Does one step of a conversation, and says that nothing came if it takes too long.
+/// Does one step with a time limit.
 pub(crate) async fn in_time<T>(
     limit: Duration,
     step: impl Future<Output = Result<T, ProbeFailure>>,

@@ -1,4 +1,4 @@
-//! What an application found in a picture, checked, and converted to the pixels of another size of it.
+//! Checks detections, and converts them to another size of the picture.
 
 /// The most detections in a reply.
 pub const DETECTIONS_MAX: usize = 4096;
@@ -7,8 +7,7 @@ pub const CLASS_NAME_BYTES_MAX: usize = 128;
 /// The most pixels in the raster of a mask.
 pub const MASK_PIXELS_MAX: u64 = 1 << 26;
 
-/// What was found in a picture. Coordinates are in pixels from its upper left corner; the first pixel reaches from
-/// 0 to 1.
+/// The objects that an application found in a picture. Coordinates are in pixels from the upper left corner. The first pixel extends from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detections {
     size: (u32, u32),
@@ -18,45 +17,45 @@ pub struct Detections {
 /// An object in a picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detection {
-    /// The box around it: left, top, right, bottom. It may reach beyond the picture.
+    /// The bounding box: left, top, right, bottom. May extend beyond the picture.
     pub xyxy: [f32; 4],
-    /// How sure the detector is; the scale belongs to the detector. `None`: it does not say.
+    /// The detector's confidence, on the detector's own scale. `None` if unknown.
     pub score: Option<f32>,
-    /// The detector's number for its class.
+    /// The detector's number for the class.
     pub class_id: Option<i32>,
-    /// The detector's name for its class; empty if it has none.
+    /// The detector's name for the class. Empty if unknown.
     pub class_name: String,
-    /// The number that a tracker gave it.
+    /// The object's number in a tracker.
     pub tracker_id: Option<i64>,
-    /// The pixels that belong to it.
+    /// The pixels of the object.
     pub mask: Option<Mask>,
-    /// Its points, such as wrists.
+    /// Points of the object, such as wrists.
     pub key_points: Vec<KeyPoint>,
 }
 
-/// The pixels that belong to an object, as a raster of any size that is laid over the whole picture.
+/// The pixels of an object, as a raster that is stretched over the whole picture. The raster may have any size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
-    /// Pixels in a row of the raster.
+    /// The width of the raster.
     pub width: u32,
-    /// Rows of the raster.
+    /// The height of the raster.
     pub height: u32,
-    /// Lengths of runs, column after column: of pixels outside, of pixels inside, and so on.
+    /// Lengths of runs, column by column, alternately of pixels outside and inside of the object, beginning with outside.
     pub runs: Vec<u32>,
 }
 
 /// A point of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KeyPoint {
-    /// Pixels from the left.
+    /// Pixels from the left edge.
     pub x: f32,
-    /// Pixels from the top.
+    /// Pixels from the top edge.
     pub y: f32,
-    /// How sure the detector is. `None`: it does not say.
+    /// The detector's confidence. `None` if unknown.
     pub score: Option<f32>,
 }
 
-/// Why detections are refused.
+/// Why detections are rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DetectionsError {
     /// The picture has no size.
@@ -72,25 +71,25 @@ pub enum DetectionsError {
     /// There are more than [`DETECTIONS_MAX`].
     #[error("there are {count} detections, more than the limit of {DETECTIONS_MAX}; send the surest ones")]
     TooMany {
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// A number is infinite or none.
+    /// A number is infinite or NaN.
     #[error("detection {place} has the {what} {value}; give finite numbers")]
     NotFinite {
-        /// Its place among the detections, from 0.
+        /// The index of the detection, from 0.
         place: usize,
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         value: f32,
     },
-    /// A box ends before it begins.
+    /// A box is inverted.
     #[error(
         "detection {place} has the box {xyxy:?}, which ends before it begins; give left, top, right and bottom"
     )]
     Inverted {
-        /// Its place among the detections, from 0.
+        /// The index of the detection, from 0.
         place: usize,
         /// Its box.
         xyxy: [f32; 4],
@@ -98,18 +97,18 @@ pub enum DetectionsError {
     /// The name of a class is too long.
     #[error("detection {place} has a class name of {bytes} bytes; give at most {CLASS_NAME_BYTES_MAX}")]
     ClassName {
-        /// Its place among the detections, from 0.
+        /// The index of the detection, from 0.
         place: usize,
-        /// The size of the name.
+        /// The size of the name in bytes.
         bytes: usize,
     },
-    /// A mask is not a raster of runs.
+    /// The runs of a mask do not fill its raster.
     #[error(
         "detection {place} has a mask of {width}x{height} pixels whose runs have {pixels}; give runs that fill the \
          raster, of at most {MASK_PIXELS_MAX} pixels"
     )]
     Mask {
-        /// Its place among the detections, from 0.
+        /// The index of the detection, from 0.
         place: usize,
         /// Width of the raster.
         width: u32,
@@ -121,7 +120,7 @@ pub enum DetectionsError {
 }
 
 impl Detections {
-    /// Checks what was found in a picture of `size` pixels, width and height.
+    /// Checks detections in a picture of `size` (width and height in pixels).
     pub fn new(size: (u32, u32), items: Vec<Detection>) -> Result<Self, DetectionsError> {
         if size.0 == 0 || size.1 == 0 {
             return Err(DetectionsError::NoPicture { width: size.0, height: size.1 });
@@ -133,7 +132,7 @@ impl Detections {
         Ok(Self { size, items })
     }
 
-    /// Width and height of the picture in whose pixels they are.
+    /// Width and height of the picture to whose pixels the coordinates refer.
     pub const fn size(&self) -> (u32, u32) {
         self.size
     }
@@ -143,12 +142,12 @@ impl Detections {
         &self.items
     }
 
-    /// The detections, out of their picture.
+    /// Returns the detections without the picture's size.
     pub fn into_items(self) -> Vec<Detection> {
         self.items
     }
 
-    /// The same detections, if the picture is scaled to `size` pixels. Neither side may be 0.
+    /// Converts the detections to a picture of `size` pixels. Neither side may be 0.
     #[must_use]
     pub fn scaled_to(mut self, size: (u32, u32)) -> Self {
         if size == self.size {
@@ -168,7 +167,7 @@ impl Detections {
     }
 }
 
-/// A coordinate on another scale. Finite numbers stay finite.
+/// Scales a coordinate. Finite numbers stay finite.
 fn times(coordinate: f32, factor: f64) -> f32 {
     (f64::from(coordinate) * factor).clamp(f32::MIN.into(), f32::MAX.into()) as f32
 }
@@ -235,8 +234,7 @@ mod tests {
         common / (area(one) + area(other) - common)
     }
 
-    /// What a detector sees in a frame of any rung of every ladder comes back where it is in the published frame,
-    /// at sizes with odd sides too.
+    /// A box in a frame of any rung of every ladder is converted back to its place in the published frame, also for odd sizes.
     #[test]
     fn boxes_of_every_rung_come_back_where_they_were_seen() {
         for source in [(768, 576), (1920, 1080), (641, 479), (333, 77), (96, 128)] {
@@ -293,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was checked stays valid at every size.
+        /// Valid detections are valid at every size.
         #[test]
         fn scaling_keeps_detections_valid(
             xyxy in prop::array::uniform4(prop::num::f32::NORMAL | prop::num::f32::ZERO),

@@ -1,4 +1,4 @@
-//! Results as messages of the applications' interface, and back.
+//! Converts results to and from messages of the application API.
 
 use mez_core::wire::ReplyResult;
 use prost::Message;
@@ -7,7 +7,7 @@ use super::{Detection, Detections, DetectionsError, KeyPoint, Mask, ReplyContent
 use crate::api::{ApiError, pb};
 
 impl ReplyContent {
-    /// Checks what an application sends as its result, and converts it to the pixels of the published frame.
+    /// Checks an application's result, and converts it to published pixels.
     pub fn parse(request: &mut pb::ReplyRequest) -> Result<Self, ApiError> {
         use pb::reply_request::Content;
         let detections = match request.content.take() {
@@ -26,7 +26,7 @@ impl ReplyContent {
         Ok(Self::Detections(detections.scaled_to(published)))
     }
 
-    /// As it crosses the link.
+    /// The form that crosses the link.
     pub(crate) fn into_result(self) -> ReplyResult {
         match self {
             Self::Opaque(bytes) => ReplyResult::Opaque(bytes),
@@ -36,7 +36,7 @@ impl ReplyContent {
         }
     }
 
-    /// Reads what has crossed the link. The error says what is wrong with it.
+    /// Decodes the form that crosses the link. The error is a message.
     pub(crate) fn from_result(result: ReplyResult) -> Result<Self, String> {
         match result {
             ReplyResult::Opaque(bytes) => Ok(Self::Opaque(bytes)),
@@ -47,7 +47,7 @@ impl ReplyContent {
         }
     }
 
-    /// As publishers get it.
+    /// The form for publishers.
     pub(crate) fn into_reply(self) -> pb::reply::Content {
         match self {
             Self::Opaque(bytes) => pb::reply::Content::Payload(bytes),
@@ -55,7 +55,7 @@ impl ReplyContent {
         }
     }
 
-    /// Reads what a publisher gets.
+    /// Decodes the form for publishers.
     pub(crate) fn from_reply(content: Option<pb::reply::Content>) -> Result<Self, DetectionsError> {
         match content {
             None => Ok(Self::Opaque(Default::default())),
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// A publisher reads what the edge made of a request: nothing is lost on the way but the scale.
+    /// A result reaches the publisher unchanged, except for its scale.
     #[test]
     fn detections_reach_the_publisher_in_published_pixels() {
         let unscaled = ReplyContent::parse(&mut request((320, 240), detections())).unwrap();
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(field(&mut request((640, 480), no_size)), "detections");
     }
 
-    /// Opaque bytes stay as they are, and no content is an empty one.
+    /// Opaque bytes stay unchanged. A missing content is an empty one.
     #[test]
     fn opaque_results_need_no_size() {
         let content = Some(pb::reply_request::Content::Payload("seen".into()));

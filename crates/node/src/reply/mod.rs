@@ -1,7 +1,6 @@
 //! Results that applications send back to cameras: opaque bytes, or typed detections.
 //!
-//! An application gives detections in the pixels of the image that it searched. The edge converts them, and publishers
-//! get them in the pixels of the frame as it was published.
+//! An application gives detections in the pixels of the image that it processed. The edge converts them to published pixels for the publisher.
 
 mod detections;
 mod message;
@@ -16,8 +15,8 @@ pub use self::detections::{
 /// An application's result for a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyContent {
-    /// Bytes that mean something to the application and the publisher only.
+    /// Bytes whose meaning only the application and the publisher know.
     Opaque(Bytes),
-    /// What was found in the frame.
+    /// Objects in the frame.
     Detections(Detections),
 }

@@ -1,4 +1,4 @@
-//! A site with an edge and a camera, served to applications, for the tests of the interface.
+//! A site with an edge and a camera that serve applications, for tests of the API.
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use mez_node::rights::LiveRights;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Rights for tests that are about something else: those of a site that is older than grants.
+/// Rights for tests about other things: those of a site from before grants.
 pub fn everything() -> LiveRights {
     LiveRights::fixed(mez_core::rights::Rights::open())
 }
@@ -53,7 +53,7 @@ impl Site {
         EdgeBroker::start(options).unwrap()
     }
 
-    /// One with these decoders.
+    /// An edge with these decoders.
     pub fn edge_decoding(&self, decoders: Decoders) -> EdgeHandle {
         let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), self.credentials(Role::Edge, "edge"));
         let options = EdgeOptions::new(listen, credentials, EdgeConfig::default());
@@ -82,7 +82,7 @@ impl Site {
         let camera = loop {
             match CameraBroker::start(options.clone()) {
                 Ok(camera) => break camera,
-                // A broker of the same camera that was just dropped lets go of its state a moment later.
+                // A broker that was just dropped releases its state a moment later.
                 Err(StartError::State(_)) => within(tokio::time::sleep(Duration::from_millis(10))).await,
                 Err(error) => panic!("{error}"),
             }
@@ -100,7 +100,7 @@ impl Site {
         self.serve_edge_with(edge, everything()).await
     }
 
-    /// The same with other rights.
+    /// Serves an edge with other rights.
     pub async fn serve_edge_with(
         &self,
         edge: &EdgeHandle,
@@ -153,7 +153,7 @@ impl Served {
         Self::with(site, edge, |_| {}).await
     }
 
-    /// With an edge of the site, and what is to be different about the camera.
+    /// Like `new`, with an existing edge, and with changed options of the camera.
     pub async fn with(site: Site, edge: EdgeHandle, change: impl FnOnce(&mut CameraOptions)) -> Self {
         let camera = site.camera_with("dock/cam1", &edge, change).await;
         let (server, unix, tls) = site.serve_edge(&edge).await;
@@ -175,26 +175,26 @@ pub fn tcp(address: SocketAddr) -> Address {
     Address::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
-/// A hang becomes a failure with a place.
+/// Fails if the work hangs.
 pub async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("something hangs")
 }
 
-/// A grey image of `pixels` bytes, filled with the low byte of its number, which stands at its beginning.
+/// A grey image of `pixels` bytes. It begins with its number, and is filled with the number's low byte.
 pub fn image(number: u32, pixels: u32) -> Published {
     let mut payload = vec![number as u8; pixels as usize];
     payload[..4].copy_from_slice(&number.to_le_bytes());
     Published { payload: payload.into(), encoding: Encoding::Gray8, width: pixels, height: 1, captured: None }
 }
 
-/// The number of an image, once every byte of it has been checked.
+/// The number of an image, after checking all its bytes.
 pub fn number(payload: &[u8]) -> u32 {
     let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
     assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
     number
 }
 
-/// The next frame; other events are passed over.
+/// The next frame. Other events are skipped.
 pub async fn frame(subscription: &mut Subscription) -> Box<ReceivedFrame> {
     within(async {
         loop {
@@ -208,7 +208,7 @@ pub async fn frame(subscription: &mut Subscription) -> Box<ReceivedFrame> {
     .await
 }
 
-/// Publishes small images until one is delivered: a subscription takes a moment to reach the camera. Returns its number.
+/// Publishes small images until one is delivered, since a subscription takes a moment to reach the camera. Returns its number.
 pub async fn warm_up(camera: &CameraHandle, subscription: &mut Subscription) -> u32 {
     for value in 0..600 {
         camera.publish(image(value, 100)).unwrap();
@@ -220,14 +220,14 @@ pub async fn warm_up(camera: &CameraHandle, subscription: &mut Subscription) -> 
     panic!("nothing was delivered");
 }
 
-/// A slow link between camera and edge: so many bits each second, each way.
+/// A slow link between camera and edge, with a rate per direction.
 pub async fn slow_link(edge: SocketAddr, bits_per_second: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((camera, _)) = listener.accept().await {
             let edge = TcpStream::connect(edge).await.unwrap();
-            // Otherwise the kernel keeps pieces back until earlier ones are acknowledged, and gives several at once.
+            // Without this, the kernel delays small pieces, and then delivers several at once.
             for end in [&camera, &edge] {
                 end.set_nodelay(true).unwrap();
             }

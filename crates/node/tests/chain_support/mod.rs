@@ -1,4 +1,4 @@
-//! Pictures that say which they are, and a network that is too slow for pictures of their own.
+//! Pictures that show their number, and a network that is too slow for independent pictures.
 #![allow(dead_code, reason = "every test uses another part")]
 
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
 pub const SIZE: (u32, u32) = (320, 240);
-/// Blocks that spell a picture's number, in a row at the top.
+/// The number of blocks in the top row that encode a picture's number.
 pub const BITS: u32 = 16;
-/// From one picture to the next.
+/// The time between two pictures.
 pub const INTERVAL: Duration = Duration::from_millis(30);
 const LINK_BITS_PER_SECOND: u64 = 2_000_000;
-/// Longer queues drop what comes.
+/// Packets beyond this queueing delay are dropped.
 const QUEUE_MAX: Duration = Duration::from_millis(300);
 const LOST_ONCE_IN: u64 = 150;
 
-/// A network of little capacity before an edge. Gives its address; nothing passes while `cut` is set.
+/// A slow network in front of an edge. Returns its address. Nothing passes while `cut` is set.
 pub async fn slow_network(edge: SocketAddr, cut: Arc<AtomicBool>) -> SocketAddr {
     network(edge, cut, Arc::new(AtomicU64::new(LINK_BITS_PER_SECOND))).await
 }
 
-/// The same of a capacity that may change, in bits per second.
+/// A network with a capacity in bits per second that may change.
 pub async fn network(edge: SocketAddr, cut: Arc<AtomicBool>, capacity: Arc<AtomicU64>) -> SocketAddr {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let outside = Arc::new(UdpSocket::bind(loopback).await.unwrap());
@@ -65,7 +65,7 @@ pub async fn network(edge: SocketAddr, cut: Arc<AtomicBool>, capacity: Arc<Atomi
     address
 }
 
-/// A socket towards the edge for one camera; what comes back on it goes to the camera.
+/// A socket to the edge for one camera. Packets from the edge go to the camera.
 async fn way_back(
     edge: SocketAddr,
     (outside, camera): (Arc<UdpSocket>, SocketAddr),
@@ -82,7 +82,7 @@ async fn way_back(
                     let _ = outside.send_to(&packet[..bytes], camera).await;
                 }
                 Ok(_) => {}
-                // The edge is not there for a while.
+                // The edge may be absent for a while.
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
@@ -90,7 +90,7 @@ async fn way_back(
     inside
 }
 
-/// Brightness of a picture: a slope with some texture, a square that moves, and the number in blocks.
+/// The brightness of a picture: a slope with texture, a moving square, and the number in blocks.
 pub fn pixels(number: u64) -> Vec<u8> {
     let (width, height) = SIZE;
     let block = width / BITS;
@@ -114,10 +114,10 @@ pub fn picture(number: u64) -> Published {
     Published { payload, encoding: Encoding::Jpeg, width, height, captured: None }
 }
 
-/// Makes sure that pixels (blue, green, red) are the picture of a number, at whatever size.
+/// Asserts that pixels (blue, green, red) are the picture with this number, at any size.
 pub fn shows(bgr: &[u8], (width, height): (u32, u32), expected: u64, what: &str) {
     let shown = |x: u32, y: u32| f64::from(bgr[((y * width + x) * 3 + 1) as usize]);
-    // The middle of each block, whatever the size.
+    // The middle of each block at any size.
     let bit = |bit: u32| shown((2 * bit + 1) * width / (2 * BITS), 16 * height / SIZE.1) > 125.0;
     let number = (0..BITS).filter(|at| bit(*at)).fold(0u64, |number, at| number | 1 << at);
     assert_eq!(number, expected, "{what} shows another picture");
@@ -125,7 +125,7 @@ pub fn shows(bgr: &[u8], (width, height): (u32, u32), expected: u64, what: &str)
     let mut squares = 0.0;
     for y in 0..height {
         for x in 0..width {
-            // The pixel at the middle of where this one comes from.
+            // The source pixel at the middle of this pixel's area.
             let source = |at: u32, from: u32, to: u32| (2 * at + 1) * to / (2 * from);
             let (from_x, from_y) = (source(x, width, SIZE.0), source(y, height, SIZE.1));
             let was = f64::from(published[(from_y * SIZE.0 + from_x) as usize]);
@@ -136,7 +136,7 @@ pub fn shows(bgr: &[u8], (width, height): (u32, u32), expected: u64, what: &str)
     assert!(psnr > 20.0, "{what} has {psnr:.1} dB");
 }
 
-/// The same of a JPEG, which has to have the size that is stated.
+/// Asserts that a JPEG is the picture with this number, and has the stated size.
 pub fn jpeg_shows(jpeg: &[u8], size: (u32, u32), expected: u64, what: &str) {
     let mut image = Image::empty();
     Decoder::new(1 << 20).decode_bgr(jpeg, &mut image).unwrap();

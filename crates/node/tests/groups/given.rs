@@ -1,4 +1,4 @@
-//! Who gets what, and what becomes of records whose member fails, is lost or leaves: over the local protocol, and over gRPC with TLS.
+//! Which member gets which record, and what happens if a member fails, is lost or leaves. Over the local protocol, and over gRPC with TLS.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ both_ways! {
     what_is_not_settled_is_bounded_and_told: held_back;
 }
 
-/// More at once than the group takes in one go.
+/// More requests than the group handles at once.
 #[tokio::test]
 async fn of_many_who_ask_at_once_nobody_is_passed_over() {
     let rig = Served::new().await;
@@ -83,7 +83,7 @@ async fn shared(way: usize) {
         assert_eq!(record.attempt, 1);
         done.push((number(&record.payload), record.meta.id));
     }
-    // The last may have come before one that another member had.
+    // The last one may precede a record of another member.
     let account = until(&client, |group| group.account.done + 3 >= group.account.given).await;
     assert_eq!((account.members.len(), account.account.given_again, account.account.dead), (3, 0, 0));
     assert!(account.members.iter().all(|member| member.given > 0), "{account:?}");
@@ -134,7 +134,7 @@ async fn dead_letters(way: usize) {
     let letter = &group.dead_letters[0];
     assert_eq!((letter.frame, letter.tries, letter.last.as_str()), (record.meta.id, 3, "no such model"));
     assert_eq!((group.account.failed, group.account.given_again), (3, 2));
-    // The next one comes.
+    // The next record comes.
     let next = first(&rig.camera, &mut member).await;
     assert!(next.meta.id > record.meta.id && next.attempt == 1);
 }
@@ -146,7 +146,7 @@ async fn lost(way: usize) {
     let record = first(&rig.camera, &mut one).await;
     let mut other = client.subscribe(every(detect())).await.unwrap();
     joined(&mut other).await;
-    // As if its program were killed.
+    // As if its program was killed.
     drop(one);
     loop {
         let again = frame(&mut other).await;
@@ -230,7 +230,7 @@ async fn held_back(way: usize) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    // News come before records that wait for the program, so this one may come before the record that it is about.
+    // Events come before waiting records, so this event may come before its record.
     let hearing = within(async {
         while record.is_none() || told.is_none() {
             match member.next().await.unwrap() {

@@ -1,4 +1,4 @@
-//! Groups of readers against real brokers.
+//! Groups with real brokers.
 
 #[path = "../api_support/mod.rs"]
 mod api_support;

@@ -1,4 +1,4 @@
-//! Whose a group is, and what it may do.
+//! Owners of groups, and their rights.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn another_principal_has_a_group_of_its_own_and_settles_nothing_of_this_on
     let mut theirs = other.subscribe(every(by_hand(1))).await.unwrap();
     joined(&mut theirs).await;
     let record = first(&rig.camera, &mut ours).await;
-    // Many of another principal's members, in groups of every name, take nothing of this group.
+    // Many members of another principal, in groups of many names, take nothing from this group.
     let mut flood = Vec::new();
     for name in 0..30 {
         let flooding = Membership { name: format!("g{name}").parse().unwrap(), ..detect() };
@@ -58,7 +58,7 @@ async fn another_principal_has_a_group_of_its_own_and_settles_nothing_of_this_on
     assert_eq!(rig.client().await.groups().await.unwrap().len(), 17, "the edge's own user sees all");
 }
 
-/// Settlements of a member that was not given the record, of records that nobody was given, twice, and too late.
+/// Settlements by a member that did not get the record, of records that nobody got, repeated, and too late.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_settles_what_it_was_not_given() {
     let rig = Served::new().await;
@@ -124,8 +124,8 @@ fn strict(grants: &[&str]) -> Rights {
     Rights::new(Stance::Deny, grants.iter().map(grant))
 }
 
-/// Every record needs the right to read the past. A camera that is taken away ends for all members, and what was open of it is lost and told; the
-/// others go on.
+/// Every record needs the right to read the past. If a camera's right is removed, it ends
+/// for all members, and its open records are lost and reported. The other cameras continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_has_what_its_principal_was_granted() {
     let site = Site::new();
@@ -152,7 +152,7 @@ async fn a_group_has_what_its_principal_was_granted() {
         if record.camera == dock() {
             break record;
         }
-        // It had come before.
+        // This record was given before the right was removed.
         assert!(done(&other, &record));
     };
     assert!(done(&other, &record));

@@ -1,4 +1,4 @@
-//! What a restart of the edge leaves of a group.
+//! Groups after a restart of the edge.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Restarted {
             loop {
                 match EdgeBroker::start(options.clone()) {
                     Ok(edge) => return edge,
-                    // The one before lets go of its port a moment later.
+                    // The previous edge releases its port a moment later.
                     Err(EdgeStartError::Listen(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
                     Err(error) => panic!("{error}"),
                 }
@@ -68,7 +68,7 @@ impl Restarted {
     }
 }
 
-/// With a log on disk the group goes on where it was: what is done stays done, what a member has stays with it, what nobody has comes again.
+/// With a store, the group continues: finished records stay finished, given ones stay with their members, and the others are given again.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_store_a_group_goes_on_after_a_restart() {
     let mut rig = Restarted::new(true).await;
@@ -84,7 +84,7 @@ async fn with_a_store_a_group_goes_on_after_a_restart() {
     let abandoned = first(&camera, &mut other).await;
     assert!(abandoned.meta.id != kept.meta.id);
     until(&client, |group| group.account.done == 1).await;
-    // What is on disk can be given again: the newest frames get there within a moment.
+    // Only records on disk can be given again. The newest ones get there within a moment.
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop(other);
     rig.stop().await;
@@ -128,7 +128,7 @@ async fn a_group_that_nobody_is_in_sleeps_and_is_forgotten_by_hand() {
     assert_eq!(rig.client().await.groups().await.unwrap(), []);
 }
 
-/// Without a log on disk the place is gone with the edge, and that is said before and after.
+/// Without a store, a restart loses the group's place. Members are informed before and after.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_store_a_restart_loses_the_place_and_says_so() {
     let mut rig = Restarted::new(false).await;

@@ -1,4 +1,4 @@
-//! Groups and members to test with.
+//! Groups and members for tests.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ pub fn every(group: Membership) -> SubscribeOptions {
     }
 }
 
-/// Settles by hand, with so many at once.
+/// A membership that settles by hand, with at most `at_once` open records.
 pub fn by_hand(at_once: u32) -> Membership {
     Membership { at_once, settles_itself: false, ..detect() }
 }
 
-/// The place of the group, as a member is told when it joins.
+/// The group's place, as reported to a joining member.
 pub async fn joined(subscription: &mut Subscription) -> (PlaceTold, bool) {
     within(async {
         loop {
@@ -47,7 +47,7 @@ pub async fn joined(subscription: &mut Subscription) -> (PlaceTold, bool) {
     .await
 }
 
-/// Publishes one small image after the other until a member gets one. Returns its record.
+/// Publishes small images until a member gets one. Returns its record.
 pub async fn first(camera: &CameraHandle, member: &mut Subscription) -> Box<ReceivedFrame> {
     for value in 0..600 {
         camera.publish(image(value, 100)).unwrap();
@@ -66,7 +66,7 @@ pub fn failed(member: &Subscription, record: &ReceivedFrame, why: &str) -> bool 
     member.control().settle(&record.camera, record.meta.id, Some(why.into()))
 }
 
-/// The group, once it stands as is expected.
+/// The group, once `stands` accepts it.
 pub async fn until(client: &EdgeClient, stands: impl Fn(&GroupSummary) -> bool) -> GroupSummary {
     within(async {
         loop {

@@ -1,4 +1,4 @@
-//! A site of edge processes and of members that enrol, each with a folder of keys of its own.
+//! A site of edge processes and enrolled members, each with a key folder of its own.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use super::{TIME_MAX, image, loopback};
 
-/// The keys of a site, and a folder for those of its members.
+/// The keys of a site, and a folder for its members' keys.
 pub struct Members {
     pub keys: TemporarySite,
     folder: tempfile::TempDir,
@@ -35,14 +35,14 @@ impl Members {
         self.folder.path().join(of)
     }
 
-    /// The edge where the site was made.
+    /// The edge of the host where the site was made.
     pub async fn edge(&self, listen: SocketAddr, grpc: SocketAddr) -> EdgeProcess {
         let keys = self.keys.keys();
         let credentials = keys.edge_credentials(None, &[]).unwrap();
         self.edge_of(keys, &credentials, (listen, grpc), None).await
     }
 
-    /// An edge with other keys, and perhaps with a signer elsewhere.
+    /// An edge with other keys, and optionally with a signer elsewhere.
     pub async fn edge_of(
         &self,
         keys: &KeyFolder,
@@ -70,7 +70,7 @@ impl Members {
             audit: Rotation::default(),
             limits: ApiLimits::default(),
         };
-        // One that was just stopped lets go of its ports a moment later.
+        // An edge that was just stopped releases its ports a moment later.
         let started = async {
             loop {
                 match EdgeProcess::start(options()).await {
@@ -82,7 +82,7 @@ impl Members {
         tokio::time::timeout(TIME_MAX, started).await.expect("the edge starts")
     }
 
-    /// Enrols a device with a certificate of this life. Its folder of keys.
+    /// Enrols a device with a certificate of this lifetime. Returns its key folder.
     pub async fn enrolled(&self, short: &str, lifetime: Duration) -> KeyFolder {
         let keys = self.keys.keys();
         let identity = Identity::parse_within(keys.site(), short).unwrap();
@@ -98,7 +98,7 @@ impl Members {
         KeyFolder::open(&folder).unwrap()
     }
 
-    /// The camera `dock/cam1`, which knows one edge alone.
+    /// The camera `dock/cam1` with a single edge.
     pub fn camera(&self, credentials: Credentials, edge: SocketAddr, transport: Transport) -> CameraHandle {
         let edges = vec![EdgeAddress { host: edge.ip().to_string(), port: edge.port() }];
         let mut options = CameraOptions::new("dock/cam1".parse().unwrap(), edges, credentials);
@@ -112,10 +112,10 @@ pub fn grpc(address: SocketAddr) -> Address {
     Address::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
-/// The number of frames that nobody counts.
+/// The number of frames that are not counted.
 pub const BEFORE: u32 = u32::MAX;
 
-/// Publishes frames until one comes: a subscription takes a moment to reach the camera.
+/// Publishes frames until one comes, since a subscription takes a moment to reach the camera.
 pub async fn frames_flow(camera: &CameraHandle, frames: &mut Subscription) {
     let flow = async {
         loop {

@@ -1,4 +1,4 @@
-//! A site whose brokers meet over real sockets on loopback, for the tests of the link.
+//! A site whose brokers connect over real sockets on loopback, for tests of the link.
 #![allow(dead_code, unused_macros, unused_imports, reason = "every test uses another part")]
 
 pub mod members;
@@ -19,7 +19,7 @@ use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 use mez_node::ports::EdgeAddress;
 
-/// How long something may take that happens at once on a machine with nothing else to do.
+/// The longest time for something that is immediate on an idle host.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Runs cases over QUIC and over TCP.
@@ -41,7 +41,7 @@ macro_rules! both_ways {
 }
 pub(crate) use both_ways;
 
-/// Keys and folders, and what it takes to start brokers.
+/// Keys, folders and options to start brokers.
 pub struct Site {
     transport: Transport,
     keys: TemporarySite,
@@ -65,7 +65,7 @@ impl Site {
         options
     }
 
-    /// An edge, perhaps in the place of one that was just stopped, which lets go of its socket a moment later.
+    /// Starts an edge. An edge that was just stopped releases its socket a moment later.
     pub async fn edge(&self, options: EdgeOptions) -> EdgeHandle {
         let listen = options.listen;
         let started = async {
@@ -101,7 +101,7 @@ pub fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Waits until the edge has taken a camera in.
+/// Waits until a camera is connected to the edge.
 pub async fn connected(camera: &CameraHandle) {
     let mut edge = camera.edge();
     tokio::time::timeout(TIME_MAX, edge.wait_for(Option::is_some))
@@ -110,7 +110,7 @@ pub async fn connected(camera: &CameraHandle) {
         .unwrap();
 }
 
-/// Waits until `is_so`, which is looked at every few milliseconds; `what` says what did not happen.
+/// Waits until `is_so`, which is checked every few milliseconds. `what` describes the failure.
 pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     let comes = async {
         while !is_so() {
@@ -120,21 +120,21 @@ pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     tokio::time::timeout(TIME_MAX, comes).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-/// Bytes that say their number, and are no image.
+/// Bytes that contain their number, and are not an image.
 pub fn image(number: u32, bytes: usize) -> Published {
     let mut payload = vec![number as u8; bytes];
     payload[..4].copy_from_slice(&number.to_le_bytes());
     Published { payload: payload.into(), encoding: Encoding::Jpeg, width: 64, height: 48, captured: None }
 }
 
-/// The number of such bytes, which nothing has altered.
+/// The number in such bytes, after checking them.
 pub fn number(payload: &Bytes) -> u32 {
     let number = u32::from_le_bytes(payload[..4].try_into().unwrap());
     assert!(payload[4..].iter().all(|byte| *byte == number as u8), "the payload was altered");
     number
 }
 
-/// A picture with some structure, as a camera publishes it: 640×480, JPEG of quality 95.
+/// A picture with some structure: 640×480, JPEG of quality 95.
 pub fn picture(number: u8) -> Published {
     let (width, height) = (640, 480);
     let pixel = |at: u32| (at % width / 8 * 5 + at / width / 8 * 3) as u8 ^ number;

@@ -1,4 +1,4 @@
-//! An edge with a page, and a camera whose frames were captured minutes ago, for the tests of the past on the page.
+//! An edge with a page, and a camera whose frames were captured minutes ago, for tests of the past on the page.
 
 #![allow(dead_code, reason = "every test uses another part")]
 
@@ -28,10 +28,10 @@ use super::api_support::{Site, within};
 use super::web_support::{Browser, Got};
 
 pub const CAMERA: &str = "dock/cam1";
-/// Room for a few frames, so that the older ones are on disk alone.
+/// Room for a few frames, so that older ones are only on disk.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// An edge with a store, and when its story begins: ten minutes ago.
+/// An edge with a store, and the beginning of its timeline, ten minutes ago.
 pub struct World {
     pub web: WebServer,
     pub edge: EdgeHandle,
@@ -74,7 +74,7 @@ impl World {
         Browser::member(self.web.address(), &self.site.credentials(Role::App, name))
     }
 
-    /// Publishes a frame that was captured so long behind the beginning.
+    /// Publishes a frame that was captured `behind_ms` after the beginning.
     pub fn publish(&self, camera: &CameraHandle, jpeg: &Bytes, behind_ms: u64) -> FrameId {
         let captured = Timestamp::from_nanos((self.begin_ms + behind_ms) * 1_000_000);
         let (width, height, payload) = (1280, 720, jpeg.clone());
@@ -83,7 +83,7 @@ impl World {
         camera.publish(published).unwrap()
     }
 
-    /// Publishes frames, two milliseconds apart, until one has arrived: before the demand has reached the camera, they do not cross.
+    /// Publishes frames, 2 ms apart, until one has arrived, since none crosses before the demand has reached the camera.
     pub async fn begin(
         &self,
         camera: &CameraHandle,
@@ -101,7 +101,7 @@ impl World {
         panic!("no frame arrives");
     }
 
-    /// The path of a request about a span, in milliseconds behind the beginning.
+    /// The path of a request about a span, in milliseconds after the beginning.
     pub fn path(&self, what: &str, (from, to): (u64, u64)) -> String {
         let (since, until) = (self.begin_ms + from, self.begin_ms + to);
         format!("/api/v1/cameras/{CAMERA}/{what}?since_utc_ms={since}&until_utc_ms={until}")
@@ -113,7 +113,7 @@ impl World {
 }
 
 pub fn jpeg() -> Bytes {
-    // Noise in an eighth of it, so that a frame has about 100 kB.
+    // Noise in 1/8 of it, so that a frame has about 100 kB.
     let mut state = 1_u32;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -129,12 +129,12 @@ pub async fn arrives(subscription: &mut EdgeSubscription) {
     within(async { while !matches!(subscription.next().await, Served::Frame { .. }) {} }).await;
 }
 
-/// Asks until an answer is as wanted: a log is written a fifth of a second later.
+/// Repeats a request until its answer is as wanted, since a log is written 0.2 s later.
 pub async fn until(browser: &Browser, path: &str, wanted: impl Fn(&Got) -> bool) -> Got {
     within(async {
         loop {
             let got = browser.get(path).await;
-            // A camera is known to the page a second later.
+            // The page knows a camera only after a second.
             if got.status == StatusCode::OK && wanted(&got) {
                 return got;
             }
@@ -144,7 +144,7 @@ pub async fn until(browser: &Browser, path: &str, wanted: impl Fn(&Got) -> bool)
     .await
 }
 
-/// (from, to) in milliseconds behind the beginning, with `what`.
+/// (from, to) in milliseconds after the beginning, with the field `what`.
 pub fn stretches(world: &World, list: &Value, what: &str) -> Vec<(u64, u64, Value)> {
     let ms = |stretch: &Value, end: &str| stretch[end].as_u64().unwrap() - world.begin_ms;
     let list = list.as_array().unwrap().iter();

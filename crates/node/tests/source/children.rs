@@ -1,4 +1,4 @@
-//! No child is left behind, and the death of one costs no frame of a recording.
+//! No child process is left behind, and the death of one loses no frame of a recording.
 
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
@@ -17,14 +17,14 @@ use crate::support::{
 /// Names the camera for the process that is started to be killed.
 const URL_VARIABLE: &str = "MEZ_TEST_CAMERA_TO_READ";
 
-/// A recording whose reader is killed goes on with the frame after the last one, to its end.
+/// A recording whose reader is killed continues after the last frame, until its end.
 #[tokio::test]
 async fn a_recording_goes_on_where_it_was() {
     for (name, args) in [
         ("x.avi", &["-vf", "noise=alls=60:allf=t", "-c:v", "mjpeg", "-q:v", "2"][..]),
         ("x.mp4", &["-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "5"]),
     ] {
-        // Large enough not to fit into the pipe, so that the child is still at work when it is killed.
+        // Too large for the pipe, so that the child is still at work when it is killed.
         let video = Video::new(name, "320x240", 60, args);
         let references = video.decoded(320, 240);
         let mut source = Source::spawn(video.spec(), at(30.0)).await.unwrap();
@@ -71,8 +71,7 @@ async fn dropping_or_stopping_a_source_kills_its_child() {
     }
 }
 
-/// A source whose whole process is killed leaves no child, though nobody could clean up and the child itself, which
-/// waits for a camera that has gone silent, would never notice.
+/// A killed process leaves no child behind, although it could not clean up, and although the child waits for a silent camera and would never notice.
 #[tokio::test]
 async fn a_killed_process_takes_its_child_with_it() {
     let interval = Duration::from_millis(25);
@@ -102,7 +101,7 @@ async fn a_killed_process_takes_its_child_with_it() {
     wait_for_the_end_of(child).await;
 }
 
-/// Not a test of its own: the process that the test above kills.
+/// Not a test itself: the process that the test above kills.
 #[tokio::test]
 async fn reads_until_it_is_killed() {
     let Ok(url) = std::env::var(URL_VARIABLE) else { return };

@@ -1,4 +1,4 @@
-//! Recordings: every codec, size and container comes out as JPEG, in order, when it is due.
+//! Recordings of every codec, size and container become JPEG, in order and at their times.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Video, at, next, next_frame, pixels, read_to_end, recognise
 
 const MJPEG: [&str; 6] = ["-c:v", "mjpeg", "-pix_fmt", "yuvj422p", "-q:v", "3"];
 
-/// Delivered bytes are those of the file, frame by frame; a frame may be missing only if it was counted as skipped.
+/// Delivered bytes are those of the file, frame by frame. A frame may be missing only if it was counted as skipped.
 #[tokio::test]
 async fn motion_jpeg_goes_through_byte_for_byte() {
     let video = Video::new("x.avi", "64x48", 40, &MJPEG);
@@ -36,7 +36,7 @@ async fn motion_jpeg_goes_through_byte_for_byte() {
     assert!(matches!(next(&mut source).await, SourceEvent::Ended), "the end stays the end");
 }
 
-/// Capture times are those of the schedule: multiples of the interval, whatever the load.
+/// Capture times are those of the schedule: multiples of the interval, independent of the load.
 #[tokio::test]
 async fn frames_are_due_on_a_grid() {
     let video = Video::new("x.avi", "64x48", 30, &MJPEG);
@@ -53,7 +53,7 @@ async fn frames_are_due_on_a_grid() {
     }
 }
 
-/// Whatever has to be decoded comes out as ffmpeg itself decodes it, in order, at its own size.
+/// Other codecs become JPEG of what ffmpeg decodes, in order, at their own size.
 #[tokio::test]
 async fn other_codecs_are_encoded() {
     for (name, size, args) in [
@@ -66,7 +66,7 @@ async fn other_codecs_are_encoded() {
         ("grey.mkv", (40, 30), &["-c:v", "ffv1", "-pix_fmt", "gray"]),
         ("ten-bits.mkv", (40, 30), &["-c:v", "ffv1", "-pix_fmt", "yuv420p10le"]),
         ("rgb-jpeg.mkv", (40, 30), &["-c:v", "png", "-pix_fmt", "rgb24"]),
-        // Motion JPEG of two fields per picture is decoded, since half a picture is no frame.
+        // Interlaced Motion JPEG is decoded, since half a picture is no frame.
         (
             "fields.avi",
             (64, 48),
@@ -90,7 +90,7 @@ async fn other_codecs_are_encoded() {
             assert_eq!((info.width, info.height), (width, height), "{name}");
             assert!(name == "fields.avi" || info.chroma == Chroma::Yuv420, "{name}: {:?}", info.chroma);
             let (which, difference) = recognise(&pixels(&frame.jpeg), &references);
-            // One pixel has no neighbours to average rounding over.
+            // A single pixel has no neighbours that average out rounding.
             assert!(
                 difference < 4.0 || name == "tiny.mkv" && difference < 10.0,
                 "{name}: frame {which} differs by {difference} grey levels"
@@ -146,7 +146,7 @@ async fn colours_survive_matrix_and_range() {
     }
 }
 
-/// A phone's upright video is stored lying down with a note to turn it: the frames are upright.
+/// A phone's upright video is stored sideways with a rotation: the frames are upright.
 #[tokio::test]
 async fn a_turned_video_is_turned() {
     let video = Video::new("x.mp4", "64x48", 4, &["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "0"]);
@@ -165,7 +165,7 @@ async fn a_turned_video_is_turned() {
     assert_eq!((frame.width, frame.height), (48, 64));
 }
 
-/// A loop starts over with the first frame, without leaving one out or giving one twice.
+/// A loop starts again with the first frame, without a missing or repeated frame.
 #[tokio::test]
 async fn a_loop_goes_round() {
     for (name, args) in [
@@ -202,7 +202,7 @@ async fn a_loop_goes_round() {
     }
 }
 
-/// A caller that is busy for a while finds the newest frames, not the oldest, and is told how many it missed.
+/// A slow caller gets the newest frames instead of the oldest, and the number of missed ones.
 #[tokio::test]
 async fn a_slow_caller_misses_frames_and_nothing_queues() {
     let video = Video::new("x.avi", "64x48", 60, &MJPEG);
@@ -210,7 +210,7 @@ async fn a_slow_caller_misses_frames_and_nothing_queues() {
     let mut source = Source::spawn(video.spec(), at(60.0)).await.unwrap();
     let first = next_frame(&mut source).await;
     assert_eq!(first.jpeg[..], packets[0][..]);
-    // Until the last frame is due, and more.
+    // Longer than until the last frame is due.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (frames, skipped) = read_to_end(&mut source).await;
     assert!((1..=3).contains(&frames.len()), "{} frames waited", frames.len());
@@ -218,7 +218,7 @@ async fn a_slow_caller_misses_frames_and_nothing_queues() {
     assert!(frames.len() as u64 + skipped >= 59, "{} and {skipped}", frames.len());
 }
 
-/// What is left of a file that was cut off is delivered, and then it is over.
+/// The rest of a truncated file is delivered, then the source ends.
 #[tokio::test]
 async fn a_file_that_is_cut_off_ends_early() {
     for (name, args) in

@@ -1,4 +1,4 @@
-//! Network cameras: frames as they come, and again after every failure.
+//! Network cameras: frames in real time, and reconnection after every failure.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn motion_jpeg_over_http_goes_through_byte_for_byte() {
     assert!(info.live && info.passthrough && info.codec == "mjpeg", "{info:?}");
 }
 
-/// A live source is thinned out, not slowed down: it stays at the newest frame.
+/// A live source is thinned out instead of delayed: it stays at the newest frame.
 #[tokio::test]
 async fn a_live_source_is_thinned_evenly() {
     let camera = MjpegCamera::start(STEADY).await;
@@ -83,7 +83,7 @@ async fn a_camera_that_goes_silent_is_opened_again() {
     assert_ne!(source.child_pid(), Some(child));
 }
 
-/// The stream of a transport stream is decoded; a child that is killed from outside is replaced.
+/// A transport stream is decoded. A child that is killed from outside is replaced.
 #[tokio::test]
 async fn a_transport_stream_survives_the_death_of_its_child() {
     let url = transport_stream_camera().await;
@@ -116,8 +116,8 @@ async fn rtsp_is_played_over_tcp_and_opened_again() {
     next_frame(&mut source).await;
 }
 
-/// A camera that asks for a password gets it, however it asks, and whatever characters are in it; nobody who looks at the list of
-/// processes does, nor at the environment of the children.
+/// A camera gets its password, with any kind of authentication and any characters in it.
+/// It is not visible in the list of processes, nor in the environment of the children.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_reaches_its_camera_and_nobody_else() {
     const PASSWORD: &str = "s3cr3t p@ss/w:rd'%41";
@@ -145,7 +145,7 @@ async fn a_password_reaches_its_camera_and_nobody_else() {
     }
 }
 
-/// Who has no password, or a wrong one, is told which of the two it is, and the password is not.
+/// The error of a missing password differs from that of a wrong one. Neither contains the password.
 #[tokio::test]
 async fn a_camera_that_refuses_is_told_of_without_the_password() {
     let guard = Guard { asks: Asks::Digest, user: "bob", password: "right" };
@@ -168,7 +168,7 @@ async fn a_camera_that_refuses_is_told_of_without_the_password() {
     }
 }
 
-/// A camera that is not there is tried again, ever less often, and no password gets out.
+/// A missing camera is tried again, at growing intervals, and no password gets out.
 #[tokio::test]
 async fn a_camera_that_is_not_there_is_waited_for() {
     let port = free_port().await;

@@ -1,4 +1,4 @@
-//! Camera sources against the real ffmpeg: files of many kinds, network cameras, children that die.
+//! Camera sources with the real ffmpeg: many kinds of files, network cameras, children that die.
 
 #[path = "../api_support/mod.rs"]
 mod api_support;

@@ -1,4 +1,4 @@
-//! Network cameras are asked for key frames, by ONVIF.
+//! Requests for key frames to network cameras, by ONVIF.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -32,28 +32,28 @@ use crate::support::next;
 const USER: &str = "bob";
 const PASSWORD: &str = "secret";
 const NONCE: &str = "4c0ffee0";
-/// The camera's clock is set to another zone's time, as clocks of cameras are.
+/// The camera's clock is set to another time zone, as is common.
 const AHEAD: Duration = Duration::hours(2);
 
-/// How a camera asks who is there.
+/// How a camera authenticates clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     /// By the header of the envelope.
     InTheEnvelope,
-    /// By HTTP.
+    /// By HTTP digest.
     Digest,
 }
 
-/// A camera's services, over HTTP. It makes a key frame if somebody asks who knows the password.
+/// A camera's ONVIF services over HTTP. It makes a key frame if an authenticated client requests it.
 struct OnvifCamera {
     asks: Asks,
-    /// Whether it has the newer one of the services for video.
+    /// Whether it has the newer version of the media service.
     has_media2: bool,
-    /// The encoder is to make a key frame.
+    /// Set if the encoder should make a key frame.
     key_frame: Arc<AtomicBool>,
-    /// How often it was asked for one.
+    /// The number of requests for a key frame.
     asked: AtomicU64,
-    /// No envelope is taken twice.
+    /// The nonces of accepted envelopes; none is accepted twice.
     nonces: Mutex<BTreeSet<String>>,
 }
 
@@ -113,7 +113,7 @@ impl OnvifCamera {
         response.body(Full::new(said.into())).unwrap()
     }
 
-    /// Whether the envelope says who sent it, anew, by this camera's clock.
+    /// Whether the envelope authenticates its sender, with a new nonce, by this camera's clock.
     fn knows_sender(&self, envelope: &Document<'_>) -> bool {
         let text = |name: &str| {
             let found = envelope.descendants().find(|node| node.tag_name().name() == name);
@@ -126,7 +126,7 @@ impl OnvifCamera {
         let digest = run_filter("sha1sum", &[], &input);
         let digest: Vec<u8> =
             (0..20).map(|at| u8::from_str_radix(&digest[at * 2..][..2], 16).unwrap()).collect();
-        // Hours are enough to tell whose clock it is, however slow this machine is.
+        // The hour is enough to distinguish the clocks, however slow this host is.
         let now = OffsetDateTime::now_utc() + AHEAD;
         let hour = |at: OffsetDateTime| {
             format!("{:04}-{:02}-{:02}T{:02}", at.year(), u8::from(at.month()), at.day(), at.hour())
@@ -150,7 +150,7 @@ impl OnvifCamera {
         };
         match question {
             "GetSystemDateAndTime" => clock(),
-            // The address of a camera behind a router is not the one that it is reached at.
+            // The address of a camera behind a router differs from the one at which it is reached.
             "GetServices" => {
                 let mut services = vec![("http://www.onvif.org/ver10/media/wsdl", "Media")];
                 services.extend(self.has_media2.then_some(("http://www.onvif.org/ver20/media/wsdl", "Media2")));
@@ -201,7 +201,7 @@ fn fault(code: &str) -> String {
     )
 }
 
-/// Whether an answer shows that the client knows the password (RFC 7616, with `qop`).
+/// Whether a digest proves that the client knows the password (RFC 7616, with `qop`).
 fn is_right(answer: &str, path: &str) -> bool {
     let part = |name: &str| {
         let parts = answer.trim_start_matches("Digest ").split(',').map(str::trim);
@@ -215,7 +215,7 @@ fn is_right(answer: &str, path: &str) -> bool {
         && part("response") == md5(&format!("{ha1}:{NONCE}:{count}:{random}:auth:{ha2}"))
 }
 
-/// A camera that gives key frames only if it is asked, and its source.
+/// A camera that makes key frames only on request, and its source.
 async fn camera(folder: &TempDir, asks: Asks, has_media2: bool) -> (Arc<OnvifCamera>, Source) {
     let key_frame = Arc::default();
     let (camera, address) = OnvifCamera::start(asks, has_media2, &key_frame).await;
@@ -251,7 +251,7 @@ async fn a_camera_that_is_asked_gives_a_key_frame() {
     }
 }
 
-/// Without a key frame it would get pictures that were made for it until the camera gives one by itself, which is never.
+/// Without a key frame, the reader would get encoded pictures forever, since the camera makes no key frame by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_enters_gets_the_cameras_own_video() {
     let folder = TempDir::new().unwrap();
@@ -281,7 +281,7 @@ async fn a_reader_that_enters_gets_the_cameras_own_video() {
     feeding.abort();
 }
 
-/// The packets of x265 cross a real RTSP session and both brokers, bit for bit.
+/// The packets of x265 cross a real RTSP session and both brokers, byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn h265_of_a_network_camera_reaches_who_accepts_it() {
     let (folder, coded) = (TempDir::new().unwrap(), Arc::default());
@@ -302,8 +302,8 @@ async fn h265_of_a_network_camera_reaches_who_accepts_it() {
             continue;
         }
         assert_eq!(frame.meta.rung.as_str(), Rung::ORIGINAL);
-        // The picture itself comes last in its packet. NUT leaves out what many packets begin with: start code and header. ffmpeg's reader of RTSP
-        // counts a zero before the next start code to this one.
+        // The picture is the last part of its packet. NUT omits common prefixes: start code and
+        // header. ffmpeg's RTSP reader counts a zero before the next start code to this one.
         let start = frame.payload.windows(3).rposition(|bytes| bytes == [0, 0, 1]).unwrap();
         let picture = without_zeros(&frame.payload[start + 5..]);
         let is_of_camera = coded.lock().unwrap().windows(picture.len()).any(|bytes| bytes == picture);
@@ -313,7 +313,7 @@ async fn h265_of_a_network_camera_reaches_who_accepts_it() {
     feeding.abort();
 }
 
-/// Bytes without the zeros that they end with.
+/// Bytes without trailing zeros.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }

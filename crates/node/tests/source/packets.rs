@@ -1,4 +1,4 @@
-//! Sources of H.264, H.265 and AV1 whose pictures come as they coded them.
+//! Sources of H.264, H.265 and AV1 whose coded pictures are published unchanged.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn packets() -> SourceOptions {
     SourceOptions { packets: true, fps: Some(100.0), ..SourceOptions::default() }
 }
 
-/// All packets of a recording, and how many frames came otherwise or not at all.
+/// All packets of a recording, and the numbers of JPEG frames and of skipped frames.
 async fn read(source: &mut Source) -> (Vec<SourcePacket>, u64, u64) {
     let (mut packets, mut frames, mut skipped) = (Vec::new(), 0, 0);
     loop {
@@ -37,7 +37,7 @@ async fn read(source: &mut Source) -> (Vec<SourcePacket>, u64, u64) {
     }
 }
 
-/// NAL units other than parameter sets, which containers keep aside.
+/// NAL units except parameter sets, which containers store separately.
 fn units(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut splitter = UnitSplitter::new(1 << 20);
     splitter.push(stream);
@@ -78,7 +78,7 @@ const SVT: [&str; 8] = ["-c:v", "libsvtav1", "-pix_fmt", "yuv420p", "-preset", "
 const AOM: [&str; 10] =
     ["-c:v", "libaom-av1", "-pix_fmt", "yuv420p", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "8"];
 
-/// Videos of other codecs in their containers. SVT-AV1 hides pictures in packets, which are shown later.
+/// Videos of other codecs in their containers. SVT-AV1 puts hidden pictures into packets, which are shown later.
 fn others() -> Vec<(Encoding, Video)> {
     let video = |name: &str, args: &[&str]| {
         Video::new(name, "128x96", 20, &[&["-pix_fmt", "yuv420p"][..], args].concat())
@@ -89,7 +89,7 @@ fn others() -> Vec<(Encoding, Video)> {
     h265.into_iter().chain(av1).collect()
 }
 
-/// What ffmpeg makes of a stream.
+/// A stream as decoded by ffmpeg.
 fn shown(input: &[&str]) -> Vec<u8> {
     ffmpeg(&[input, &["-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1"]].concat())
 }
@@ -106,10 +106,10 @@ async fn recordings_of_other_codecs_give_their_own_packets_too() {
         let is_key = |at: &usize| packets[*at].part == StreamPart::Key;
         assert_eq!((0..20).filter(is_key).collect::<Vec<_>>(), [0, 8, 16], "{name}");
 
-        // All together they are what ffmpeg decodes, and what a process of it decodes one by one.
+        // Together they are what ffmpeg decodes, and what its process decodes one by one.
         let mut stream = Vec::new();
         for packet in &packets {
-            // Files leave the mark of a temporal unit out.
+            // Files omit the temporal delimiter.
             let lacks_mark = encoding == Encoding::Av1 && !packet.payload.starts_with(&[0x12, 0]);
             stream.extend_from_slice(if lacks_mark { &[0x12, 0] } else { &[] });
             stream.extend_from_slice(&packet.payload);
@@ -138,7 +138,7 @@ async fn recordings_of_other_codecs_give_their_own_packets_too() {
     }
 }
 
-/// It could not be made anything else where somebody needs that. So it is decoded by the source's ffmpeg, as ever.
+/// It could not be encoded at rungs, so it is decoded by the source's ffmpeg.
 #[tokio::test]
 async fn a_codec_that_nothing_decodes_here_becomes_jpeg() {
     let video = Video::new("x.mp4", "64x48", 8, &X265);
@@ -151,7 +151,7 @@ async fn a_codec_that_nothing_decodes_here_becomes_jpeg() {
     assert!(packets.is_empty() && frames > 0, "{frames}");
 }
 
-/// Nothing is lost for those whose encoder is set otherwise: they are decoded, as ever.
+/// Streams with reordered pictures are decoded instead, so nothing is lost.
 #[tokio::test]
 async fn pictures_in_another_order_become_jpeg() {
     let with_b = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "2", "-x264-params", "b-adapt=0"];
@@ -165,7 +165,7 @@ async fn pictures_in_another_order_become_jpeg() {
     }
 }
 
-/// Cameras are no other.
+/// The same applies to network cameras.
 #[tokio::test]
 async fn pictures_of_a_network_camera_in_another_order_become_jpeg() {
     const X264_B: &[&str] =
@@ -201,7 +201,7 @@ async fn a_source_that_is_to_be_decoded_gives_jpeg() {
     assert!(packets.is_empty() && frames > 0, "{frames}");
 }
 
-/// Its only key frame is missing. ffmpeg shows what it can of it.
+/// Its only key frame is missing. ffmpeg shows what it can.
 #[tokio::test]
 async fn a_recording_without_key_frames_becomes_jpeg() {
     let args = [&EVERY_EIGHTH[..6], &["-x264-params", "keyint=5:intra-refresh=1:scenecut=0"]].concat();
@@ -235,7 +235,7 @@ async fn next_packet(source: &mut Source) -> SourcePacket {
     }
 }
 
-/// Decodes packets as they come.
+/// Decodes packets in order.
 #[derive(Default)]
 struct Decoding {
     decoder: Option<H264Decoder>,
@@ -256,7 +256,7 @@ impl Decoding {
     }
 }
 
-/// The first packet is a key frame, and every one can be decoded with those before it, also after the camera was opened again.
+/// The first packet is a key frame, and every packet can be decoded with those before it, also after the camera was opened again.
 #[tokio::test]
 async fn cameras_on_the_network_give_their_own_packets() {
     let folder = TempDir::new().unwrap();
@@ -268,7 +268,7 @@ async fn cameras_on_the_network_give_their_own_packets() {
             decoding.take(&next_packet(&mut source).await);
         }
         let child = source.child_pid().unwrap();
-        // Nothing is gained by opening it again for a key frame that only helps.
+        // For a key frame that merely helps, reopening the source is not worthwhile.
         source.ask_key_frame(KeyFrameNeed::Helps);
         for _ in 0..5 {
             decoding.take(&next_packet(&mut source).await);
@@ -284,7 +284,7 @@ async fn cameras_on_the_network_give_their_own_packets() {
     }
 }
 
-/// Nothing else helps: its next key frame may be an hour away.
+/// Only this helps, since its next key frame may be an hour away.
 #[tokio::test]
 async fn a_recording_that_cannot_be_decoded_from_here_on_becomes_jpeg() {
     let args = [&EVERY_EIGHTH[..6], &["-g", "9999", "-sc_threshold", "0"]].concat();
@@ -299,7 +299,7 @@ async fn a_recording_that_cannot_be_decoded_from_here_on_becomes_jpeg() {
     assert!(packets.len() < 45);
 }
 
-/// Each pass over a recording begins with its key frame.
+/// Each pass of a recording begins with its key frame.
 #[tokio::test]
 async fn a_recording_that_goes_round_goes_on_with_a_key_frame() {
     for name in ["x.mp4", "x.mkv", "x.h264"] {

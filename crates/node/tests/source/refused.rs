@@ -1,4 +1,4 @@
-//! What cannot be read is refused, with words that help.
+//! Unreadable sources are refused with helpful messages.
 
 use mez_node::source::{Source, SourceError, SourceEvent, SourceOptions, SourceSpec};
 
@@ -67,7 +67,7 @@ async fn files_that_are_no_video_are_named() {
         (path("text.mp4"), "Invalid data"),
         (path("empty.mp4"), "the file is empty"),
         (folder.to_str().unwrap().to_owned(), "it is a folder"),
-        // The index of an mp4 stands at its end.
+        // The index of an MP4 is at its end.
         (cut, "moov atom not found"),
         ("/dev/null".to_owned(), "not a regular file"),
     ] {
@@ -77,7 +77,7 @@ async fn files_that_are_no_video_are_named() {
     }
 }
 
-/// The header is there and promises a video; not one frame follows.
+/// The header promises a video, but no frame follows.
 #[tokio::test]
 async fn a_video_without_a_frame_fails_once_and_ends() {
     let video = Video::new("x.avi", "64x48", 20, &["-c:v", "mjpeg"]);
@@ -89,7 +89,7 @@ async fn a_video_without_a_frame_fails_once_and_ends() {
         let options = SourceOptions { looped, ..SourceOptions::default() };
         let mut source = match Source::spawn(SourceSpec::File(path.clone()), options).await {
             Ok(source) => source,
-            // Some versions of ffprobe see it at once.
+            // Some versions of ffprobe detect this at once.
             Err(error) => {
                 assert!(error.to_string().contains("header.avi"), "{error}");
                 continue;

@@ -1,4 +1,4 @@
-//! A network camera that speaks RTSP (RFC 2326). Encoders make its video, and ffmpeg its packets.
+//! A network camera with RTSP (RFC 2326). Encoders make its video, and ffmpeg makes its packets.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 
 use crate::support::ffmpeg_child;
 
-/// What a network camera shows.
+/// The video of a network camera.
 #[derive(Clone)]
 pub enum Footage {
-    /// ffmpeg's test picture, by an encoder of ffmpeg's.
+    /// ffmpeg's test picture, with an encoder of ffmpeg.
     Test(&'static [&'static str]),
-    /// The same by x265, without B-frames. What it coded is kept here.
+    /// ffmpeg's test picture, with x265 and without B-frames. The coded bytes are kept here.
     X265(Arc<Mutex<Vec<u8>>>),
-    /// Changing pictures by openh264, whose only key frames are the first one and those that it is told to make.
+    /// Changing pictures by openh264. Its only key frames are the first one and requested ones.
     Told(Arc<AtomicBool>),
 }
 
@@ -33,18 +33,18 @@ pub enum Footage {
 pub const X264: &[&str] =
     &["-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", "10", "-pix_fmt", "yuv420p"];
 
-/// A network camera that speaks RTSP and sends H.264 inside the RTSP connection, to one client at a time.
+/// A network camera that sends H.264 within its RTSP connection, to one client at a time.
 pub async fn rtsp_camera(folder: &Path) -> String {
     showing_rtsp_camera(folder, Footage::Test(X264)).await
 }
 
-/// The same with other footage.
+/// A network camera with other footage.
 pub async fn showing_rtsp_camera(folder: &Path, footage: Footage) -> String {
     let address = any_rtsp_camera(folder, None, footage).await;
     format!("rtsp://bob:secret@{address}/cam")
 }
 
-/// A network camera that speaks RTSP, and can be switched off and on again at the same address.
+/// A network camera with RTSP that can be switched off and on again at the same address.
 pub struct RtspServer {
     address: SocketAddr,
     serving: tokio::task::JoinHandle<()>,
@@ -61,7 +61,7 @@ impl RtspServer {
         format!("rtsp://bob:secret@{}/cam", self.address)
     }
 
-    /// Its connections break, and nobody listens any more.
+    /// Breaks its connections, and stops listening.
     pub async fn switch_off(&mut self) {
         self.serving.abort();
         let _ = (&mut self.serving).await;
@@ -89,14 +89,14 @@ impl Drop for RtspServer {
     }
 }
 
-/// How a camera asks who is there.
+/// How a camera authenticates clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
     Basic,
     Digest,
 }
 
-/// Whom a camera lets in.
+/// The user that a camera accepts.
 #[derive(Debug, Clone, Copy)]
 pub struct Guard {
     pub asks: Asks,
@@ -104,7 +104,7 @@ pub struct Guard {
     pub password: &'static str,
 }
 
-/// The same, which lets in one user only. Returns its host and port.
+/// A network camera that accepts one user only. Returns its host and port.
 pub async fn guarded_rtsp_camera(folder: &Path, guard: Option<Guard>) -> SocketAddr {
     any_rtsp_camera(folder, guard, Footage::Test(X264)).await
 }
@@ -132,7 +132,7 @@ impl Guard {
         }
     }
 
-    /// Whether the answer shows that the client knows the password (RFC 2617).
+    /// Whether the answer proves that the client knows the password (RFC 2617).
     fn lets_in(&self, method: &str, answer: &str) -> bool {
         let Self { user, password, .. } = self;
         match self.asks {
@@ -158,7 +158,7 @@ pub fn md5(text: &str) -> String {
     run_filter("md5sum", &[], text.as_bytes())[..32].to_owned()
 }
 
-/// What a program of this machine makes of its input.
+/// The output of a program for this input.
 pub fn run_filter(program: &str, args: &[&str], input: &[u8]) -> String {
     use std::io::Write;
     let mut command = std::process::Command::new(program);
@@ -168,11 +168,11 @@ pub fn run_filter(program: &str, args: &[&str], input: &[u8]) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
 }
 
-/// One RTSP session (RFC 2326, interleaved): ffmpeg makes the RTP packets, this wraps them.
+/// One RTSP session (RFC 2326, interleaved). ffmpeg makes the RTP packets, which are wrapped here.
 async fn serve_rtsp(stream: TcpStream, sdp_path: &Path, guard: Option<Guard>, footage: &Footage) {
     let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let _sending = footage.send(&rtp, sdp_path);
-    // The kernel holds few packets. On a busy machine it would drop some before the client has asked to play.
+    // The kernel buffers few packets. On a busy host it would drop some before the client starts to play.
     let (arrived, mut packets) = mpsc::channel(100_000);
     let receive = async {
         let mut packet = vec![0; 1 << 16];
@@ -222,7 +222,7 @@ const X265: &[&str] = &[
 /// The size of pictures that openh264 codes.
 const SIDE: u32 = 64;
 
-/// What sends, until it is dropped.
+/// Sends until it is dropped.
 struct Sending {
     _children: Vec<Child>,
     feeding: Option<JoinHandle<()>>,
@@ -237,7 +237,7 @@ impl Drop for Sending {
 }
 
 impl Footage {
-    /// Starts to send RTP packets to `rtp`, and describes them in `sdp_path`.
+    /// Starts to send RTP packets to `rtp`, and writes their description to `sdp_path`.
     fn send(&self, rtp: &UdpSocket, sdp_path: &Path) -> Sending {
         let target = rtp.local_addr().unwrap();
         let url = format!("rtp://{target}");
@@ -252,7 +252,7 @@ impl Footage {
                 let args =
                     [&TEST_PICTURE[..], X265, &["-f", "nut", "-flush_packets", "1", "pipe:1"]].concat();
                 let mut encoding = ffmpeg_child(&args).stdout(Stdio::piped()).spawn().unwrap();
-                // What the stream is stands in its header. Without this, ffmpeg looks at it for seconds first.
+                // The header describes the stream. Without these options, ffmpeg analyses it for seconds first.
                 let input = [
                     "-fpsprobesize",
                     "0",
@@ -280,10 +280,10 @@ impl Footage {
     }
 }
 
-/// One stream of H.264, whose parameter sets are in it.
+/// The description of an H.264 stream that contains its parameter sets.
 const SDP_OF_H264: &str = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=-\nt=0 0\nm=video 0 RTP/AVP 96\na=rtpmap:96 H264/90000\na=fmtp:96 packetization-mode=1\n";
 
-/// Hands a stream on, and keeps it.
+/// Forwards a stream, and keeps a copy.
 async fn kept(mut out: ChildStdout, mut into: ChildStdin, coded: Arc<Mutex<Vec<u8>>>) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count @ 1..) = out.read(&mut bytes).await {
@@ -294,7 +294,7 @@ async fn kept(mut out: ChildStdout, mut into: ChildStdin, coded: Arc<Mutex<Vec<u
     }
 }
 
-/// Codes a picture every 40 ms. It is a key frame if that was wished since the last one.
+/// Codes a picture every 40 ms, as a key frame if one was requested since the last picture.
 async fn told(target: SocketAddr, key_frame: Arc<AtomicBool>) {
     let options = ForeignOptions {
         width: SIDE,
@@ -318,13 +318,13 @@ async fn told(target: SocketAddr, key_frame: Arc<AtomicBool>) {
         }
         let coded = encoder.encode(&planes.view().unwrap()).unwrap();
         for packet in rtp_packets(&coded, number, &mut sent) {
-            // Nobody may be there any more.
+            // The receiver may be gone.
             let _ = socket.send_to(&packet, target).await;
         }
     }
 }
 
-/// One packet for each NAL unit of a picture (RFC 6184, single NAL unit mode): inside a connection of TCP they may be as large as they are.
+/// One packet per NAL unit of a picture (RFC 6184, single NAL unit mode). Within a TCP connection, packets may have any size.
 fn rtp_packets(coded: &[u8], number: u32, sent: &mut u16) -> Vec<Vec<u8>> {
     let mut splitter = UnitSplitter::new(1 << 20);
     splitter.push(coded);
@@ -333,7 +333,7 @@ fn rtp_packets(coded: &[u8], number: u32, sent: &mut u16) -> Vec<Vec<u8>> {
     let last = units.len() - 1;
     let packet = |(place, unit): (usize, Vec<u8>)| {
         *sent = sent.wrapping_add(1);
-        // The last packet of a picture has the marker. A second has 90,000 steps.
+        // The last packet of a picture has the marker. The clock rate is 90 kHz.
         let kind = if place == last { 0x80 | 96 } else { 96 };
         let (sequence, timestamp) = (sent.to_be_bytes(), number.wrapping_mul(3_600).to_be_bytes());
         [&[0x80, kind][..], &sequence, &timestamp, b"mezc", &unit].concat()
@@ -341,7 +341,7 @@ fn rtp_packets(coded: &[u8], number: u32, sent: &mut u16) -> Vec<Vec<u8>> {
     units.into_iter().enumerate().map(packet).collect()
 }
 
-/// The next request; none once the client is gone.
+/// The next request. `None` if the client is gone.
 async fn read_request(read: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> Option<String> {
     let mut request = String::new();
     loop {
@@ -356,7 +356,7 @@ async fn read_request(read: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> O
     }
 }
 
-/// The answer to a request; none to what ends the session.
+/// The answer to a request. `None` for a request that ends the session.
 async fn rtsp_answer(request: &str, sdp_path: &Path, guard: Option<Guard>) -> Option<String> {
     let field = |name: &str| {
         let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(name));

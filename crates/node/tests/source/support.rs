@@ -1,4 +1,4 @@
-//! Videos made on the spot, and small servers that stand for network cameras.
+//! Generated videos, and small servers that act as network cameras.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Runs ffmpeg to its end and gives what it wrote to its output.
+/// Runs ffmpeg to its end, and returns its standard output.
 pub fn ffmpeg(args: &[&str]) -> Vec<u8> {
     run("ffmpeg", &[&["-v", "error", "-nostdin", "-y"], args].concat())
 }
 
-/// Runs a program of ffmpeg's to its end and gives what it wrote to its output.
+/// Runs a program of ffmpeg to its end, and returns its standard output.
 pub fn run(program: &str, args: &[&str]) -> Vec<u8> {
     let output = Command::new(program).args(args).output().unwrap_or_else(|error| {
         panic!(
@@ -29,15 +29,14 @@ pub fn run(program: &str, args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// A folder with a video in it: a slope of brightness that jumps, under a changing colour, so that every frame can be
-/// told from every other.
+/// A folder with a video: a brightness gradient that jumps, with a changing colour, so that all frames differ.
 pub struct Video {
     pub folder: TempDir,
     pub path: PathBuf,
 }
 
 impl Video {
-    /// `size` as `64x48`; `args` choose codec and pixels; the ending of `name` chooses the container.
+    /// `size` is like `64x48`, `args` select codec and pixel format, and the extension of `name` selects the container.
     pub fn new(name: &str, size: &str, frames: u32, args: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join(name);
@@ -57,7 +56,7 @@ impl Video {
         SourceSpec::File(self.path.clone())
     }
 
-    /// The first `share` of its bytes, as another file.
+    /// Writes the first `share` of its bytes into another file.
     pub fn cut(&self, share: f64) -> PathBuf {
         let bytes = std::fs::read(&self.path).unwrap();
         let path =
@@ -66,13 +65,13 @@ impl Video {
         path
     }
 
-    /// What ffmpeg itself decodes from it: one BGR image per frame.
+    /// Its frames as decoded by ffmpeg: one BGR image per frame.
     pub fn decoded(&self, width: u32, height: u32) -> Vec<Vec<u8>> {
         let bytes = ffmpeg(&["-i", self.text(), "-f", "rawvideo", "-pix_fmt", "bgr24", "pipe:1"]);
         bytes.chunks_exact((width * height * 3) as usize).map(<[u8]>::to_vec).collect()
     }
 
-    /// Its packets as ffmpeg copies them, cut where the container says that they end.
+    /// Its packets as copied by ffmpeg, with the boundaries of the container.
     pub fn packets(&self) -> Vec<Vec<u8>> {
         let sizes =
             run("ffprobe", &["-v", "error", "-show_entries", "packet=size", "-of", "csv=p=0", self.text()]);
@@ -90,22 +89,22 @@ impl Video {
     }
 }
 
-/// H.264 is decoded, as everything else that is not JPEG.
+/// Options with which H.264 is decoded, like all other codecs except JPEG.
 pub fn decoded() -> SourceOptions {
     SourceOptions { packets: false, ..SourceOptions::default() }
 }
 
-/// The same at a rate at which a few dozen frames take a second or so.
+/// Like `decoded`, at a frame rate at which a few dozen frames take about a second.
 pub fn at(fps: f64) -> SourceOptions {
     SourceOptions { fps: Some(fps), ..decoded() }
 }
 
-/// The next event; fails the test if none comes for a minute, which is far beyond any load.
+/// The next event. Fails the test after a minute, which no load explains.
 pub async fn next(source: &mut Source) -> SourceEvent {
     tokio::time::timeout(Duration::from_secs(60), source.next()).await.expect("the source says nothing")
 }
 
-/// The next frame, past events that are none.
+/// The next frame. Skips other events.
 pub async fn next_frame(source: &mut Source) -> SourceFrame {
     loop {
         match next(source).await {
@@ -116,7 +115,7 @@ pub async fn next_frame(source: &mut Source) -> SourceFrame {
     }
 }
 
-/// The reason of the next restart, past frames.
+/// The reason of the next restart. Skips frames.
 pub async fn next_restart(source: &mut Source) -> String {
     loop {
         match next(source).await {
@@ -127,7 +126,7 @@ pub async fn next_restart(source: &mut Source) -> String {
     }
 }
 
-/// Everything up to the end: frames, and the count of those skipped.
+/// All frames until the end, and the number of skipped ones.
 pub async fn read_to_end(source: &mut Source) -> (Vec<SourceFrame>, u64) {
     let (mut frames, mut skipped) = (Vec::new(), 0);
     loop {
@@ -146,11 +145,11 @@ pub fn pixels(jpeg: &[u8]) -> Image {
     image
 }
 
-/// Which of the reference images this is, by the least mean difference, and that difference.
+/// The reference image with the smallest mean difference, and this difference.
 pub fn recognise(image: &Image, references: &[Vec<u8>]) -> (usize, f64) {
     let difference = |reference: &Vec<u8>| {
         assert_eq!(reference.len(), image.data().len());
-        // Of a large picture a sample is enough to know it by.
+        // For a large picture, a sample of its pixels is enough.
         let step = (reference.len() / 2000).max(1);
         let pairs = reference.iter().zip(image.data()).step_by(step);
         let sum: u64 = pairs.map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
@@ -160,9 +159,9 @@ pub fn recognise(image: &Image, references: &[Vec<u8>]) -> (usize, f64) {
     differences.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
 }
 
-/// True while a process of this id exists and has not ended.
+/// Whether a process with this ID exists and has not ended.
 pub fn is_running(pid: u32) -> bool {
-    // A child that was killed stays in the table until its parent asks for its status.
+    // A killed child stays in the process table until its parent reads its status.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with(['Z', 'X']))
 }
@@ -183,34 +182,34 @@ pub fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// A file's free neighbour: a port of this machine that nobody listens on.
+/// A port of this host without a listener.
 pub async fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }
 
-/// A grey picture whose brightness tells its number.
+/// A grey picture whose brightness encodes its number.
 pub fn numbered_jpeg(number: u64) -> Vec<u8> {
     let pixels = vec![(number % 200) as u8 + 20; 32 * 24];
     let view = ImageView::packed(&pixels, 32, 24, PixelFormat::Gray8).unwrap();
     Encoder::new(95, Sampling::Yuv420).unwrap().encode(&view).unwrap().to_vec()
 }
 
-/// What a [`MjpegCamera`] does with a connection.
+/// The behaviour of a [`MjpegCamera`] on a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviour {
     pub interval: Duration,
-    /// After so many frames it goes silent without closing the connection.
+    /// After this many frames it goes silent without closing the connection.
     pub silent_after: Option<u64>,
-    /// After so many frames it closes the connection.
+    /// After this many frames it closes the connection.
     pub close_after: Option<u64>,
 }
 
 /// A network camera that sends Motion JPEG over HTTP (`multipart/x-mixed-replace`).
 pub struct MjpegCamera {
     pub url: String,
-    /// Frames sent so far.
+    /// Number of sent frames.
     pub sent: Arc<AtomicU64>,
-    /// Connections that asked for something so far.
+    /// Number of connections with a request.
     pub connections: Arc<AtomicU64>,
 }
 
@@ -260,7 +259,7 @@ impl MjpegCamera {
     }
 }
 
-/// A child of the test that dies with it.
+/// A child process that ends with the test.
 pub fn ffmpeg_child(args: &[&str]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new("ffmpeg");
     command
@@ -271,7 +270,7 @@ pub fn ffmpeg_child(args: &[&str]) -> tokio::process::Command {
     command
 }
 
-/// A camera that sends an MPEG transport stream of H.264 to whoever connects.
+/// A camera that sends an MPEG transport stream of H.264 to every client.
 pub async fn transport_stream_camera() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("tcp://{}", listener.local_addr().unwrap());
@@ -307,14 +306,14 @@ pub async fn transport_stream_camera() -> String {
     url
 }
 
-/// Looks at the arguments and the environment of all processes, again and again, until it is dropped.
+/// Reads the arguments and the environment of all processes repeatedly, until it is dropped.
 pub struct Onlooker {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<Vec<String>>>,
 }
 
 impl Onlooker {
-    /// Looks for any of these texts, and for children that read a play list.
+    /// Searches for these texts, and for children that read a playlist.
     pub fn start(secrets: &'static [&'static str]) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let stopped = Arc::clone(&stop);
@@ -341,7 +340,7 @@ impl Onlooker {
         Self { stop, thread: Some(thread) }
     }
 
-    /// The arguments and environments in which one of the texts stood, and those of children that read a play list.
+    /// The arguments and environments that contained one of the texts, and those of children that read a playlist.
     pub fn seen(mut self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()

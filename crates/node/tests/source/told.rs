@@ -1,4 +1,4 @@
-//! What an edge and its applications are told of a source: that it is lost, stalls, ends, and gives frames again.
+//! What an edge and its applications learn about a source: that it is lost, stalls, ends, or is live again.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn dock() -> CameraName {
     "dock/cam1".parse().unwrap()
 }
 
-/// Any frame within ten seconds is good enough.
+/// Accepts every frame within ten seconds.
 fn patient() -> SubscribeOptions {
     let contract = Contract { latency_bound: Some(Duration::from_secs(10)), ..Contract::default() };
     SubscribeOptions { contract, ..SubscribeOptions::new("dock/*".parse().unwrap()) }
@@ -29,7 +29,7 @@ async fn subscribe(served: &Served, options: SubscribeOptions) -> Subscription {
     served.client().await.subscribe(options).await.unwrap()
 }
 
-/// What comes until the source is in this state, and how it is then.
+/// The events until the source is in this state, and its standing then.
 async fn until_source(subscription: &mut Subscription, state: SourceState) -> (Vec<Event>, SourceStanding) {
     within(async {
         let mut before = Vec::new();
@@ -43,7 +43,7 @@ async fn until_source(subscription: &mut Subscription, state: SourceState) -> (V
     .await
 }
 
-/// The next frame; the events before it.
+/// The events before the next frame, and its number.
 async fn until_frame(subscription: &mut Subscription) -> (Vec<Event>, u64) {
     within(async {
         let mut before = Vec::new();
@@ -57,7 +57,7 @@ async fn until_frame(subscription: &mut Subscription) -> (Vec<Event>, u64) {
     .await
 }
 
-/// The next state of the contract that is one of these.
+/// The next contract state that is one of `wanted`.
 async fn until_contract(
     subscription: &mut Subscription,
     wanted: &[ContractState],
@@ -78,7 +78,7 @@ async fn known(edge: &EdgeHandle) -> (bool, Option<SourceStanding>) {
     (info.connected, info.source)
 }
 
-/// Publishes what a source gives, as `mez camera` does.
+/// Publishes the frames of a source, like `mez camera`.
 fn feeding(camera: &CameraHandle, mut source: Source) -> tokio::task::JoinHandle<()> {
     let camera = camera.clone();
     tokio::spawn(async move {
@@ -88,8 +88,8 @@ fn feeding(camera: &CameraHandle, mut source: Source) -> tokio::task::JoinHandle
     })
 }
 
-/// A network camera loses its power and gets it back. The application hears at once what is wrong, and never that its latency is
-/// missed; the edge knows since when, and when it is tried again.
+/// A network camera loses its power and gets it back. The application learns the reason at once, and gets
+/// no report of missed latency. The edge knows since when the source is lost, and when the next attempt is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_camera_without_power_is_told_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ async fn a_camera_without_power_is_told_with_the_reason() {
     assert!(!before.iter().any(missed), "{before:?}");
     let (_, reason) = until_contract(&mut subscription, &[ContractState::SourceLost]).await;
     assert!(reason.starts_with("the camera's source is lost: "), "{reason}");
-    // Whoever comes now is told first of all.
+    // A new application is informed first of all.
     let mut late = subscribe(&served, patient()).await;
     let (before, _) = until_source(&mut late, SourceState::Lost).await;
     assert!(!before.iter().any(|event| matches!(event, Event::Frame(_))), "{before:?}");
@@ -131,7 +131,7 @@ async fn a_camera_without_power_is_told_with_the_reason() {
     feeding.abort();
 }
 
-/// A recording is over: that is no fault, and it stays known when the camera broker has gone.
+/// A recording has ended: this is no fault, and stays known after the camera broker has gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_that_ends_is_told() {
     let video = Video::new("short.avi", "64x48", 20, &["-c:v", "mjpeg", "-q:v", "3"]);
@@ -151,7 +151,7 @@ async fn a_recording_that_ends_is_told() {
     assert_eq!(reason.await.as_deref(), Some("the camera's source has ended"));
     let (connected, source) = known(&served.edge).await;
     assert_eq!((connected, source.map(|source| source.state)), (false, Some(SourceState::Ended)));
-    // Nobody would take it back when the camera comes again: whoever comes now is told that none is connected, and no more.
+    // No event would end this state when the camera returns, so a new application only learns that no camera is connected.
     let mut late = subscribe(&served, patient()).await;
     let told = within(async {
         loop {
@@ -165,7 +165,7 @@ async fn a_recording_that_ends_is_told() {
     assert_eq!(told.await, None);
 }
 
-/// A program publishes through the broker's socket: it stalls, goes on, and closes in good order; another one is just gone.
+/// A program publishes through the broker's socket: it stalls, continues, and closes regularly. Another one just disappears.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_stalls_and_closes_is_told() {
     let served = Served::new().await;
@@ -194,7 +194,7 @@ async fn a_publisher_that_stalls_and_closes_is_told() {
     assert_eq!(lost.retry, None);
 }
 
-/// A program that has finished keeps its publisher for a while: the source has ended, and is not begun again to be lost.
+/// A finished program keeps its publisher for a while: the source has ended, and does not become lost later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_is_kept_after_its_end_stays_ended() {
     let served = Served::new().await;
@@ -216,7 +216,7 @@ async fn a_publisher_that_is_kept_after_its_end_stays_ended() {
     assert_eq!(source.map(|source| source.state), Some(SourceState::Ended));
 }
 
-/// A program says that its camera was pulled, and why. A frame takes that back; the end of the program does not.
+/// A program reports that its camera was unplugged. A frame revokes this; the end of the program does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_says_that_its_source_is_lost_is_believed() {
     let served = Served::new().await;
@@ -237,12 +237,12 @@ async fn a_publisher_that_says_that_its_source_is_lost_is_believed() {
     let (_, source) = known(&served.edge).await;
     let known = source.map(|source| (source.state, source.reason));
     assert_eq!(known, Some((SourceState::Lost, "out again".into())));
-    // Nothing of it was taken for a frame.
+    // Nothing of the report was counted as a frame.
     let counts = publisher.counts();
     assert_eq!((counts.accepted, counts.refused, counts.lost), (2, 0, 0), "{counts:?}");
 }
 
-/// The broker restarts while the camera is unplugged: the new one is told as well.
+/// The broker restarts while the camera is unplugged: the new broker is informed too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_comes_back_hears_that_the_source_is_lost() {
     let served = Served::new().await;
@@ -266,7 +266,7 @@ async fn a_broker_that_comes_back_hears_that_the_source_is_lost() {
     assert_eq!(lost.reason, "the cable is out");
 }
 
-/// A program publishes over gRPC or in the broker's own process, and ends; over TCP as well.
+/// A program publishes over gRPC or in the broker's own process, and ends. Also over TCP.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_leaves_says_so_over_either_transport() {
     use mez_node::camera::{SourceNews, Transport};

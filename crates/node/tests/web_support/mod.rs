@@ -1,4 +1,4 @@
-//! An HTTP client over real TLS, and the comparison of answers with `docs/schema/openapi.json`.
+//! An HTTP client over real TLS, and the validation of answers against `docs/schema/openapi.json`.
 
 #![allow(dead_code, reason = "every test uses another part")]
 
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::api_support::within;
 
-/// A browser or a tool: what it shows of itself, and what it sends with every request.
+/// A browser or a tool, with its certificate and its headers.
 #[derive(Clone)]
 pub struct Browser {
     pub address: SocketAddr,
@@ -29,7 +29,7 @@ pub struct Browser {
     pub headers: Vec<(&'static str, String)>,
 }
 
-/// What came back.
+/// An answer.
 pub struct Got {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -51,7 +51,7 @@ impl Got {
 }
 
 impl Browser {
-    /// One that shows no certificate.
+    /// A browser without a certificate.
     pub fn stranger(address: SocketAddr, of_site: &Credentials) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(of_site.authority()).unwrap();
@@ -62,7 +62,7 @@ impl Browser {
         Self::with(address, config)
     }
 
-    /// One that shows a certificate of the site.
+    /// A browser with a certificate of the site.
     pub fn member(address: SocketAddr, credentials: &Credentials) -> Self {
         let config = match credentials.identity().role {
             Role::Camera => link_client_config(credentials),
@@ -76,21 +76,21 @@ impl Browser {
         Self { address, config: Arc::new(config), headers: Vec::new() }
     }
 
-    /// The same over HTTP/2.
+    /// The same browser over HTTP/2.
     pub fn over_http2(&self) -> Self {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
         Self { config: Arc::new(config), ..self.clone() }
     }
 
-    /// The same, which sends something else with every request.
+    /// The same browser with another header in every request.
     pub fn sending(&self, name: &'static str, value: &str) -> Self {
         let mut browser = self.clone();
         browser.headers.push((name, value.into()));
         browser
     }
 
-    /// Only the encrypted connection.
+    /// Only makes the encrypted connection.
     pub async fn dial(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let name = EDGE_SERVER_NAME.try_into().unwrap();
         TlsConnector::from(Arc::clone(&self.config))
@@ -126,7 +126,7 @@ impl Browser {
         Got { status: parts.status, headers: parts.headers, body }
     }
 
-    /// The answer, of which the body is still to come.
+    /// The answer, whose body is still to be read.
     pub async fn begin(&self, method: Method, path: &str, body: &str) -> http::Response<Incoming> {
         let (host, request) = (self.address.to_string(), Request::builder().method(method));
         let mut request = match self.is_http2() {
@@ -144,7 +144,7 @@ impl Browser {
     }
 }
 
-/// Everything in which a value is not as the description says, one sentence each.
+/// All deviations of a value from its schema, as one sentence each.
 pub fn faults(value: &Value, schema: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(include_str!("../../../../docs/schema/openapi.json")).unwrap();
     let schema = serde_json::json!({ "$ref": format!("#/components/schemas/{schema}") });

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// The size in which everything is counted.
+/// The block size of the format.
 const BLOCK: usize = 512;
 /// The folder in the archive.
 const FOLDER: &str = "mez-doctor";
@@ -20,7 +20,7 @@ pub(super) fn pack(texts: &[(String, String)]) -> io::Result<Vec<u8>> {
         out.write_all(text.as_bytes())?;
         out.write_all(&vec![0; text.len().next_multiple_of(BLOCK) - text.len()])?;
     }
-    // Two blocks of nothing end it.
+    // Two empty blocks mark the end.
     out.write_all(&[0; 2 * BLOCK])?;
     out.finish()
 }
@@ -34,7 +34,7 @@ fn header(name: &str, bytes: usize) -> [u8; BLOCK] {
     put(116, b"0000000\0");
     put(124, format!("{bytes:011o}\0").as_bytes());
     put(136, b"00000000000\0");
-    // The checksum counts as blanks while it is computed.
+    // The checksum is computed with blanks in its own field.
     put(148, b"        ");
     put(156, b"0");
     put(257, b"ustar\x0000");

@@ -1,4 +1,4 @@
-//! Gathers what somebody who helps would ask for: what was found, how this host is set up, what its brokers count and log.
+//! Collects what support needs: findings, the configuration of this host, and metrics and logs of its brokers.
 
 use std::env;
 use std::fmt::Write as _;
@@ -23,13 +23,13 @@ use super::super::finding::{Finding, lines, report};
 use super::super::subject::{Side, Subject};
 use crate::camera_row::to_json;
 
-/// The end of a log that is taken.
+/// The most bytes from the end of a log.
 const LOG_BYTES_MAX: u64 = 4 << 20;
-/// How long a program may take to say something.
+/// The longest time for a program.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long an edge may take to list its cameras.
+/// The longest time for an edge to list its cameras.
 const CAMERAS_TIME_MAX: Duration = Duration::from_secs(6);
-/// Variables whose values are no secrets. Of the others of Mez, only the names are told.
+/// Variables whose values are no secrets. Of Mez's other variables, only names are included.
 const TOLD: [&str; 4] = ["PATH", "HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"];
 const UNTOLD: [&str; 2] = ["MEZ_STORE_KEY", "MEZ_SOURCE_CREDENTIALS"];
 
@@ -81,7 +81,7 @@ fn environment() -> String {
     out
 }
 
-/// What is in the folder of keys: names, modes, and what certificates say. No key.
+/// The key folder: names, modes and certificates, but no keys.
 fn keys(subject: &Subject) -> String {
     let mut out = String::new();
     if let Ok(folder) = KeyFolder::location(subject.keys_given.as_deref()) {
@@ -120,7 +120,7 @@ fn rights(subject: &Subject) -> String {
     file.map_or_else(String::new, |file| end_of(&file))
 }
 
-/// What each edge says of its cameras, a line of JSON for each: the same as `mez cameras --json`.
+/// The cameras of each edge, as lines of JSON like those of `mez cameras --json`.
 fn cameras(subject: &Subject) -> String {
     let mut out = String::new();
     for address in &subject.edges {
@@ -161,7 +161,7 @@ fn files(paths: &[&str]) -> String {
     paths.iter().map(|path| format!("== {path}\n{}\n", end_of(Path::new(path)))).collect()
 }
 
-/// The last part of a file, or why there is none.
+/// The end of a file, or the error of reading it.
 fn end_of(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
@@ -176,7 +176,7 @@ fn end_of(path: &Path) -> String {
     read().unwrap_or_else(|error| format!("cannot read {}: {error}\n", path.display()))
 }
 
-/// What a program of the host says, within its time.
+/// The output of a program of this host, within its time limit.
 fn said_by(program: &str, args: &[&str]) -> String {
     let command = Command::new(program)
         .args(args)

@@ -1,4 +1,4 @@
-//! `mez doctor --bundle FILE.tar.gz`: logs, configuration and metrics for whoever is to help, without secrets.
+//! `mez doctor --bundle FILE.tar.gz`: collects logs, configuration and metrics for support, without secrets.
 
 mod archive;
 mod collect;
@@ -14,7 +14,7 @@ use super::finding::Finding;
 use super::subject::Subject;
 use crate::failure::Failure;
 
-/// Writes the bundle. It overwrites nothing, and only its owner may read it.
+/// Writes the bundle to a new file that only its owner may read. Does not overwrite a file.
 pub(super) fn write(
     subject: &Subject,
     findings: &[Finding],

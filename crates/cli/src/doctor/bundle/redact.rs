@@ -1,6 +1,6 @@
-//! Takes secrets out of texts: those that this host knows, and what looks like one.
+//! Removes secrets from texts: those known on this host, and words that look like secrets.
 //!
-//! When in doubt, a word goes: whoever helps can ask for it.
+//! In doubt a word is removed, since support can ask for it.
 
 use std::env;
 use std::fs;
@@ -11,17 +11,17 @@ use mez_node::source::without_credentials;
 
 use super::super::subject::Subject;
 
-/// What stands in place of a secret.
+/// Replaces a secret.
 const HIDDEN: &str = "***";
-/// Shorter ones would take away half of the text.
+/// Shorter secrets are not searched, since they would match in too many places.
 const KNOWN_BYTES_MIN: usize = 4;
-/// A run of letters and digits from this length on is a key, if it looks drawn by chance.
+/// A random-looking run of letters and digits of at least this length counts as a key.
 const RUN_BYTES_MIN: usize = 32;
-/// Names after which a secret follows, in small letters.
+/// Names that are followed by a secret, in lower case.
 const NAMES: [&str; 9] =
     ["password", "passwd", "passphrase", "secret", "token", "credential", "api_key", "apikey", "store_key"];
 
-/// The secrets of this host.
+/// The secrets known on this host.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
@@ -39,7 +39,7 @@ impl Secrets {
         }
         let mut words: Vec<String> = Vec::new();
         for text in known {
-            // USER:PASSWORD: the password also by itself.
+            // Of USER:PASSWORD, also the password alone.
             words.extend(text.split_once(':').map(|(_, password)| password.to_owned()));
             words.extend(text.lines().map(|line| line.trim().to_owned()));
         }
@@ -48,7 +48,7 @@ impl Secrets {
 
     fn from_words(mut words: Vec<String>) -> Self {
         words.retain(|word| word.len() >= KNOWN_BYTES_MIN);
-        // The longest first: one may be part of another.
+        // Longest first, since a secret may contain another one.
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         Self(words)
     }
@@ -56,7 +56,7 @@ impl Secrets {
     /// The text without secrets.
     pub(super) fn redact(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        // What is only the end of a log may begin in the middle of a key.
+        // The end of a log may begin within a key.
         let (begins, ends) = (text.find("-----BEGIN"), text.find("-----END"));
         let mut in_key = ends.is_some_and(|end| begins.is_none_or(|begin| end < begin));
         for line in text.split_inclusive('\n') {
@@ -85,7 +85,7 @@ impl Secrets {
     }
 }
 
-/// Hides what stands after a name of a secret and `=` or `:`.
+/// Hides the value after a secret's name and `=` or `:`.
 fn without_values(line: &str) -> String {
     let small = line.to_ascii_lowercase();
     if small.contains("authorization:") {
@@ -99,7 +99,7 @@ fn without_values(line: &str) -> String {
             let after = at + name.len();
             from = after;
             let rest = &out[after..];
-            // What the name ends with (`TOKENS`, `_FILE`), then `=` or `:`, perhaps between quotes and blanks.
+            // The rest of the name (`TOKENS`, `_FILE`), then `=` or `:`, with optional quotes and blanks.
             let tail = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
             let marks = rest[tail..]
                 .find(|c: char| !matches!(c, '"' | '\'' | ' ' | '=' | ':'))
@@ -112,7 +112,7 @@ fn without_values(line: &str) -> String {
             let value = &out[begin..];
             let quote = between.chars().next_back().filter(|last| matches!(last, '"' | '\''));
             let ends = |c: char| match quote {
-                // Between quotes there may be blanks.
+                // A quoted value may contain blanks.
                 Some(quote) => c == quote || c == '\n',
                 None => c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '}' | '&'),
             };
@@ -124,7 +124,7 @@ fn without_values(line: &str) -> String {
     out
 }
 
-/// Hides tokens of Mez, and long runs that look drawn by chance.
+/// Hides tokens of Mez, and long random-looking runs.
 fn without_keys(line: &str) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '_' | '-' | '=' | '.');
     let (mut out, mut rest) = (String::with_capacity(line.len()), line);
@@ -144,7 +144,7 @@ fn is_token(run: &str) -> bool {
     run.strip_prefix("mez1.").is_some_and(|rest| rest.len() > 8)
 }
 
-/// Capitals, small letters and digits in one long run, and not the many short parts of a path or a name.
+/// Whether a long run has upper case, lower case and digits, and not the many short parts of a path or name.
 fn looks_drawn(run: &str) -> bool {
     let has = |is: fn(&char) -> bool| run.chars().any(|c| is(&c));
     let parts = run.chars().filter(|c| matches!(c, '/' | '_' | '-')).count();
@@ -184,7 +184,7 @@ mod tests {
         }
         let pem = "a\n-----BEGIN PRIVATE KEY-----\nMIGHAgEA\n-----END PRIVATE KEY-----\nb\n";
         assert_eq!(redacted(pem), "a\n(a private key was here)\nb\n");
-        // The end of a log.
+        // The end of a log, which begins within a key.
         assert_eq!(redacted(&pem[30..]), "b\n");
     }
 

@@ -1,4 +1,4 @@
-//! Videos of which nothing is encoded again.
+//! Videos in which nothing is encoded again.
 
 use mez_core::broker::StreamPart;
 use mez_core::units::Instant;
@@ -11,7 +11,7 @@ use crate::export::packets::with_lengths;
 
 const SIZE: (u32, u32) = (64, 48);
 
-/// A log as an edge has it: two chains, the second one smaller, and a still between them; and its packets.
+/// An edge's log with two chains, the second one smaller, and a still between them; and their packets.
 fn chains() -> (Log, Vec<Bytes>) {
     let kept = Log::new();
     let (mut writer, reader) = log(LogConfig::default());
@@ -56,7 +56,7 @@ fn chains() -> (Log, Vec<Bytes>) {
     (kept, packets)
 }
 
-/// The pictures of a video as they stand in the file.
+/// The pictures of a video, as in the file.
 fn copied(options: &ExportOptions) -> Vec<u8> {
     let raw = options.output.with_extension("h264");
     let input = options.output.to_str().unwrap();
@@ -64,7 +64,7 @@ fn copied(options: &ExportOptions) -> Vec<u8> {
     fs::read(raw).unwrap()
 }
 
-/// Its units, whatever start codes are between them.
+/// Its units, whatever start codes separate them.
 fn units(stream: Vec<u8>) -> Bytes {
     with_lengths(&stream.into())
 }
@@ -81,7 +81,7 @@ async fn a_copied_video_has_the_packets_of_the_log() {
     assert_eq!(units(copied(&options)), units(packets.concat()), "to the last byte");
 }
 
-/// A player needs what is before the span in its chain. Of a chain that was cut there is nothing to show.
+/// A player needs the frames of the chain before the span. A chain without its beginning cannot be shown.
 #[tokio::test]
 async fn a_copied_span_begins_where_its_chain_begins() {
     let (log, packets) = chains();
@@ -107,7 +107,7 @@ async fn a_copied_span_begins_where_its_chain_begins() {
     assert!(matches!(error, ExportError::NothingToCopy(1)), "{error}");
 }
 
-/// A log as a camera has it whose source gives H.265 or AV1; and its packets.
+/// The log of a camera whose source gives H.265 or AV1, and its packets.
 fn of_source(encoding: Encoding, file: &[u8]) -> (Log, Vec<Bytes>) {
     let kept = Log::new();
     let (writer, reader) = log(LogConfig::default());
@@ -149,7 +149,7 @@ async fn video_of_other_codecs_is_copied_and_stills_are_made_of_it() {
         run("ffmpeg", &["-i", options.output.to_str().unwrap(), "-c:v", "copy", "-f", format], &raw);
         let copied = fs::read(raw).unwrap();
         for packet in packets {
-            // What the file keeps of a packet, however it wraps it: its pictures.
+            // The part of a packet that the file keeps in any form: its pictures.
             let picture = packet.slice(packet.len() / 2..);
             assert!(copied.windows(picture.len()).any(|bytes| bytes == picture), "to the last byte");
         }

@@ -1,4 +1,4 @@
-//! Logs written by the real writer, exported by the real programs, and read back by others than who wrote them.
+//! Logs are written by the real writer, exported by the real programs, and read back by other libraries.
 
 mod copied;
 mod said;
@@ -30,7 +30,7 @@ use super::*;
 use crate::persist::LogFiles;
 
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
-/// Times between frames that no constant rate has, in milliseconds; the last one is a pause.
+/// Irregular times between frames, in milliseconds. The last one is a pause.
 const STEPS_MS: [u64; 5] = [40, 67, 33, 50, 2_500];
 
 fn anchor() -> ClockAnchor {
@@ -56,10 +56,10 @@ fn jpeg(number: u64, size: (u32, u32)) -> Bytes {
     Encoder::new(90, Sampling::Yuv420).unwrap().encode(&view).unwrap()
 }
 
-/// Time since the one before, encoding, payload and size.
+/// Time since the previous frame, encoding, payload and size.
 type Shot = (Duration, Encoding, Bytes, (u32, u32));
 
-/// A camera's log in a folder, as its broker writes it.
+/// A camera's log in a folder, as written by its broker.
 struct Log {
     folder: TempDir,
     epoch: u64,
@@ -70,7 +70,7 @@ impl Log {
         Self { folder: tempfile::tempdir().unwrap(), epoch: 0 }
     }
 
-    /// One start of the broker: publishes these, each as much later, and stops.
+    /// One start of the broker: publishes `frames` at their times, and stops.
     fn publish(&mut self, frames: &[Shot]) {
         self.publish_by(anchor(), frames);
     }
@@ -137,14 +137,14 @@ fn settle(mut store: StoreWriter<LogFiles>, mut now: Instant) {
     panic!("the log was not written: {:?}", store.status());
 }
 
-/// `count` JPEG frames with the pauses of [`STEPS_MS`].
+/// `count` JPEG frames at the intervals of [`STEPS_MS`].
 fn jpegs(count: u64) -> Vec<Shot> {
     let size = (64, 48);
     let step = |number: u64| Duration::from_millis(STEPS_MS[number as usize % STEPS_MS.len()]);
     (0..count).map(|number| (step(number), Encoding::Jpeg, jpeg(number, size), size)).collect()
 }
 
-/// The times of `frames` after the first.
+/// The times of `frames` relative to the first one, without it.
 fn times(frames: &[Shot]) -> Vec<f64> {
     let mut at = Duration::ZERO;
     let after_first = frames[1..].iter().map(|(step, ..)| {
@@ -163,7 +163,7 @@ fn run(program: &str, args: &[&str], file: &Path) -> Vec<u8> {
     output.stdout
 }
 
-/// When each picture of a video is shown, in seconds, by ffprobe.
+/// The time of each picture in a video, in seconds, from ffprobe.
 fn shown(file: &Path) -> Vec<f64> {
     let args =
         ["-select_streams", "v:0", "-show_entries", "frame=best_effort_timestamp_time", "-of", "csv=p=0"];
@@ -211,7 +211,7 @@ async fn a_video_has_every_frame_at_its_time() {
     assert_eq!((summary.frames, summary.gaps, summary.damaged, summary.recoded), (17, 0, 0, 0));
     assert_eq!(summary.file_bytes, exact.output.metadata().unwrap().len());
     assert_times(&shown(&exact.output), &times(&frames));
-    // To the last byte.
+    // Byte for byte.
     let input = exact.output.to_str().unwrap();
     let split = log.folder.path().join("%d.jpg");
     run("ffmpeg", &["-i", input, "-c:v", "copy", "-vsync", "passthrough", "-f", "image2"], &split);
@@ -278,7 +278,7 @@ async fn messages_hold_images_to_the_last_byte_and_say_what_is_missing() {
         found["/dock/cam1/gaps"].iter().map(|gap| serde_json::from_slice(&gap.2).unwrap()).collect();
     assert_eq!(gaps, [json!({"epoch": 1, "before_sequence": 5, "frames": 1, "reasons": {"damaged": 1}})]);
 
-    // Whoever opens it finds the schema by its name, and what was exported.
+    // A reader finds the schema by its name, and the summary.
     let content = fs::read(&options.output).unwrap();
     let listed = ::mcap::Summary::read(&content).unwrap().unwrap();
     let schema = listed.schemas.values().find(|schema| schema.name == "foxglove.CompressedImage").unwrap();
@@ -292,7 +292,7 @@ async fn messages_hold_images_to_the_last_byte_and_say_what_is_missing() {
     assert_eq!(listed.metadata_indexes.len(), 1);
 }
 
-/// Data records keep their bytes, their content type and what they were made of; a video leaves them out and says how many.
+/// Data records keep their bytes, their content type and their origin. A video leaves them out and counts them.
 #[tokio::test]
 async fn messages_hold_data_records_and_a_video_leaves_them_out() {
     let of = Origin {
@@ -347,7 +347,7 @@ async fn messages_hold_data_records_and_a_video_leaves_them_out() {
     assert_eq!((summary.frames, summary.no_pictures), (3, 2));
 }
 
-/// What was derived of a camera comes along, on topics of its own.
+/// A stream derived from the camera is exported on topics of its own.
 #[tokio::test]
 async fn messages_hold_the_streams_beside_a_camera() {
     let faces: CameraName = "dock/cam1/faces".parse().unwrap();
@@ -394,7 +394,7 @@ async fn a_span_is_exported_and_one_without_frames_says_what_there_is() {
     assert_eq!(left_over(log.folder.path()), [""; 0]);
 }
 
-/// The first frame crossed the link at half its size: the video has the size that all were published with.
+/// The first frame crossed the link at half its size. The video has the published size.
 #[tokio::test]
 async fn a_video_is_as_large_as_frames_were_published() {
     let kept = Log::new();
@@ -421,12 +421,12 @@ async fn a_video_is_as_large_as_frames_were_published() {
     assert_eq!((summary.frames, summary.video_size), (3, (63, 47)));
     let args = ["-select_streams", "v:0", "-show_entries", "stream=width,height", "-of", "csv=p=0"];
     let size = String::from_utf8(run("ffprobe", &args, &options.output)).unwrap();
-    // H.264 has even sides.
+    // Sides of H.264 video are even.
     assert_eq!(size.trim(), "64,48");
     assert_eq!(shown(&options.output).len(), 3);
 }
 
-/// An edge may hold chains of which the beginning is gone.
+/// An edge may hold chains whose beginning is gone.
 #[tokio::test]
 async fn what_cannot_be_decoded_is_counted_and_left_out() {
     let kept = Log::new();
@@ -469,7 +469,7 @@ async fn nothing_is_replaced_unasked_and_nothing_is_left_of_what_failed() {
     let lacking = ExportOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..forced.clone() };
     let error = export(&lacking, |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("apt-get install ffmpeg"), "{error}");
-    // A program that takes nothing and complains.
+    // A program that reads nothing and fails.
     let broken = ExportOptions { ffmpeg: "false".into(), ..forced.clone() };
     let error = export(&broken, |_| {}).await.unwrap_err();
     assert!(matches!(error, ExportError::Ffmpeg { .. }), "{error}");
@@ -486,8 +486,8 @@ async fn nothing_is_replaced_unasked_and_nothing_is_left_of_what_failed() {
     assert_eq!(left_over(log.folder.path()), [""; 0]);
 }
 
-/// Dropped after the first frames, as Ctrl-C does. There are more than a task is given at a stretch, so it is not through
-/// before the other branch is looked at, however fast the log is read.
+/// The export is dropped after the first frames, as with Ctrl-C. There are more frames than a
+/// task handles in one poll, so the export cannot be finished before the other branch is polled.
 #[tokio::test]
 async fn an_export_that_is_stopped_leaves_nothing() {
     let mut log = Log::new();

@@ -1,4 +1,4 @@
-//! What was said of frames, noted by the real keeper, exported, and read back by others than who wrote it.
+//! Notes written by the real keeper, exported, and read back by other libraries.
 
 use std::os::unix::fs::FileExt;
 
@@ -51,14 +51,14 @@ fn late() -> NoteContent {
     })
 }
 
-/// Boxes on the image are in its own pixels, wherever a viewer draws them; the reply itself is in published ones.
+/// Boxes on the image are in the image's pixels. The reply itself is in published pixels.
 #[tokio::test]
 async fn messages_hold_replies_and_contracts_and_boxes_that_fit_the_image() {
     let mut log = Log::new();
     let frames = jpegs(4);
     log.publish(&frames);
     log.note(vec![reply(1, person()), reply(2, opaque(b"{\"gate\": 3}")), late()]).await;
-    // A reply to a frame that this log does not hold, and of which no time is known: of another span.
+    // A reply to a frame that this log does not hold, without capture time: it belongs to another span.
     log.note(vec![reply(77, opaque(b"?"))]).await;
     let options = log.options("said.mcap");
     let summary = export(&options, |_| {}).await.unwrap();
@@ -110,12 +110,12 @@ async fn messages_hold_replies_and_contracts_and_boxes_that_fit_the_image() {
     }
 }
 
-/// How the source stands, since when by the clock of these frames.
+/// A state of the source. `since` is by the clock of these frames.
 fn source(state: SourceState, reason: &str, since: Option<Timestamp>) -> NoteContent {
     NoteContent::Source(NotedSource { state, reason: reason.into(), since })
 }
 
-/// A frame of half a minute ago, and one of half a minute from now: what is noted now was noted between them.
+/// Publishes a frame half a minute ago and another half a minute ahead, so that notes of now are between them.
 fn around_now(log: &mut Log) -> [Timestamp; 2] {
     let anchor = ClockAnchor { wall: wall_now() - Duration::from_secs(30), monotonic: BEGIN };
     let frame = |step| (step, Encoding::Jpeg, jpeg(0, (64, 48)), (64, 48));
@@ -124,7 +124,7 @@ fn around_now(log: &mut Log) -> [Timestamp; 2] {
     [anchor.wall, anchor.wall + pause]
 }
 
-/// Who reads a recording with a pause in it finds why there was nothing: in messages, beside a video, and on its pictures.
+/// A recording with a pause contains the reason: in messages, in the file beside a video, and in its subtitles.
 #[tokio::test]
 async fn a_recording_says_why_the_source_gave_no_frames() {
     let mut log = Log::new();
@@ -164,7 +164,7 @@ async fn a_recording_says_why_the_source_gave_no_frames() {
     );
 }
 
-/// A span that begins while the source is lost says so, although that was noted before it.
+/// A span that begins while the source is lost contains this state, although it was noted before the span.
 #[tokio::test]
 async fn a_span_begins_with_how_the_source_stands() {
     let mut log = Log::new();
@@ -177,7 +177,7 @@ async fn a_span_begins_with_how_the_source_stands() {
     let found = messages(&span.output);
     let told: Value = serde_json::from_slice(&found["/dock/cam1/source"][0].2).unwrap();
     assert_eq!((&told["state"], &told["reason"]), (&json!("lost"), &json!("the cable")));
-    // It gives frames again before the span: nothing is to be said.
+    // The source is live again before the span, so there is nothing to report.
     log.note(vec![source(SourceState::Live, "", None)]).await;
     let summary = export(&ExportOptions { overwrite: true, ..span }, |_| {}).await.unwrap();
     assert_eq!((summary.frames, summary.source_changes), (1, 0));
@@ -202,7 +202,7 @@ fn posed() -> (Detection, Value) {
     (item, written)
 }
 
-/// Masks and key points come out as they were sent: beside a video, in messages, and as points that viewers draw on the image.
+/// Masks and key points are exported unchanged: beside a video, in messages, and as points that viewers draw on the image.
 #[tokio::test]
 async fn masks_and_key_points_are_exported() {
     let mut log = Log::new();
@@ -226,7 +226,7 @@ async fn masks_and_key_points_are_exported() {
     assert_eq!(drawn["points"][1]["points"], json!([{"x": 15.0, "y": 10.0}, {"x": 25.25, "y": 40.0}]));
 }
 
-/// Subtitles say what was found, for as long as it was found; the file beside the video says all of it.
+/// Subtitles show detections as long as they last. The file beside the video has all of them.
 #[tokio::test]
 async fn a_video_has_subtitles_and_a_file_beside_it() {
     let mut log = Log::new();
@@ -254,7 +254,7 @@ async fn a_video_has_subtitles_and_a_file_beside_it() {
         assert_eq!((&lines[0]["sequence"], &lines[0]["video_seconds"]), (&json!(1), &json!(0.067)));
         assert_eq!(lines[0]["detections"][0]["xyxy"], json!([20.0, 10.0, 60.0, 90.0]));
 
-        // Neither of the two is replaced unasked; and a video without them has no file of an earlier one beside it.
+        // Neither of the two files is replaced without `overwrite`. A video without notes removes the side file of an earlier one.
         fs::remove_file(&options.output).unwrap();
         let error = export(&options, |_| {}).await.unwrap_err();
         assert!(matches!(&error, ExportError::Exists(path) if *path == side), "{error}");
@@ -266,7 +266,7 @@ async fn a_video_has_subtitles_and_a_file_beside_it() {
     assert_eq!(left_over(log.folder.path()), [""; 0]);
 }
 
-/// A damaged note costs itself. It is named, counted in the export, and left out of a copy.
+/// A damaged note costs no other note. It is reported, counted in the export, and left out of a copy.
 #[tokio::test]
 async fn a_damaged_note_is_named_and_costs_no_other() {
     let mut log = Log::new();
@@ -305,7 +305,7 @@ async fn a_damaged_note_is_named_and_costs_no_other() {
     let summary = export(&options, |_| {}).await.unwrap();
     assert_eq!((summary.frames, summary.replies, summary.notes_missing), (4, 3, 1));
 
-    // Notes are sealed with keys of their own: nothing of them opens as a frame.
+    // Notes are sealed with keys of their own, so they cannot be opened as frames.
     let opened = mez_core::store::SegmentScan::open(&mut files, &camera(), &keys(1), segment, bytes);
     assert!(opened.is_err());
     let stranger = ExportOptions { keys: keys(2), ..log.options("other.mcap") };

@@ -1,6 +1,6 @@
-//! What the edge and the process that decodes for it say to each other: one question, one answer, over a socket of each decoder.
+//! The messages between the edge and the decoding process: one question, one answer, over one socket per decoder.
 //!
-//! Both are of one version, since the edge starts its own program again.
+//! Both ends have the same version, since the edge starts its own program again.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// The most bytes of a message: a frame, or a picture that lies in no memory, and some numbers.
+/// The largest message in bytes: a frame or a picture outside of a shared memory, and some numbers.
 const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_CEILING as usize + (4 << 10);
 
 /// A question to a decoder.
@@ -25,16 +25,16 @@ pub(super) struct Question {
     pub(super) ask: Option<Ask>,
 }
 
-/// What is asked.
+/// The kinds of questions.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum Ask {
-    /// To write pictures into the memory whose descriptor comes with this, and no more into the one before.
+    /// Write pictures into the memory whose descriptor accompanies this message, and no longer into the previous memory.
     #[prost(message, tag = "1")]
     Map(Map),
-    /// To decode a frame.
+    /// Decode a frame.
     #[prost(message, tag = "2")]
     Decode(Decode),
-    /// To make something of the frame that was decoded last.
+    /// Make a picture or a still of the frame that was decoded last.
     #[prost(message, tag = "3")]
     Show(Show),
 }
@@ -42,12 +42,12 @@ pub(super) enum Ask {
 /// A memory.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Map {
-    /// Its layout, as the local protocol has it.
+    /// Its layout, encoded as in the local protocol.
     #[prost(bytes = "vec", tag = "1")]
     pub(super) layout: Vec<u8>,
 }
 
-/// A frame of a chain, in the numbers that it has on the wire.
+/// A frame of a chain. The codes are those of the wire format.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Decode {
     #[prost(uint32, tag = "1")]
@@ -62,17 +62,17 @@ pub(super) struct Decode {
     pub(super) reference: u32,
     #[prost(uint64, tag = "6")]
     pub(super) reference_sequence: u64,
-    /// The decoder forgets first what it holds.
+    /// Whether to reset the decoder first.
     #[prost(bool, tag = "7")]
     pub(super) afresh: bool,
-    /// What to make of it, if anything.
+    /// What to make of the frame, if anything.
     #[prost(message, optional, tag = "8")]
     pub(super) wanted: Option<Wanted>,
     #[prost(bytes = "bytes", tag = "9")]
     pub(super) payload: Bytes,
 }
 
-/// The frame that was decoded last, and has to be this one.
+/// A request for the frame that was decoded last, which must have this sequence.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Show {
     #[prost(uint64, tag = "1")]
@@ -84,10 +84,10 @@ pub(super) struct Show {
 /// What to make of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct Wanted {
-    /// A picture, and not a still.
+    /// A picture instead of a still.
     #[prost(bool, tag = "1")]
     pub(super) picture: bool,
-    /// The slot that the picture goes into. Without one it goes into the answer.
+    /// The slot for the picture. Without it, the picture goes into the answer.
     #[prost(uint32, optional, tag = "2")]
     pub(super) slot: Option<u32>,
 }
@@ -99,20 +99,20 @@ pub(super) struct Answer {
     pub(super) made: Option<Made>,
 }
 
-/// What came of it.
+/// The result of a question.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum Made {
-    /// Nothing was wanted, and all went well.
+    /// Success, and nothing was wanted.
     #[prost(bool, tag = "1")]
     Nothing(bool),
     #[prost(message, tag = "2")]
     Still(Samples),
     #[prost(message, tag = "3")]
     Picture(Samples),
-    /// The frame needs others, which the decoder does not hold: why.
+    /// The frame needs others that the decoder does not hold. Contains the reason.
     #[prost(string, tag = "4")]
     NotHeld(String),
-    /// It failed: why.
+    /// Decoding failed. Contains the reason.
     #[prost(string, tag = "5")]
     Failed(String),
 }
@@ -120,14 +120,14 @@ pub(super) enum Made {
 /// A still or a picture.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Samples {
-    /// The form of a picture's samples.
+    /// The code of the picture's form.
     #[prost(uint32, tag = "1")]
     pub(super) form: u32,
     #[prost(uint32, tag = "2")]
     pub(super) width: u32,
     #[prost(uint32, tag = "3")]
     pub(super) height: u32,
-    /// How many bytes lie in the slot. Without it they are in `data`.
+    /// The number of bytes in the slot. If absent, the samples are in `data`.
     #[prost(uint32, optional, tag = "4")]
     pub(super) in_slot: Option<u32>,
     #[prost(bytes = "bytes", tag = "5")]
@@ -139,7 +139,7 @@ pub(super) struct Samples {
 pub(super) struct Channel(pub(super) UnixStream);
 
 impl Channel {
-    /// Sends a message, and perhaps a descriptor beside it.
+    /// Sends a message, optionally with a file descriptor.
     pub(super) fn send(&mut self, message: &impl Message, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = message.encoded_len();
         let mut packet = Vec::with_capacity(4 + bytes);
@@ -152,7 +152,7 @@ impl Channel {
         self.0.write_all(&packet[sent..])
     }
 
-    /// The next message, with the descriptor that came beside it. `None` at the end.
+    /// The next message, and the descriptor sent with it. `None` at the end of the stream.
     pub(super) fn receive<M: Message + Default>(&mut self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let mut length = [0; 4];
         let (received, file) = receive_with(&self.0, &mut length)?;
@@ -173,7 +173,7 @@ impl Channel {
     }
 }
 
-/// Sends bytes with a descriptor. Returns how many were sent.
+/// Sends bytes with a descriptor. Returns the number of sent bytes.
 pub(super) fn send_with(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -182,7 +182,7 @@ pub(super) fn send_with(stream: &UnixStream, bytes: &[u8], file: BorrowedFd<'_>)
     Ok(sendmsg(stream.as_fd(), &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// Receives some bytes, and a descriptor if one came with them.
+/// Receives some bytes, and a descriptor if one was sent with them.
 pub(super) fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

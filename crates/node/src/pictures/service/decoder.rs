@@ -1,4 +1,4 @@
-//! A decoder of another process, as the edge sees it.
+//! The edge's side of a decoder in another process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::local::shared::PictureFile;
 use crate::pictures::memory::Slot;
 use crate::transcode::{Failure, Task};
 
-/// How long the process may take for a frame. At 1080p it takes about 10 ms.
+/// The longest time for one frame. At 1080p, decoding takes about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
 /// The number of the next decoder.
@@ -27,7 +27,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct DecoderBeside {
     number: u64,
     channel: Channel,
-    /// The process lives as long as one of its decoders is wanted.
+    /// Keeps the process alive while one of its decoders is in use.
     running: Arc<Running>,
     has_failed: bool,
 }
@@ -40,17 +40,17 @@ impl DecoderBeside {
         Ok(Self { number, channel, running, has_failed: false })
     }
 
-    /// Its number, which no other one has.
+    /// Its unique number.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether it is of no more use.
+    /// Whether the decoder is unusable.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Has it map a memory, into which it writes pictures from now on.
+    /// Makes the process map a memory and write its pictures there from now on.
     pub(crate) fn map(&mut self, file: &PictureFile) -> io::Result<()> {
         let map = Map { layout: file.layout(0).encode().to_vec() };
         match self.ask(Ask::Map(map), Some(file))? {
@@ -59,7 +59,7 @@ impl DecoderBeside {
         }
     }
 
-    /// What comes of a task, and why it failed. `slot`: where a picture goes; without one it comes back.
+    /// Runs a task. Returns the result, and the reason if it failed. `slot` is the place for a picture; without it, the picture is in the answer.
     pub(crate) fn run(&mut self, task: Task, slot: Option<Slot>) -> (Decoded, Option<Failure>) {
         let ask = match task {
             Task::Decode { frame, afresh, wanted } => {
@@ -74,7 +74,7 @@ impl DecoderBeside {
         made.unwrap_or_else(|error| (Decoded::Failed, Some(error.into())))
     }
 
-    /// One question, one answer.
+    /// Sends one question and waits for the answer.
     fn ask(&mut self, ask: Ask, file: Option<&PictureFile>) -> io::Result<Made> {
         if self.has_failed {
             return Err(io::ErrorKind::NotConnected.into());
@@ -98,7 +98,7 @@ impl DecoderBeside {
         }
     }
 
-    /// An answer to another question may still come: nothing can be asked any more.
+    /// Marks the decoder as failed: the late answer to this question would be taken for the answer to the next one.
     fn fails(&mut self, error: io::Error) -> io::Error {
         self.has_failed = true;
         error
@@ -152,7 +152,7 @@ fn decoded(made: Made, slot: Option<Slot>) -> io::Result<(Decoded, Option<Failur
     })
 }
 
-/// A picture as the other process says it is, if its samples are as many as such a picture has.
+/// The picture as described by the other process. An error if the number of samples does not match form and size.
 fn picture(
     form: u32,
     size: (u32, u32),

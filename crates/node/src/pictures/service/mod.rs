@@ -1,15 +1,15 @@
 //! A process beside the edge that decodes for programs on its host (`docs/decisions/0049-picture-service.md`).
 //!
-//! The edge starts its own program once more when a second program looks at a camera's video. It gives the process frames; the process
-//! writes pictures into memory that programs map. The process knows neither cameras nor programs, and has no rights and no keys. If it
-//! dies, programs decode by themselves for a while.
+//! The edge starts its own program again as this process when a second program reads a camera's video. The edge
+//! sends it frames, and the process writes pictures into memory that the programs map. The process knows neither
+//! cameras nor programs, and has no rights and no keys. If it dies, programs decode by themselves for a while.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | starts the process, watches it, and ends it ([`PictureService`]) |
-//! | `decoder.rs` | one decoder of the process, at the edge |
+//! | `decoder.rs` | the edge's side of one decoder of the process |
 //! | `serve.rs` | the process itself |
-//! | `channel.rs` | what both say to each other |
+//! | `channel.rs` | the messages between the two |
 
 mod channel;
 mod decoder;
@@ -35,28 +35,28 @@ pub(crate) use self::decoder::DecoderBeside;
 pub use self::serve::serve;
 use crate::clock::monotonic_now;
 
-/// How long the process may take until it serves. A busy host needs some seconds.
+/// The longest start of the process, until it is ready. On a busy host this takes some seconds.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// How often it is looked whether a decoder is still wanted. A process without one ends at the second look.
+/// How often to check whether a decoder is still in use. The process ends after two checks in a row without one.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// For this long after the process has failed, it is not started again. It doubles with each further failure.
+/// After a failure, the process is not started again for this long. The time doubles with each further failure.
 const REST: Duration = Duration::from_secs(60);
-/// It doubles no more often than this: an hour. A process that has run for so long has had no failures.
+/// The rest doubles at most this many times, to about an hour. After a run of this length, the count of failures is reset.
 const DOUBLED_MAX: u32 = 6;
-/// Frames for which the process may take too long before it is ended: each leaves a thread behind that may hang.
+/// After this many late frames the process is ended. Each late frame leaves a thread behind that may hang.
 const LATE_MAX: u32 = 4;
 
-/// The process that decodes for programs on this host: started when it is wanted, if there is a way to start it. Cheap to clone.
+/// The process that decodes for programs on this host. It is started on demand, if a command for it is configured. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct PictureService(Option<Arc<Handle>>);
 
-/// Who has it. The process ends with the last.
+/// Shared by all clones. The process ends when the last one is dropped.
 #[derive(Debug)]
 struct Handle(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The program, and its arguments.
+    /// The program and its arguments.
     command: Vec<OsString>,
     is_on: AtomicBool,
     state: Mutex<State>,
@@ -71,11 +71,11 @@ struct State {
 
 #[derive(Debug)]
 enum Process {
-    /// It does not run, and nobody has wanted it.
+    /// Not running, and not requested.
     Absent,
     Starting,
     Runs(Arc<Running>),
-    /// It has failed.
+    /// It failed.
     Rests {
         until: Instant,
     },
@@ -90,7 +90,7 @@ struct Running {
 }
 
 impl Running {
-    /// It took too long for a frame.
+    /// Counts a late frame.
     fn was_late(&self) {
         if self.late.fetch_add(1, Ordering::Relaxed) + 1 == LATE_MAX {
             warn!("the process that decodes for programs on this host hangs, and is ended");
@@ -98,20 +98,20 @@ impl Running {
         }
     }
 
-    /// Whoever watches it sees that its socket ends.
+    /// Closes the socket, which ends the thread that watches the process.
     fn end(&self) {
         let _ = self.control.shutdown(Shutdown::Both);
     }
 }
 
 impl PictureService {
-    /// None: whoever wants pictures decodes them in its own process.
+    /// No process: pictures are decoded in the edge's own process.
     #[must_use]
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// A process that this command starts: it calls [`serve`] with its standard input.
+    /// A process that `command` starts. The command must call [`serve`] with its standard input.
     #[must_use]
     pub fn new(command: Vec<OsString>) -> Self {
         let state = State { process: Process::Absent, failures: 0, has_ended: false };
@@ -119,7 +119,7 @@ impl PictureService {
         Self(Some(Arc::new(Handle(Arc::new(inner)))))
     }
 
-    /// Whether chains that begin from now on are decoded in the process, and not in this one.
+    /// Sets whether chains that begin from now on are decoded in the process instead of the edge.
     pub fn set_on(&self, is_on: bool) {
         if let Some(handle) = &self.0 {
             handle.0.is_on.store(is_on, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl PictureService {
         self.0.as_ref().is_some_and(|handle| handle.0.is_on.load(Ordering::Relaxed))
     }
 
-    /// The number of the process, if it runs.
+    /// The process ID, if the process runs.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         match &self.0.as_ref()?.0.lock().process {
@@ -140,7 +140,7 @@ impl PictureService {
         }
     }
 
-    /// Whether it can decode now. It is started if nobody has done so, which takes a moment.
+    /// Whether the process can decode now. If it does not run, this starts it in the background.
     pub(crate) fn is_ready(&self) -> bool {
         let Some(Handle(inner)) = self.0.as_deref() else { return false };
         let mut state = inner.lock();
@@ -161,7 +161,7 @@ impl PictureService {
         false
     }
 
-    /// A decoder, if the process runs.
+    /// A new decoder, if the process runs.
     pub(crate) fn decoder(&self) -> Option<DecoderBeside> {
         let Process::Runs(running) = &self.0.as_ref()?.0.lock().process else { return None };
         let running = Arc::clone(running);
@@ -201,7 +201,7 @@ impl Inner {
         if monotonic_now().saturating_since(begun) >= REST * 2u32.pow(DOUBLED_MAX) {
             self.lock().failures = 0;
         }
-        // It may hang in a codec.
+        // The process may hang in a codec.
         let _ = child.kill();
         let ended = child.wait();
         if is_wanted {
@@ -221,7 +221,7 @@ impl Inner {
             .args(words)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
-            // Ctrl-C is for the edge, with which it ends.
+            // Ctrl-C must not reach the process: it ends with the edge.
             .process_group(0)
             .spawn()?;
         let mut said = [0; serve::READY.len()];
@@ -238,7 +238,7 @@ impl Inner {
         Ok((child, Arc::new(running)))
     }
 
-    /// Waits for the end of a process. True if it was still wanted then.
+    /// Waits for the end of a process. Returns whether it was still wanted at that time.
     fn runs(&self, running: &Arc<Running>) -> bool {
         {
             let mut state = self.lock();
@@ -254,7 +254,7 @@ impl Inner {
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
                 {
                     let mut state = self.lock();
-                    // This thread and the state have it, and no decoder.
+                    // Only this thread and the state hold it, so there is no decoder.
                     let is_idle = Arc::strong_count(running) <= 2;
                     if is_idle && was_idle {
                         state.process = Process::Absent;
@@ -268,7 +268,7 @@ impl Inner {
         }
     }
 
-    /// It has failed: nobody starts it for a while.
+    /// Disables the process for a while after a failure.
     fn rest(&self) {
         let mut state = self.lock();
         let rest = REST * 2u32.pow(state.failures.min(DOUBLED_MAX));
@@ -276,7 +276,7 @@ impl Inner {
         state.process = Process::Rests { until: monotonic_now() + rest };
     }
 
-    /// Every statement leaves it whole.
+    /// Each statement leaves the state consistent, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

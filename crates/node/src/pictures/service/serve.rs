@@ -1,4 +1,4 @@
-//! The process that decodes for an edge: each decoder has a socket and a thread.
+//! The decoding process of an edge: each decoder has a socket and a thread.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -16,13 +16,13 @@ use crate::local::shared::{Layout, PictureWriter};
 use crate::memory::pooled;
 use crate::transcode::{self, Coded, Decoding, Work};
 
-/// What this process says once it serves: it is of the same version as the edge, of which another may have been installed meanwhile.
+/// What this process sends once it is ready. The edge compares the version, because another version may have been installed since its start.
 pub(super) const READY: &[u8] = concat!("mez decodes ", env!("CARGO_PKG_VERSION")).as_bytes();
 
-/// Decodes for the edge at the other end of `control`, until that ends.
+/// Decodes for the edge at the other end of `control`, until the socket closes.
 ///
 /// # Errors
-/// What the system says of the socket.
+/// Errors of the socket, and of starting a thread.
 pub fn serve(control: OwnedFd) -> io::Result<()> {
     let mut control = UnixStream::from(control);
     control.write_all(READY)?;
@@ -39,7 +39,7 @@ pub fn serve(control: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// One decoder, until its socket ends.
+/// Runs one decoder until its socket closes.
 fn decode(mut channel: Channel) -> io::Result<()> {
     let mut decoding = Decoding::new(Decoders::software());
     let mut memory = None;
@@ -91,7 +91,7 @@ fn form(wanted: Option<Wanted>) -> Option<Form> {
     wanted.map(|wanted| if wanted.picture { Form::Picture } else { Form::Still })
 }
 
-/// Works, and puts a picture where it is wanted.
+/// Runs one task, and writes a picture into its slot if there is one.
 fn made(
     decoding: &mut Decoding,
     work: Work<'_>,
