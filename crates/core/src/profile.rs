@@ -23,9 +23,9 @@ pub const RUNGS_MAX: usize = 4096;
 /// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
-/// The smallest plausible mean size of a frame, in bytes. A profile below is refused, and corrected sizes are raised to it.
+/// The smallest plausible mean size of a frame, in bytes. A profile may have no smaller one; a corrected mean is raised to it.
 const BYTES_MIN: f64 = 1e-3;
-/// The largest plausible size of a frame, in bytes. A profile above is refused, and corrected sizes are lowered to it.
+/// The largest plausible size of a frame, in bytes. A profile may have no larger one; corrected sizes are lowered to it.
 const BYTES_MAX: f64 = 1e12;
 /// A finer rung ties with a coarser one if its accuracy is less than this much higher. Profiles of usual
 /// length cannot measure smaller differences: to resolve a hundredth of F1 takes about 120 frames.
