@@ -9,10 +9,9 @@
 //!
 //! - A camera publishes under its own name ([`own_cameras`]). Its certificate says the name.
 //! - The owner of the edge's process, and root, may do everything: they can change the file of rights.
-//! - At a site whose rights are [`Stance::Open`], members and users may do what they could before there were
-//!   grants.
+//! - At a site whose rights are [`Stance::Open`], members and users may do what they could do before grants existed.
 //!
-//! Why it is so: `docs/decisions/0035-grants.md`.
+//! Reasons: `docs/decisions/0035-grants.md`.
 
 mod bearer;
 mod change;
