@@ -90,7 +90,7 @@ pub struct SizeDrift {
     pub profiled: f64,
 }
 
-/// What a profile says about one rung.
+/// The measurements of one rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungProfile {
     /// The setting of all knobs.
@@ -197,7 +197,7 @@ impl Profile {
         &self.rungs
     }
 
-    /// What the profile says about a rung, if it has it.
+    /// The measurements of a rung, if the profile has the rung.
     pub fn get(&self, rung: &Rung) -> Option<&RungProfile> {
         self.rungs.iter().find(|profile| profile.rung == *rung)
     }

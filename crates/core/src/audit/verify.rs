@@ -63,7 +63,7 @@ pub enum Flaw {
         /// Where the record is.
         at: Place,
     },
-    /// A record has another hash than the head, or a note kept elsewhere, says.
+    /// The hash of a record differs from the hash in the head, or from a hash noted elsewhere.
     #[error("record {number} is not what was written: {by} has another hash")]
     NotTheHead {
         /// The record's number.

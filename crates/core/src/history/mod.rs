@@ -1,8 +1,8 @@
 //! Requests frames of the past that a reader lacks, and combines the answers of memory, disk and camera.
 //!
-//! Reading the past takes one step at a time: *the next frame after this one*. Memory, this broker's disk and
-//! the camera's own log are all asked the same question, a [`PastQuery`]. The earliest answer is the next
-//! frame. So no frame comes twice or out of order, whatever is evicted, removed or fetched meanwhile.
+//! Reading the past takes one step at a time: *the next frame after this one*. Memory, this broker's disk and the camera's own log get
+//! the same query, a [`PastQuery`]. The earliest answer is the next frame. So no frame comes twice or out of order, whatever is evicted,
+//! removed or fetched meanwhile.
 //!
 //! | who is asked | where |
 //! | --- | --- |
@@ -108,7 +108,7 @@ pub fn quality(rung: &str) -> Result<Setting, QualityError> {
     if setting.stands_alone() { Ok(setting) } else { Err(QualityError::NeedsOthers { rung: setting.rung() }) }
 }
 
-/// A question for one frame of the past.
+/// A query for one frame of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastQuery {
     /// The last frame that the reader has: only later frames answer. `None`: no limit.
@@ -231,7 +231,7 @@ pub enum Unanswered {
     CameraAbsent,
 }
 
-/// The answer to a question about the past.
+/// The answer to a [`PastQuery`].
 #[derive(Clone, Debug, Default)]
 pub struct PastAnswer {
     /// The frame. `None` if no frame matches, or none any more.

@@ -40,7 +40,7 @@ pub(super) enum Place<R> {
 /// The waiting frames and records of one camera.
 #[derive(Debug)]
 pub(super) struct Lane<F, R> {
-    /// In the order of capture.
+    /// In the camera's order.
     frames: VecDeque<Waiting<F, R>>,
     /// In the order of arrival.
     early: VecDeque<Early<R>>,

@@ -7,7 +7,7 @@
 //!
 //! Three things need no grant:
 //!
-//! - A camera publishes under its own name ([`own_cameras`]). Its certificate says the name.
+//! - A camera publishes under its own name ([`own_cameras`]). Its certificate contains the name.
 //! - The owner of the edge's process, and root, may do everything: they can change the file of rights.
 //! - At a site whose rights are [`Stance::Open`], members and users may do what they could do before grants existed.
 //!

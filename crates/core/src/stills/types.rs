@@ -27,7 +27,7 @@ pub struct Picture {
     pub place: Option<PicturePlace>,
 }
 
-/// A place in memory that several processes can read, in numbers of the driver's. The memory is not reused while somebody holds the samples.
+/// A place in memory that several processes can read; the driver defines the numbers. It is not reused while somebody holds the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PicturePlace {
     /// The memory.
