@@ -1,4 +1,4 @@
-//! Decides who may do what with which camera: grants, and the one check that every door asks.
+//! Decides who may do what with which camera: grants, and the one check that every interface uses.
 //!
 //! A grant lets a [`Grantee`] do one thing (a [`Verb`]) with the cameras of a pattern. What no grant allows is
 //! refused, with a [`Refusal`] that names the grant that is missing. [`Rights::check`] asks for one camera,

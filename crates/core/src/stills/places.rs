@@ -25,7 +25,7 @@ pub(super) enum Path {
     Rest,
     /// The decoder decodes this frame.
     Decode { record: Record, afresh: bool },
-    /// The decoder makes a form of this frame, which it has just decoded.
+    /// The decoder makes a form of this frame, which it decoded last.
     Show { frame: FrameId },
     /// The decoder cannot reach the frame that it was sent to.
     Unreachable { frame: FrameId },
