@@ -1,8 +1,8 @@
 //! Both brokers on one screen: a camera publishes, an application subscribes, frames are delivered.
 //!
-//! `mez-core` does no input or output, so this program is a complete driver. A driver does three things: it reports events to a
-//! broker (`handle_*`), executes the broker's outputs (`poll_output`), and returns when the broker's timer is due (`poll_timeout`).
-//! `mez-node` does this with sockets, `mez-testbed` with models. Here, a message is a function call, and the clock is a number.
+//! `mez-core` does no input or output, so this program is all the world that it needs. Whoever drives a broker does three things: tells it
+//! what happened (`handle_*`), carries out what it wants done (`poll_output`), and comes back when its timer is due (`poll_timeout`).
+//! `mez-node` does that with sockets, `mez-testbed` with models; here a message is a function call, and the clock is a number.
 //!
 //! ```console
 //! $ cargo run -p mez-core --example one_screen
@@ -29,14 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut now = Instant::from_nanos(1_000_000_000);
     let anchor = ClockAnchor { wall: Timestamp::from_nanos(1 << 60), monotonic: now };
 
-    // The camera host: frames enter a log through the intake, and the camera broker reads them there.
+    // Where the camera is: frames enter a log through the intake, and the broker reads them there.
     let (writer, reader) = log(LogConfig::default());
     let mut intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor));
     let (camera, software, policy) = ("dock/cam1".parse()?, "one_screen".into(), PolicyName::default());
     let config = CameraConfig { camera, epoch: Epoch(1), anchor, software, policy, edges: 1 };
     let mut camera = CameraBroker::new(config, &reader, now);
 
-    // The edge host: the application reads the logs that the edge broker attaches to its subscription.
+    // Where the application is: it reads the logs that the edge broker attaches to its subscription.
     let mut edge = EdgeBroker::new(EdgeConfig::default());
     let mut application = Subscription::new(Span::LIVE);
     edge.handle_subscribe(anchor, SubscriptionId(1), SubscriptionSpec::live("dock/*".parse()?));
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         carry_out(now, &mut camera, &mut edge, &mut application);
 
-        // A frame every 100 ms. Publishing appends to the log; then the broker is told that the log has grown.
+        // A frame every 100 ms. Publishing is an append to the log; the broker is told that the log has grown.
         let payload = format!("frame of tick {tick}").into_bytes().into();
         let frame = Published { payload, encoding: Encoding::Jpeg, width: 640, height: 480, captured: None };
         let id = intake.publish(now, frame)?;
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         camera.handle_published(now);
         carry_out(now, &mut camera, &mut edge, &mut application);
 
-        // The application is slower than the camera: it takes a frame every 300 ms, always the newest, with a count of the skipped ones.
+        // The application is slower than the camera: it takes a frame every 300 ms. It gets the newest, and is told of the others.
         if tick % 3 == 2
             && let Next::Frame(delivery) = application.next(anchor.wall_at(now))
         {
@@ -71,13 +71,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Executes the outputs of both brokers, until there are none.
+/// Carries out what the brokers want done, until neither wants anything.
 fn carry_out(now: Instant, camera: &mut CameraBroker, edge: &mut EdgeBroker, application: &mut Subscription) {
     loop {
         if let Some(output) = camera.poll_output() {
             match output {
                 CameraOutput::Dial { edge: index } => {
-                    // A real edge takes these names from the camera's certificate.
+                    // A real edge reads in the camera's certificate which cameras it may be.
                     let may_be = vec!["dock/*".parse().expect("a valid pattern")];
                     edge.handle_connected(now, LINK, Peer { identity: "dock".into(), cameras: may_be });
                     camera.handle_dialled(now, LINK, index);
@@ -91,7 +91,7 @@ fn carry_out(now: Instant, camera: &mut CameraBroker, edge: &mut EdgeBroker, app
                     }
                     camera.handle_sent(now, link, id);
                 }
-                // Work for a codec, queries for a disk, news for users: not needed here.
+                // Work for a codec, questions to a disk, news for people: none of it happens here.
                 _ => {}
             }
         } else if let Some(output) = edge.poll_output() {
