@@ -1,9 +1,9 @@
-//! Writes the list of the files in `web/dist`, which `tools/build` makes, for `src/lib.rs` to include.
+//! Lists the files in `web/dist`, which `tools/build` makes, for `src/lib.rs` to include.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Media types by the ends of names. A file of any other kind stops the build, so that no browser has to guess.
+/// Media types by file extension. A file of another kind stops the build, so that no browser has to guess.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
     ("html", "text/html; charset=utf-8"),
@@ -14,8 +14,8 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let dist = Path::new(&env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../web/dist");
-    // A path that does not exist would make cargo run this at every build, and compile all that depends on it. Where sources cannot be
-    // written to, that is what happens.
+    // If the path did not exist, cargo would run this script at every build, and
+    // compile all that depends on it. This happens where sources are read-only.
     let _ = fs::create_dir_all(&dist);
     println!("cargo::rerun-if-changed={}", dist.display());
 
@@ -41,7 +41,7 @@ fn main() {
     fs::write(out, list).expect("OUT_DIR can be written to");
 }
 
-/// All files below a folder. None if it is not there.
+/// Adds all files below a folder. Adds nothing if the folder does not exist.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries {

@@ -1,47 +1,47 @@
-//! Bounds how many bytes of the past each principal reads in a second.
+//! Limits how many bytes of the past each principal may read per second (a token bucket).
 //!
-//! A reading takes frames as fast as disk, link and application allow, so one principal could keep the disk of
-//! an edge, or the link of a camera, for itself. A principal has an allowance: so many bytes in a second, with one
-//! second's worth in advance. A reading that has used it up waits. Nothing is lost by that.
+//! Reads of the past are as fast as disk, link and application allow. Without a limit, one principal could take
+//! the whole disk of an edge, or the whole link of a camera. So each principal has an allowance: a rate in bytes
+//! per second, with a burst of one second. A reading that has used up its allowance waits. No frame is lost.
 
 use std::time::Duration;
 
 use crate::units::Instant;
 
-/// How much of its allowance a principal may use at once, in time.
+/// The burst: how much of its allowance a principal may use at once, in time.
 const IN_ADVANCE: Duration = Duration::from_secs(1);
 
-/// The allowances of all principals that have read something lately.
+/// The allowances of all principals that read the past recently.
 #[derive(Debug)]
 pub struct Allowances<P> {
     bytes_per_second: Option<u64>,
-    /// Until when each principal has used its allowance.
+    /// For each principal, the time up to which its allowance is used. The principal waits until this time.
     used: Vec<(P, Instant)>,
 }
 
 impl<P: Clone + PartialEq> Allowances<P> {
-    /// So many bytes in a second for each principal. `None`: as many as come.
+    /// Each principal may read `bytes_per_second`. `None`: no limit.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self { bytes_per_second, used: Vec::new() }
     }
 
-    /// Another allowance from now on. What was read before is forgiven.
+    /// Sets another allowance. If it differs, everything read before is forgiven.
     pub fn set(&mut self, bytes_per_second: Option<u64>) {
         if self.bytes_per_second != bytes_per_second {
             *self = Self::new(bytes_per_second);
         }
     }
 
-    /// When a principal may read the next frame. `None`: now.
+    /// When a principal may read its next frame. `None`: now.
     pub fn due(&self, now: Instant, principal: &P) -> Option<Instant> {
         let (_, until) = self.used.iter().find(|(owner, _)| owner == principal)?;
         Some(*until).filter(|until| *until > now)
     }
 
-    /// A principal has read a frame of the past.
+    /// Counts `bytes` of the past that a principal has read.
     pub fn handle_read(&mut self, now: Instant, principal: &P, bytes: u64) {
         let Some(rate) = self.bytes_per_second else { return };
-        // Who has read nothing for this long has its whole allowance again, as who was never here.
+        // A principal with a full allowance needs no entry.
         let whole = now - IN_ADVANCE;
         self.used.retain(|(_, until)| *until > whole);
         let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever reads as soon as it may gets at most its rate, a second's worth in advance, and the last frame.
+        /// A principal that reads as soon as it may gets at most its rate, a burst of one second, and the last frame.
         #[test]
         fn no_more_is_read_than_is_allowed(
             rate in 1_u64..10_000,

@@ -1,13 +1,14 @@
-//! Finds the frames of a log that a decoder needs before it can decode one.
+//! Finds the frames in a log that must be decoded before a given frame.
 
 use crate::frame::{Frame, FrameId, FrameMeta, Reference, Sequence};
 use crate::log::LogReader;
 
-/// The most frames that are looked at for one: ten seconds at 400 frames per second. A frame that needs more is not decoded.
+/// The most frames that are decoded for one frame, including the frame itself:
+/// ten seconds at 400 frames per second. A frame that needs more is not decoded.
 pub const ANCESTORS_MAX: usize = 4096;
 
-/// The frame that a frame needs right before it. `None`: it needs nothing. In a log without holes, such as a camera's, the
-/// frame before it in its chain is the frame before it.
+/// The parent of a frame: the frame that must be decoded immediately before it. `None` if the frame stands alone.
+/// [`Reference::Previous`] is read as the previous sequence, which is right only in a log without holes, such as a camera's.
 pub const fn parent(meta: &FrameMeta) -> Option<FrameId> {
     let sequence = match meta.chain.reference {
         Reference::Independent => return None,
@@ -17,13 +18,13 @@ pub const fn parent(meta: &FrameMeta) -> Option<FrameId> {
     Some(FrameId { epoch: meta.id.epoch, sequence })
 }
 
-/// What has to be decoded for `frame`, in order and itself last, by a decoder that `holds` some frames. `None`: the log has not all of
-/// it.
+/// The frames that a decoder must decode for `frame`, in order and ending with `frame`, if the decoder already `holds` some
+/// frames. `None` if the log lacks a needed frame, if more than [`ANCESTORS_MAX`] are needed, or if a reference is invalid.
 pub fn with_ancestors(log: &LogReader, frame: &Frame, holds: impl Fn(FrameId) -> bool) -> Option<Vec<Frame>> {
     let mut frames = vec![frame.clone()];
     let mut next = parent(&frame.meta);
     while let Some(id) = next.filter(|id| !holds(*id)) {
-        // References go back in time, or they would go on for ever.
+        // A reference must point to an earlier frame; otherwise this loop might not end.
         if frames.last().is_some_and(|last| id >= last.meta.id) || frames.len() == ANCESTORS_MAX {
             return None;
         }
@@ -48,7 +49,7 @@ mod tests {
     use crate::log::{LogConfig, log};
     use crate::units::{ClockAnchor, Instant, Timestamp};
 
-    /// What has to be decoded for the last frame of a stream of these parts, in a log of so many bytes.
+    /// The sequences that must be decoded for the last frame of a stream of these `parts`, from a log of `log_bytes` bytes.
     fn needed(parts: &str, log_bytes: u64, held: Option<u64>) -> Option<Vec<u64>> {
         let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes));
         let anchor = ClockAnchor { wall: Timestamp::from_nanos(5_000), monotonic: Instant::from_nanos(100) };

@@ -100,9 +100,9 @@ impl Buffer {
 }
 
 impl Shared {
-    /// Frees buffers of sizes that were last taken before the size at `index` was, the least recently taken
-    /// first, until the pool is within its bound. Returns whether it is. Without this, when frames become
-    /// larger, the free buffers of the smaller ones would fill the pool for good.
+    /// Frees buffers until the pool is within its bound, and returns whether it is. It takes buffers of the
+    /// least recently taken size first, and none of a size that was taken later than the size at `index`.
+    /// Without this, the free buffers of smaller frames would fill the pool for good when frames become larger.
     fn make_room(&self, index: usize) -> bool {
         while self.kept_bytes.load(Ordering::Relaxed) > self.kept_bytes_max {
             let taken = |size: &&Size| size.taken.load(Ordering::Relaxed);
@@ -206,7 +206,7 @@ mod tests {
             prop_assert!(memory_of(fits) <= bytes && memory_of(fits + 1) > bytes, "{fits} within {bytes}");
         }
 
-        /// Against a count: what is kept stays within the bound, whatever is taken, filled, overfilled and let go of.
+        /// The bytes of free buffers are counted exactly and stay within the bound, for any order of takes, fills, overfills and drops.
         #[test]
         fn what_is_kept_is_bounded(
             uses in proptest::collection::vec((0usize..400_000, 0usize..500_000, any::<bool>()), 1..40),
@@ -241,7 +241,7 @@ mod tests {
         drop(large);
         let again: Vec<_> = (0..3).map(|_| pool.take(1_000_000)).collect();
         assert!(again.iter().all(|buffer| places.contains(&buffer.as_ptr())));
-        // What is asked for is not given up for what was.
+        // A size in use does not give way to a size that is no longer used.
         let old = pool.take(500_000);
         drop(again);
         let kept = pool.kept_bytes();

@@ -1,25 +1,24 @@
-//! Follows chains: which frames whoever decodes everything holds, and which frame can be decoded next.
+//! Follows chains: which frames a decoder holds, and which frame it can decode next.
 //!
-//! A frame names one parent ([`Reference`]). What a decoder needs for a frame is its parent, the parent of that, and so on
-//! up to the chain's first frame. The edge's replica, readers of chains, and those who make stills all keep this
-//! account, so that none of them goes on with a frame that cannot be decoded.
+//! A frame names one parent ([`Reference`]). A frame needs its parent, the parent's parent, and so on
+//! up to the chain's first frame. The edge's replica, subscriptions that deliver chains, and makers of
+//! stills all use this account, so that none of them continues with a frame that cannot be decoded.
 
 use std::collections::VecDeque;
 
 use crate::frame::{Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
 
-/// The most frames of a chain that are remembered, because later ones may refer to them. They cover ten seconds
-/// at 100 frames per second.
+/// The most frames of a chain that are remembered, because later frames may refer to them: ten seconds at 100 frames per second.
 const FRAMES_MAX: usize = 1024;
 
-/// A chain of one camera.
+/// Identifies a chain of one camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainId {
-    /// How its frames are coded.
+    /// The encoding of the chain's frames.
     pub encoding: Encoding,
     /// The camera's start.
     pub epoch: Epoch,
-    /// Its first frame.
+    /// The sequence of the chain's first frame.
     pub first: Sequence,
 }
 
@@ -30,7 +29,7 @@ impl ChainId {
         meta.encoding.is_chained().then_some(of)
     }
 
-    /// Its first frame.
+    /// The chain's first frame.
     pub const fn first_frame(&self) -> FrameId {
         FrameId { epoch: self.epoch, sequence: self.first }
     }
@@ -41,13 +40,13 @@ pub fn begins_chain(meta: &FrameMeta) -> bool {
     meta.encoding.is_chained() && is_well_formed(meta) && meta.chain.reference == Reference::Independent
 }
 
-/// Whether a frame's place does not contradict itself: the first frame of a chain, and no other, stands alone.
+/// Whether a frame's `ChainLink` is consistent: the first frame of a chain stands alone, and no other frame does.
 fn is_well_formed(meta: &FrameMeta) -> bool {
     let is_first = meta.chain.index == 0 && meta.chain.chain == meta.id.sequence;
     is_first == (meta.chain.reference == Reference::Independent) && meta.chain.chain <= meta.id.sequence
 }
 
-/// Whether a frame needs another one right before it.
+/// Whether `parent` is the parent of `of`.
 fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
     ChainId::of(parent).is_some_and(|chain| Some(chain) == ChainId::of(of))
         && match of.chain.reference {
@@ -57,8 +56,8 @@ fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
         }
 }
 
-/// What has to be decoded before a frame by whoever is at `follower`, in order. Frames that the frame does not need, directly or through
-/// others, are passed over. `behind`: the frames before it, the newest first. `None`: they lack one.
+/// The frames that a decoder at `follower` must decode before `frame`, in order. Frames that `frame` does not need, directly
+/// or indirectly, are left out. `behind`: the frames before `frame`, newest first. `None` if a needed frame is not among them.
 pub fn needed_before<T>(
     follower: &ChainFollower,
     frame: &FrameMeta,
@@ -80,18 +79,18 @@ pub fn needed_before<T>(
     }
 }
 
-/// The frames of the present chain that somebody holds who decodes all that it is given.
+/// The frames of the current chain that a decoder holds, given the frames that it has decoded ([`ChainFollower::note`]).
 #[derive(Clone, Debug, Default)]
 pub struct ChainFollower {
     chain: Option<ChainId>,
-    /// The last frame's index in its chain.
+    /// The index in the chain of the last frame held.
     index: u32,
-    /// The frames that it holds, oldest first.
+    /// The frames held, oldest first.
     frames: VecDeque<Sequence>,
 }
 
 impl ChainFollower {
-    /// Whether a frame can be decoded: it is a still, begins a chain, or its parent is held.
+    /// Whether a frame can be decoded: it is a still or begins a chain, or its parent is held.
     pub fn allows(&self, meta: &FrameMeta) -> bool {
         if !meta.encoding.is_chained() {
             return true;
@@ -120,22 +119,22 @@ impl ChainFollower {
         self.frames.push_back(meta.id.sequence);
     }
 
-    /// Forgets everything: the next frame has to begin a chain.
+    /// Forgets everything: the next frame must begin a chain.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The chain that it is in.
+    /// The current chain.
     pub fn chain(&self) -> Option<ChainId> {
         self.chain
     }
 
-    /// The index in its chain of the last frame that it holds.
+    /// The index in the chain of the last frame held.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The last frame of a chain that it holds.
+    /// The last frame held.
     pub fn last(&self) -> Option<FrameId> {
         let chain = self.chain?;
         self.frames.back().map(|last| FrameId { epoch: chain.epoch, sequence: *last })
@@ -199,7 +198,7 @@ mod tests {
         assert!(!follower.allows(&chained(10, 3, Previous)));
     }
 
-    /// Whoever says that a frame stands alone and that it is in the midst of a chain is not believed.
+    /// A frame that claims both to stand alone and to be inside a chain is refused.
     #[test]
     fn a_place_that_contradicts_itself_is_refused() {
         let follower = ChainFollower::default();
@@ -219,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is offered: of every frame that is taken, the parent was taken before, up to the beginning of its chain.
+        /// For any frames offered, the parent of each accepted frame was accepted before, back to the start of the chain.
         #[test]
         fn all_that_is_taken_can_be_decoded(offered in proptest::collection::vec((0u64..40, any_link()), 1..200)) {
             let mut follower = ChainFollower::default();
@@ -248,7 +247,7 @@ mod tests {
             }
         }
 
-        /// Whoever is anywhere in a chain gets to any later frame of it by what is needed, and each of those is needed.
+        /// From any place in a chain, the needed frames lead to any later frame, and each of them is needed.
         #[test]
         fn what_is_needed_leads_to_a_frame(
             leaps in proptest::collection::vec(prop::option::weighted(0.2, 0usize..64), 2..64),

@@ -1,10 +1,9 @@
 //! Estimates the offset between two monotonic clocks from exchanges of four time stamps.
 //!
-//! The exchange is that of NTP (RFC 5905, section 8). The asker notes `t1` when it sends and `t4` when the
-//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. Let `rtt =
-//! (t4 − t1) − (t3 − t2)`. The offset of the other clock then lies within `± rtt / 2` of
-//! `((t2 − t1) + (t3 − t4)) / 2`. That holds however the delays of the two directions differ. The estimate
-//! uses the exchange with the tightest bound. A bound widens with age, because the two clocks may drift apart.
+//! The exchange is that of NTP (RFC 5905, section 8). The asker notes `t1` when it sends and `t4` when the answer arrives. The other
+//! side notes `t2` on arrival and `t3` on departure, by its own clock. Let `rtt = (t4 − t1) − (t3 − t2)`. The offset of the other
+//! clock then lies within `± rtt / 2` of `((t2 − t1) + (t3 − t4)) / 2`. This bound holds however the delays of the two directions
+//! differ. The estimate uses the exchange with the tightest bound. A bound widens with age, because the two clocks may drift apart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -63,7 +62,7 @@ pub struct ClockEstimate {
 }
 
 impl ClockEstimate {
-    /// The other clock is ours.
+    /// The estimate for two sides that use the same clock.
     pub const SAME: Self = Self { offset_nanos: 0, error: Duration::ZERO, round_trip_time: Duration::ZERO };
 
     /// Our instant at which the other clock shows `theirs`.
@@ -187,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// Forgetting what can never be the best again changes nothing.
+        /// Dropping exchanges that can never be the best again does not change the estimate.
         #[test]
         fn the_best_is_that_of_all_exchanges_of_the_last_minute(
             exchanges in proptest::collection::vec((1u64..2_000, 0u64..80_000), 1..150),

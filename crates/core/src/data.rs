@@ -1,8 +1,7 @@
 //! Data records: records of a stream that are not pictures, with a content type and the frame that they were made of.
 //!
-//! The description of a frame says of them only [`Encoding::Data`](crate::frame::Encoding::Data). Everything else is a head in front of the payload, so that logs,
-//! links and disks carry them as they carry frames, and encrypt the head as they encrypt pixels (decision 48).
-//! `docs/wire.md` draws the head.
+//! In its description, a data record differs from a frame only by [`Encoding::Data`](crate::frame::Encoding::Data). Everything else is in a
+//! head before the payload. So logs, links and disks carry and encrypt data records like frames (decision 48). `docs/wire.md` draws the head.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +17,7 @@ use crate::wire::codec::{Reader, Write};
 
 /// The most bytes of a content type.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 127;
-/// The most bytes that the head takes.
+/// The most bytes of the head.
 pub const HEAD_BYTES_MAX: usize = 1 + 2 + CONTENT_TYPE_BYTES_MAX + 2 + STREAM_BYTES_MAX + 24;
 /// The longest name of a camera: eight segments of 64 bytes, with a slash between two.
 const STREAM_BYTES_MAX: usize = 8 * 64 + 7;
@@ -90,11 +89,11 @@ impl FromStr for ContentType {
 /// The frame or record that a data record was made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The stream that it belongs to.
+    /// The stream of the frame or record.
     pub camera: CameraName,
-    /// Its identity in that stream.
+    /// The identity of the frame or record in this stream.
     pub frame: FrameId,
-    /// When it was captured. The data record has a time of its own: when it was published.
+    /// When the frame or record was captured. The data record's own time is when it was published.
     pub captured: Timestamp,
 }
 
@@ -103,18 +102,18 @@ pub struct Origin {
 pub struct DataRecord {
     /// What the bytes are.
     pub content_type: ContentType,
-    /// What it was made of, if it was made of a frame or record.
+    /// The frame or record that this record was made of, if any.
     pub of: Option<Origin>,
     /// The bytes as they were published, at least one.
     pub body: Bytes,
 }
 
 impl DataRecord {
-    /// The payload: the head, then the bytes. Copies the bytes.
+    /// The payload: the head, then a copy of the body.
     pub fn encode(&self) -> Bytes {
         let of_bytes = self.of.as_ref().map_or(0, |of| of.camera.as_str().len() + 24);
         let head_bytes = 1 + 2 + self.content_type.as_str().len() + 2 + of_bytes;
-        // Exactly, because logs count what they hold and not what was reserved.
+        // The exact size, because logs count the bytes held and not the capacity reserved.
         let mut out = Vec::with_capacity(head_bytes + self.body.len());
         out.u8(VERSION);
         out.text(self.content_type.as_str(), CONTENT_TYPE_BYTES_MAX);
@@ -131,7 +130,7 @@ impl DataRecord {
         out.into()
     }
 
-    /// Reads a payload. The body shares its memory.
+    /// Parses a payload. The body shares the payload's memory.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let mut head = Reader::new(payload);
         let version = head.u8("version of a data record")?;

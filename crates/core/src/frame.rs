@@ -42,7 +42,7 @@ pub struct FrameId {
 }
 
 impl FrameId {
-    /// The next identity of the same epoch: no other lies between the two.
+    /// The next identity of the same epoch. No other identity lies between the two.
     pub const fn next(self) -> Self {
         Self { epoch: self.epoch, sequence: Sequence(self.sequence.0.saturating_add(1)) }
     }
@@ -108,7 +108,7 @@ impl Encoding {
         matches!(self, Self::H264 | Self::Tiles) || self.is_foreign()
     }
 
-    /// Whether it is video of sources that Mez neither makes nor decodes by itself: decoding needs the platform's decoder.
+    /// Whether this is video of sources that Mez neither encodes nor decodes itself. Decoding needs the platform's decoder.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::H265 | Self::Av1)
     }
@@ -203,12 +203,12 @@ impl ChainLink {
 /// The chained encodings that a receiver decodes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainKinds {
-    /// One bit for each, by wire code.
+    /// One bit for each encoding, by wire code.
     codes: u16,
 }
 
 impl ChainKinds {
-    /// None of them.
+    /// No chained encoding.
     pub const NONE: Self = Self { codes: 0 };
 
     /// The chained encodings among `encodings`.
@@ -237,10 +237,9 @@ impl ChainKinds {
 /// The frame that must be decoded before this one can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// Nothing.
+    /// No frame: the frame stands alone.
     Independent,
-    /// The previous frame of the chain, whose index is one less. If no frame refers further back, the decoder
-    /// needs the whole chain up to here.
+    /// The previous frame of the chain, whose index is one less. If no frame refers further back, the decoder needs all earlier frames of the chain.
     Previous,
     /// The frame with this sequence, which the receiver has acknowledged.
     Acknowledged(Sequence),
@@ -274,7 +273,7 @@ pub struct FrameMeta {
     pub id: FrameId,
     /// When the frame was captured; strictly increasing within an epoch.
     pub captured: Timestamp,
-    /// Where that time came from.
+    /// Where the capture time came from.
     pub clock_source: ClockSource,
     /// Pixels in a row.
     pub width: u32,
@@ -316,38 +315,37 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SkipReason {
-    /// A newer frame was published while the link was still busy with an older one. For whoever wants originals:
-    /// contracts and earlier originals left no room for this one.
+    /// A newer frame was published while the link was still busy with an older one. For
+    /// readers of originals: contracts and earlier originals left no room for this frame.
     LinkBusy = 1,
-    /// The camera cancelled its transfer: it made no progress, or it would have been too late while a newer
-    /// frame waited.
+    /// The camera cancelled the transfer: it made no progress, or the frame would have been too late while a newer frame waited.
     Stalled = 2,
-    /// It was published while there was no link.
+    /// The frame was published while there was no link.
     LinkDown = 3,
-    /// Nobody was subscribed when it was published.
+    /// No application was subscribed when the frame was published.
     NotWanted = 4,
-    /// It was sent, but did not arrive before a newer frame.
+    /// The frame was sent, but did not arrive before a newer frame.
     LateOrLost = 5,
     /// The application was still busy when a newer frame arrived.
     ApplicationBusy = 6,
-    /// The log dropped it, to stay within its budget, before it was read.
+    /// The log evicted the frame, to stay within its budget, before it was read.
     Evicted = 7,
-    /// It is a frame of the past that neither the edge nor the camera holds.
+    /// A frame of the past that neither the edge nor the camera holds.
     NotHeld = 8,
-    /// The camera refused it: too large, not an image, or out of order.
+    /// The camera refused the frame: too large, not an image, or out of order.
     Refused = 9,
-    /// The camera could not encode it as its rung asks: a codec failed or took too long.
+    /// The camera could not encode the frame at its rung: a codec failed or took too long.
     NotMade = 10,
-    /// It needs frames that the edge lacks, or the edge could not decode it in time.
+    /// The frame needs frames that the edge lacks, or the edge could not decode it in time.
     NotDecoded = 11,
     /// A newer frame arrived while the edge was still decoding this frame or an earlier one.
     EdgeBusy = 12,
     /// No rung at or above the accuracy floor would have been on time, and the contract refuses lower rungs
     /// (`on_infeasible` is `skip`).
     Infeasible = 13,
-    /// The rung of the frame before it leaves it out ([`crate::setting::Setting::skip`]).
+    /// The rung of the previous frame leaves this frame out ([`crate::setting::Setting::skip`]).
     LeftOut = 14,
-    /// It was on disk, and its bytes there are damaged or gone.
+    /// The frame was on disk, and its bytes there are damaged or missing.
     Damaged = 15,
 }
 
@@ -405,7 +403,7 @@ pub struct SkipRange {
     pub first: Sequence,
     /// How many frames, at least one.
     pub count: u64,
-    /// Why.
+    /// Why the frames were skipped.
     pub reason: SkipReason,
 }
 

@@ -9,32 +9,33 @@
 //! | [`units`] | instants, wall-clock times, rates, and the clock that stamps frames |
 //! | [`name`] | camera names and the patterns that select them |
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
-//! | [`chain`] | which frames somebody holds who decodes a chain, and which can be decoded next |
+//! | [`chain`] | which frames of a chain a decoder holds, and which frame can be decoded next |
 //! | [`setting`] | the parsed form of a rung: what exactly is done to a frame |
-//! | [`contract`] | what an application asks of a camera, whose contracts are kept, and what applications are told of it |
+//! | [`contract`] | what an application requires of a camera, which contracts are kept, and how their state is reported |
 //! | [`profile`] | the bytes and the accuracy of each rung, for one application |
 //! | [`controller`] | which rung a frame is sent at |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | a pool of payload buffers |
 //! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
-//! | [`allowance`] | bounds on the bytes of the past that are read in a second |
+//! | [`allowance`] | a rate limit for reads of the past |
 //! | [`data`] | records that are not pictures: a content type, the frame they were made of, and bytes |
-//! | [`ancestors`] | what of a log has to be decoded for one frame |
+//! | [`ancestors`] | which frames of a log must be decoded before a given frame |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
-//! | [`stills`] | pictures of frames that need others, made on demand and once for all who ask |
+//! | [`stills`] | stills made of chains on demand, once for all readers that request them |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
-//! | [`history`] | which frame of the past comes next, and who is asked for it |
+//! | [`history`] | which frame of the past comes next, and where it is requested |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
-//! | [`source`] | whether what a camera gets its frames from gives any |
-//! | [`session`] | one subscription as it is served: its frames, its contract, what it asks meanwhile |
-//! | [`join`] | frames and the records that were made of them, brought together |
+//! | [`source`] | whether a camera's source gives frames |
+//! | [`session`] | one subscription as the edge serves it: its frames, its contract, its requests |
+//! | [`join`] | joins frames with the records that were made of them |
 //! | [`group`] | several readers that share the records of one subscription |
 //! | [`window`] | how many bytes a connection may have in the network at once |
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`rights`] | who may do what with which camera |
+//! | [`revocation`] | the site's deny list |
 //! | [`renewal`] | when a member asks for its next certificate |
-//! | [`audit`] | who did what at an edge: records that are chained by their hashes |
+//! | [`audit`] | the audit log: who did what at an edge, in records that are chained by their hashes |
 //! | [`admission`] | who may wait at a port before authentication, and which connection closes when too many wait |
 //! | [`answers`] | pictures that applications make of frames, on their way back to the camera |
 //! | [`broker`] | the camera broker and the edge broker as state machines |

@@ -67,15 +67,15 @@ impl CameraPattern {
         segments_match(&pattern, &name)
     }
 
-    /// Whether this pattern selects all that `other` selects. Said of no pair of which it is not true; not said of a few that mean the same in
-    /// other words, such as `**/*` and `a/**`.
+    /// Whether this pattern selects every camera that `other` selects. `true` is
+    /// always right. `false` is wrong for a few pairs, such as `**/*` and `a/**`.
     pub fn includes(&self, other: &Self) -> bool {
         let (wide, other): (Vec<&str>, Vec<&str>) =
             (self.0.split('/').collect(), other.0.split('/').collect());
         segments_include(&wide, &other)
     }
 
-    /// Whether some name is selected by both patterns, if names could have any number of segments.
+    /// Whether some name matches both patterns, if names could have any number of segments.
     pub fn overlaps(&self, other: &Self) -> bool {
         let one: Vec<&str> = self.0.split('/').collect();
         let two: Vec<&str> = other.0.split('/').collect();
@@ -203,7 +203,7 @@ fn segments_match(pattern: &[&str], name: &[&str]) -> bool {
 fn segments_include(wide: &[&str], other: &[&str]) -> bool {
     match (wide.split_first(), other.split_first()) {
         (None, None) => true,
-        // It stands for nothing, or for the first segment of the other and more.
+        // `**` stands for no segment, or for the other's first segment and possibly more.
         (Some((&"**", rest)), _) => {
             segments_include(rest, other)
                 || other.split_first().is_some_and(|(_, other)| segments_include(wide, other))
@@ -218,7 +218,7 @@ fn segments_include(wide: &[&str], other: &[&str]) -> bool {
 fn segments_overlap(one: &[&str], two: &[&str]) -> bool {
     match (one.split_first(), two.split_first()) {
         (None, None) => true,
-        // It stands for nothing, or for the first segment of the other and more.
+        // `**` stands for no segment, or for the other's first segment and possibly more.
         (Some((&"**", rest)), _) => {
             segments_overlap(rest, two)
                 || two.split_first().is_some_and(|(_, two)| segments_overlap(one, two))

@@ -6,9 +6,9 @@
 //! accuracy. With frame skip, bytes per frame and bytes per second can disagree. A rung then stays if it is
 //! cheaper in either.
 //!
-//! A profile is measured on some scenes, and the camera sees others. Where the measured scene needs no more bytes, finer
-//! rungs keep as much as coarser ones, and differ from them by noise alone. They stay in the ladder as ties
-//! ([`Ladder::is_tied`]): in another scene they may keep more.
+//! A profile is measured in some scenes, and the camera sees others. Where the measured scenes need no
+//! finer rung, finer rungs keep as much accuracy as coarser ones, and differ from them only by noise.
+//! They stay in the ladder as ties ([`Ladder::is_tied`]), because in another scene they may keep more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,15 +23,15 @@ pub const RUNGS_MAX: usize = 4096;
 /// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
-/// The smallest and the largest size of a frame that is believed, in bytes: of a profile, and after sizes were multiplied by
-/// what was learned.
+/// The smallest plausible mean size of a frame, in bytes. A profile may have no smaller one; a corrected mean is raised to it.
 const BYTES_MIN: f64 = 1e-3;
+/// The largest plausible size of a frame, in bytes. A profile may have no larger one; corrected sizes are lowered to it.
 const BYTES_MAX: f64 = 1e12;
-/// A finer rung ties with a coarser one if it keeps less than this more. Profiles of usual length cannot measure smaller
-/// differences: to resolve a hundredth of F1 takes about 120 frames.
+/// A finer rung ties with a coarser one if its accuracy is less than this much higher. Profiles of usual
+/// length cannot measure smaller differences: to resolve a hundredth of F1 takes about 120 frames.
 pub const TIE: f64 = 0.01;
-/// The accuracy that a finer rung is given above a coarser one, if the measurement says less. It makes the ladder
-/// ascend, and is too small to matter beside any chance of being late.
+/// A finer rung gets at least this much more accuracy than a coarser one, whatever was
+/// measured. So the ladder ascends. The step is too small to outweigh any chance of being late.
 const TIE_STEP: f64 = 1e-6;
 
 /// Identifies a profile: the SHA-256 of its bytes.
@@ -59,22 +59,21 @@ impl ByteSizes {
         Self { mean, p05: (mean - reach).max(0.0), p50: mean, p95: mean + reach }
     }
 
-    /// Sizes that are `factor` times as large, as far as sizes are believed at all.
+    /// These sizes times `factor`, limited to plausible sizes.
     pub fn times(&self, factor: f64) -> Self {
         let Self { mean, p05, p50, p95 } = *self;
         let [mean, p05, p50, p95] = [mean, p05, p50, p95].map(|size| (size * factor).min(BYTES_MAX));
         Self { mean: mean.max(BYTES_MIN), p05, p50, p95 }
     }
 
-    /// Sizes none of which is above a limit.
+    /// These sizes, each at most `limit`.
     pub fn at_most(&self, limit: f64) -> Self {
         let Self { mean, p05, p50, p95 } = *self;
         let [mean, p05, p50, p95] = [mean, p05, p50, p95].map(|size| size.min(limit));
         Self { mean: mean.max(BYTES_MIN), p05, p50, p95 }
     }
 
-    /// The size at a `quantile` between 0 and 1: linear between the known quantiles, and extended beyond
-    /// them.
+    /// The size at a `quantile` between 0 and 1: linear between the known quantiles, and extrapolated beyond them.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let (lower, upper) = ((self.p50 - self.p05) / 0.45, (self.p95 - self.p50) / 0.45);
         let slope = if quantile < 0.5 { lower } else { upper };
@@ -82,7 +81,7 @@ impl ByteSizes {
     }
 }
 
-/// The sizes of frames beside those of the profile.
+/// The sizes of recent frames, compared with those of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SizeDrift {
     /// The median of the newest frames, in bytes.
@@ -91,18 +90,18 @@ pub struct SizeDrift {
     pub profiled: f64,
 }
 
-/// What a profile says about one rung.
+/// The measurements of one rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungProfile {
     /// The setting of all knobs.
     pub rung: Rung,
-    /// The sizes of its frames.
+    /// The sizes of the rung's frames.
     pub bytes: ByteSizes,
     /// The accuracy in 0..=1, by the score that contracts use.
     pub accuracy: f64,
-    /// The time that the camera takes to encode such a frame. Zero where frames go unchanged.
+    /// The camera's time to encode a frame. Zero if frames are sent unchanged.
     pub camera_time: Duration,
-    /// The time that the application's detector takes for such a frame; `None` if it was not measured.
+    /// The time of the application's detector for a frame; `None` if it was not measured.
     pub detector_time: Option<Duration>,
 }
 
@@ -152,8 +151,8 @@ pub struct Profile {
 impl Profile {
     /// A profile of these rungs, in any order.
     ///
-    /// A rung that differs from another one only by a finer quality keeps at least as much. Where the measurement says
-    /// otherwise, that is noise, and the finer rung gets the accuracy of the coarser one.
+    /// A rung that differs from another only by a finer quality keeps at least as much accuracy. If the measurement
+    /// says otherwise, the difference is noise, and the finer rung gets the accuracy of the coarser one.
     ///
     /// # Errors
     /// See [`ProfileError`].
@@ -182,13 +181,13 @@ impl Profile {
         Ok(Self { rungs: monotone(rungs), takes_source_video: true })
     }
 
-    /// The same, of an application that always wants a rung: frames of a source's own video do not go as they are.
+    /// This profile, for an application that always wants a rung: a source's own video is never sent unchanged.
     #[must_use]
     pub fn without_source_video(self) -> Self {
         Self { takes_source_video: false, ..self }
     }
 
-    /// Whether frames of a source's own video may go as they are in place of a rung. By default they may.
+    /// Whether a source's own video may be sent unchanged instead of at a rung. Default: yes.
     pub fn takes_source_video(&self) -> bool {
         self.takes_source_video
     }
@@ -198,7 +197,7 @@ impl Profile {
         &self.rungs
     }
 
-    /// What the profile says about a rung, if it has it.
+    /// The measurements of a rung, if the profile has the rung.
     pub fn get(&self, rung: &Rung) -> Option<&RungProfile> {
         self.rungs.iter().find(|profile| profile.rung == *rung)
     }
@@ -228,8 +227,7 @@ impl Profile {
 pub struct SizedProfile {
     /// Width and height of a published frame, in pixels.
     pub size: (u32, u32),
-    /// The time between two frames of the video that it was measured on. What a frame of a chain takes depends on it. `None`:
-    /// nobody knows.
+    /// The time between two frames of the measured video. The sizes of a chain's frames depend on it. `None`: unknown.
     pub interval: Option<Duration>,
     /// What each rung costs and keeps.
     pub profile: Profile,
@@ -240,14 +238,14 @@ pub struct SizedProfile {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
     rungs: Vec<RungProfile>,
-    /// For each rung, whether it ties with a coarser one.
+    /// For each rung, whether it ties with a coarser rung.
     ties: Vec<bool>,
 }
 
 impl Ladder {
-    /// Keeps the rungs that no other rung beats: none has at most their mean bytes, both per frame and per
-    /// second, and at least their accuracy. A finer rung than a kept one stays as well. Of two equal rungs, the one that takes the camera less time
-    /// stays. If more than [`LADDER_RUNGS_MAX`] are left, they are thinned evenly in accuracy.
+    /// Keeps the rungs that no other rung beats. A rung beats another if it has at most its mean bytes, both per frame
+    /// and per second, and at least its accuracy. A rung that is finer than a kept one stays too. Of two equal rungs,
+    /// the one with less camera time stays. More than [`LADDER_RUNGS_MAX`] rungs are thinned evenly in accuracy.
     fn new(rungs: &[RungProfile]) -> Self {
         let mut alike: BTreeMap<u32, Vec<&RungProfile>> = BTreeMap::new();
         for rung in rungs {
@@ -268,7 +266,7 @@ impl Ladder {
         Self { rungs, ties }
     }
 
-    /// Whether a rung is finer than a cheaper one and keeps as much, as far as the profile can tell.
+    /// Whether the rung at `place` is finer than a cheaper one, with an accuracy less than [`TIE`] higher.
     pub fn is_tied(&self, place: usize) -> bool {
         self.ties[place]
     }
@@ -284,7 +282,7 @@ impl Ladder {
         self.rungs.len()
     }
 
-    /// The place of the cheapest rung that keeps `floor`. `None`: not even the best rung does.
+    /// The place of the cheapest rung that keeps `floor`. `None`: even the best rung does not.
     pub fn lowest_at(&self, floor: Option<f64>) -> Option<usize> {
         let floor = floor.unwrap_or(0.0);
         let place = self.rungs.partition_point(|rung| rung.accuracy < floor);
@@ -297,12 +295,12 @@ impl Ladder {
     }
 }
 
-/// The setting that a rung's name stands for; `None`: a name that cameras do not know.
+/// The setting that a rung's name stands for; `None` if cameras do not know the name.
 fn setting(rung: &RungProfile) -> Option<Setting> {
     rung.rung.as_str().parse().ok()
 }
 
-/// Whether frames of one setting keep at least what those of another do. Nothing keeps more than the original.
+/// Whether frames at setting `one` keep at least as much as frames at `other`. Nothing keeps more than the original.
 fn is_finer(one: Option<&Setting>, other: Option<&Setting>) -> bool {
     one.zip(other).is_some_and(|(one, other)| {
         one.form == Form::Original && one.skip == other.skip || one.keeps_at_least(other)
@@ -324,7 +322,7 @@ fn monotone(mut rungs: Vec<RungProfile>) -> Vec<RungProfile> {
     rungs
 }
 
-/// The Pareto frontier of rungs with the same frame skip, ascending, with finer rungs than the last one that it has.
+/// The Pareto frontier of rungs with the same frame skip, ascending. Rungs that are finer than the last one on the frontier stay too.
 fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
     rungs.sort_by(|a, b| {
         let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
@@ -346,7 +344,7 @@ fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
             frontier.push(candidate);
         }
     }
-    // Nothing keeps more than all: where a coarser rung kept all in the measured scene, it is the one that gives way.
+    // Accuracy is at most 1. If a coarser rung kept everything in the measured scenes, the coarser rung is lowered.
     let mut most = 1.0;
     for rung in frontier.iter_mut().rev() {
         if rung.accuracy <= most {
@@ -428,7 +426,7 @@ mod tests {
         assert_eq!(ladder.best_within(9e3), None);
     }
 
-    /// Sizes that no frame has are refused, and none grows beyond them by what is learned.
+    /// Implausible sizes are refused, and corrections keep sizes plausible.
     #[test]
     fn sizes_stay_within_what_is_believed() {
         let of = |mean: f64| {
@@ -447,8 +445,7 @@ mod tests {
         }
     }
 
-    /// In this scene video keeps all that the original does. In another one it may not, so the original stays; and whoever asks for
-    /// all gets it.
+    /// In this scene, video keeps everything that the original does. In another scene it may not, so the original stays, and a floor of 1 selects it.
     #[test]
     fn the_original_stays_above_a_rung_that_keeps_all() {
         let rungs = vec![
@@ -465,8 +462,8 @@ mod tests {
         assert_eq!((ladder.lowest_at(Some(0.999)), ladder.lowest_at(Some(1.0))), (Some(1), Some(3)));
     }
 
-    /// In this scene finer video brings nothing but noise. In another one it may, so it stays, as a tie, and the original
-    /// above it. A coarser rung that costs more is out, and so is one of another width that keeps less.
+    /// In this scene, finer video adds nothing but noise. In another scene it may, so it stays as a tie, with the
+    /// original above. A coarser rung that costs more is dropped, and so is a rung of another width that keeps less.
     #[test]
     fn finer_rungs_that_tie_stay_in_the_ladder() {
         let rungs = vec![
@@ -488,7 +485,7 @@ mod tests {
         assert_eq!(fine, Some(0.996), "a finer quantiser keeps at least what a coarser one does");
     }
 
-    /// A rung that leaves frames out has larger ones and fewer bytes a second: both stay, unless one is the cheaper in both.
+    /// A rung that leaves frames out has larger frames and fewer bytes per second. Both rungs stay, unless one is cheaper in both.
     #[test]
     fn rungs_that_leave_frames_out_stand_beside_those_that_do_not() {
         let rungs = vec![
@@ -529,7 +526,8 @@ mod tests {
     }
 
     proptest! {
-        /// Where rungs leave frames out, every one is matched by one of the ladder that costs no more in a frame and in a second.
+        /// With rungs that leave frames out: for each rung, some rung of the ladder
+        /// is at least as accurate and costs no more per frame and per second.
         #[test]
         fn nothing_beats_a_ladder_that_leaves_frames_out(rungs in proptest::collection::vec((1.0f64..1e6, 0.0f64..1.0, 0u8..5), 1..=30)) {
             let name = |i: usize, skip: u8| {
@@ -550,8 +548,8 @@ mod tests {
             }
         }
 
-        /// Every rung of a profile is matched by one of the ladder that costs no more and keeps no less, but for the
-        /// step of accuracy by which a long frontier is thinned.
+        /// For each rung of a profile, some rung of the ladder costs no more and is at
+        /// least as accurate, except for the step by which a long frontier is thinned.
         #[test]
         fn nothing_in_a_profile_beats_its_ladder(rungs in proptest::collection::vec((1.0f64..1e6, 0.0f64..1.0), 1..200)) {
             let rungs: Vec<_> = rungs.iter().enumerate().map(|(i, r)| rung(&format!("r{i}"), r.0, r.1)).collect();

@@ -1,11 +1,9 @@
 //! Bounds the memory that a broker holds for readers that have not taken their frames yet.
 //!
-//! A broker holds a frame until the reader has its last byte, even after the log evicted it. The log counts
-//! that memory, so readers that stand still could leave the log no room for new frames. Frames made or
-//! fetched for one reader are in no log's budget at all. So every such frame takes a share of a bound: that
-//! of its log, that of its principal, and that of the broker. A reader that gets no share goes on with what
-//! the log still has. A reader that makes no progress for [`ReaderMemoryLimits::patience`] loses its share as soon
-//! as another one needs it.
+//! A broker holds a frame until the reader has its last byte, even after the log evicted it. The log counts this memory, so stalled readers
+//! could leave the log no room for new frames. Frames made or fetched for one reader are in no log's budget. So every such frame needs a
+//! share, within the bounds of its log, its principal and the broker. A reader that gets no share continues with the frames that the log
+//! still has. A reader that makes no progress for [`ReaderMemoryLimits::patience`] loses its share as soon as another reader needs it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,20 +34,20 @@ impl Default for ReaderMemoryLimits {
 /// A log whose budget is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogShare {
-    /// Which log it is.
+    /// Identifies the log.
     pub log: usize,
-    /// Its budget in bytes.
+    /// The log's budget in bytes.
     pub bytes_max: u64,
 }
 
 /// A request for a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked<P> {
-    /// The principal whose reader it is for.
+    /// The principal that the reader belongs to.
     pub principal: P,
     /// The log that counts the memory; `None` if no log does.
     pub log: Option<LogShare>,
-    /// Its bytes.
+    /// The bytes of the frame.
     pub bytes: u64,
 }
 
@@ -80,18 +78,18 @@ pub struct ReaderMemory<P> {
 }
 
 impl<P: PartialEq> ReaderMemory<P> {
-    /// Without any share.
+    /// An account without shares.
     pub fn new(limits: ReaderMemoryLimits) -> Self {
         Self { limits, shares: BTreeMap::new(), next: 0 }
     }
 
-    /// Other bounds from now on. Shares that were granted stay, also beyond them.
+    /// Sets other bounds. Shares that were granted stay, even beyond the bounds.
     pub fn set_limits(&mut self, limits: ReaderMemoryLimits) {
         self.limits = limits;
     }
 
-    /// Requests a share, which may take away shares that made no progress for too long. The only share of a
-    /// principal, or of all, may exceed that bound: a single frame can be larger.
+    /// Requests a share. Shares that made no progress for too long may be taken away for it. If a principal has no
+    /// other share, or the broker has none, the share may exceed that bound, because a single frame can be larger.
     pub fn take(&mut self, now: Instant, asked: Asked<P>) -> Granted {
         let mut lost = Vec::new();
         let ReaderMemoryLimits { bytes_max, principal_bytes_max, .. } = self.limits;
@@ -123,24 +121,24 @@ impl<P: PartialEq> ReaderMemory<P> {
         }
     }
 
-    /// Corrects the size of a share that was requested by a guess.
+    /// Corrects the size of a share that was requested with an estimate.
     pub fn resize(&mut self, id: ShareId, bytes: u64) {
         if let Some(share) = self.shares.get_mut(&id) {
             share.asked.bytes = bytes;
         }
     }
 
-    /// The reader took all of it, or no longer wants it.
+    /// Returns a share: the reader has the whole frame, or no longer wants it.
     pub fn give_back(&mut self, id: ShareId) {
         self.shares.remove(&id);
     }
 
-    /// When the first share may be taken away from a reader that makes no progress.
+    /// When the first share becomes overdue, so that it may be taken away.
     pub fn next_overdue(&self) -> Option<Instant> {
         self.shares.values().map(|share| share.progressed + self.limits.patience).min()
     }
 
-    /// Bytes held.
+    /// The bytes of all shares.
     pub fn bytes(&self) -> u64 {
         self.shares.values().map(|share| share.asked.bytes).sum()
     }
@@ -186,7 +184,7 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
-    /// However many of one principal's readers stand still, another's get their share.
+    /// However many readers of one principal are stalled, readers of another principal get their share.
     #[test]
     fn one_principal_leaves_room_for_others() {
         let mut memory = ReaderMemory::new(LIMITS);
@@ -195,7 +193,7 @@ mod tests {
         assert!(memory.take(at(0), own(2, 400)).share.is_some());
     }
 
-    /// Who stands still loses its share, but only to one who needs it; who goes on keeps it.
+    /// A stalled reader loses its share, but only if another reader needs it. A reader that makes progress keeps its share.
     #[test]
     fn those_who_stand_still_make_room() {
         let mut memory = ReaderMemory::new(LIMITS);
@@ -225,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for and when, what is held stays within every bound, and what was lost is not counted.
+        /// For any requests at any times, the bytes held stay within every bound, and lost shares are not counted.
         #[test]
         fn what_is_held_stays_within_its_bounds(
             steps in proptest::collection::vec((0u8..4, 0usize..3, 1u64..400, 0u64..4, any::<bool>()), 1..200),

@@ -1,8 +1,7 @@
 //! Defines the states of a camera's source: what a camera broker gets its frames from.
 //!
-//! A source is a publisher, or a file, a device or a network camera that the broker reads itself. Its state says
-//! why no frames come although the camera is connected. What a camera has never said of its source is not known,
-//! and its frames are expected.
+//! A source is a publisher, or a file, a device or a network camera that the broker reads itself. Its state says why no frames come
+//! although the camera is connected. If a camera never reported a state of its source, the state is unknown, and frames are expected.
 
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use crate::units::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SourceState {
-    /// It gives frames.
+    /// The source gives frames.
     Live = 1,
-    /// It has given none for several intervals of its own rate, and nobody knows why.
+    /// The source gave no frame for several intervals of its own frame rate, for an unknown reason.
     Stalled = 2,
-    /// It is gone, or cannot be read. It may be tried again.
+    /// The source is gone or cannot be read. It may be tried again.
     Lost = 3,
-    /// It ended in good order: a recording is over, a publisher was closed.
+    /// The source ended normally: a recording is over, or a publisher was closed.
     Ended = 4,
 }
 
@@ -41,7 +40,7 @@ impl SourceState {
         }
     }
 
-    /// A sentence for people who wait for frames, or look for them in the past. `None` for a source that gives some.
+    /// A sentence for people who wait for frames, or look for frames of the past. `None` for a live source.
     pub fn sentence(self, reason: &str) -> Option<String> {
         let what = match self {
             Self::Live => return None,
@@ -60,14 +59,14 @@ pub struct SourceStanding {
     pub state: SourceState,
     /// Why, in words, without a full stop. Empty if there is nothing to say.
     pub reason: String,
-    /// Since when, by the edge's clock. `None`: nobody knows.
+    /// Since when the source has this state, by the edge's clock. `None`: unknown.
     pub since: Option<Instant>,
-    /// When a lost source is tried again, by the edge's clock. `None`: it is not, or nobody knows.
+    /// When a lost source is tried again, by the edge's clock. `None`: it is not tried again, or the time is unknown.
     pub retry: Option<Instant>,
 }
 
 impl SourceStanding {
-    /// Whether nothing more is to be expected of the source: it ended, or was given up.
+    /// Whether no more frames are expected: the source ended, or is lost and not tried again.
     pub fn is_final(&self) -> bool {
         match self.state {
             SourceState::Ended => true,
@@ -76,17 +75,17 @@ impl SourceStanding {
         }
     }
 
-    /// A sentence for people who wait for frames. `None` for a source that gives some.
+    /// A sentence for people who wait for frames. `None` for a live source.
     pub fn sentence(&self) -> Option<String> {
         self.state.sentence(&self.reason)
     }
 
-    /// For how long, if that is known.
+    /// How long the source has had this state, if known.
     pub fn lasts(&self, now: Instant) -> Option<Duration> {
         self.since.map(|since| now.saturating_since(since))
     }
 
-    /// How long it is until a lost source is tried again, if that is known. 0: it is being tried.
+    /// The time until a lost source is tried again, if known. 0: it is being tried.
     pub fn retry_in(&self, now: Instant) -> Option<Duration> {
         self.retry.map(|retry| retry.saturating_since(now))
     }

@@ -1,5 +1,5 @@
 //! Names the synchronisation primitives of the log's ring, so that a model checker can replace them:
-//! `tests/ring_model.rs` compiles the ring with those of loom, which explores every interleaving.
+//! `tests/ring_model.rs` compiles the ring with loom's primitives, and loom explores every interleaving.
 
 pub(crate) use std::sync::{
     Arc,

@@ -1,9 +1,8 @@
 //! Records when a frame passed each stage on its way from the camera to the application.
 //!
-//! The camera's stamps cross the link in the frame's header ([`CameraTrace`]), and the edge adds its own
-//! ([`FrameTrace`]). For an application all of them become times since the capture ([`Trace`]), joined by the
-//! measured offset of the two clocks. Whatever a peer claims, these times never run backwards, and no camera
-//! stage lies after the frame's arrival at the edge.
+//! The camera's stamps cross the link in the frame's header ([`CameraTrace`]), and the edge adds its own ([`FrameTrace`]). For
+//! an application, all stamps become times since the capture ([`Trace`]), joined by the measured offset of the two clocks.
+//! Whatever a peer claims, these times never run backwards, and no camera stage lies after the frame's arrival at the edge.
 
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ pub enum Stage {
     Arriving = 8,
     /// The edge had received the frame's last byte.
     Arrived = 9,
-    /// The edge had made a still of the frame. Absent if it already was one, and where the application decodes video itself.
+    /// The edge had made a still of the frame. Absent if the frame already was one, or if the application decodes video itself.
     Decoded = 10,
     /// The frame was in the edge's replica log.
     Logged = 11,
@@ -46,7 +45,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages in order, which is also that of their wire codes.
+    /// All stages in order, which is also the order of their wire codes.
     pub const ALL: [Self; 15] = [
         Self::Published,
         Self::Considered,
@@ -141,20 +140,19 @@ pub struct FrameTrace {
     pub decoded: Option<Instant>,
     /// When the frame was appended to the log, by the edge's clock.
     pub logged: Instant,
-    /// Whether it came after a silence of its link and a newer one came right behind it. Whoever takes the
-    /// newest frame does not get it.
+    /// Whether the frame came after a silence of its link, with a newer frame right behind it. Subscriptions to the newest frame skip it.
     pub overtaken: bool,
 }
 
 impl FrameTrace {
-    /// Converts all stamps to times since the capture. The capture was at `captured` by the camera's clock
-    /// and at `captured_here` by the edge's; `error` bounds the error of the latter.
+    /// Converts all stamps to times since the capture. The capture was at `captured` by the camera's
+    /// clock and at `captured_here` by the edge's clock; `error` bounds the error of `captured_here`.
     pub fn since(&self, captured: Instant, (captured_here, error): (Instant, Duration)) -> Trace {
         let here = |at: Instant| at.saturating_since(captured_here);
         let mut trace = Trace::with_error(Some(error));
         let arriving = here(self.arriving);
         for (stage, at) in self.camera.iter() {
-            // No camera stage can lie after the arrival that the edge saw itself.
+            // No camera stage can lie after the arrival, which the edge measured itself.
             trace.stamp(stage, at.saturating_since(captured).min(arriving));
         }
         trace.stamp(Stage::Arriving, arriving);
@@ -195,12 +193,12 @@ impl Trace {
         self.since_capture[stage.place()]
     }
 
-    /// The stages that are known, in the order of the way, with times that never decrease.
+    /// The known stages in order, with times that never decrease.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.get(stage)?)))
     }
 
-    /// Whether nothing is known.
+    /// Whether no stage is known.
     pub fn is_empty(&self) -> bool {
         self.since_capture.iter().all(Option::is_none)
     }
@@ -226,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a camera claims, times never run backwards, and its own end when the frame is here.
+        /// For any stamps that a camera claims, times never run backwards, and camera stages lie before the frame's arrival.
         #[test]
         fn times_run_forwards(
             claims in proptest::collection::vec((0usize..Stage::ALL.len(), at()), 0..20),

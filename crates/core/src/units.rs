@@ -111,7 +111,7 @@ impl fmt::Display for Timestamp {
 pub struct BitsPerSecond(pub f64);
 
 impl BitsPerSecond {
-    /// `mbps(20.0)` is 20,000,000 bits per second.
+    /// `from_mbps(20.0)` is 20,000,000 bits per second.
     pub const fn from_mbps(mbps: f64) -> Self {
         Self(mbps * 1e6)
     }

@@ -1,17 +1,14 @@
-//! Bounds how many bytes a connection may have in the network at once: what the path carries in one round
-//! trip, and little more.
+//! Bounds the congestion window of a connection: to what the path carries in one round trip, and little more.
 //!
-//! Bytes that have left cannot be called back. CUBIC (RFC 9438) lets a window grow until a packet is lost. On
-//! a path with a deep queue, that is more than a second of data once the path becomes slower. If a stale
-//! frame is then cancelled, its bytes still stand before those of the newest frame. So the window is bounded
-//! by `GAIN · (rate · (round trip + SLACK) + pause)`, with the greatest delivery rate and the shortest round
-//! trip seen lately, as in BBR (Cardwell et al., 2016).
+//! Sent bytes cannot be called back. CUBIC (RFC 9438) lets a window grow until a packet is lost. On a path with a deep queue,
+//! the window then holds more than a second of data once the path becomes slower. If a stale frame is cancelled, its bytes
+//! are still ahead of those of the newest frame. So the window is bounded by `GAIN · (rate · (round trip + SLACK) + pause)`,
+//! with the greatest delivery rate and the shortest round trip seen lately, as in BBR (Cardwell et al., 2016).
 //!
-//! A rate sample from packets that met no queue gives only a lower bound of what the path carries, so it
-//! counts only if it raises the estimate. The pause is the longest recent time without an acknowledgement
-//! while bytes were on their way. A station of a crowded Wi-Fi cell needs it: it waits for its turn to send,
-//! and with too few bytes on their way, each turn would carry less than the last. A pause counts with the rate of
-//! the packets that it ended with, not with the greatest: a path that has become slower pauses before every packet.
+//! A rate sample from packets that met no queue is only a lower bound of the path's capacity, so it counts only if it raises the estimate.
+//! The pause is the longest recent time without an acknowledgement while bytes were in flight. A station of a crowded Wi-Fi cell needs the
+//! pause: it waits for its turn to send, and with too few bytes in flight, each turn would carry less than the last. A pause counts with
+//! the rate of the packets that ended it, not with the greatest rate, because a path that has become slower pauses before every packet.
 //!
 //! While the rate of a new connection still grows with the bound, the capacity of the path is unknown. The
 //! bound then doubles with every round trip, as in slow start (RFC 9002, section 7.3.1).
@@ -32,8 +29,8 @@ const GAIN_AT_FIRST: f64 = 2.0;
 const SLACK: Duration = Duration::from_millis(5);
 /// The longest pause that counts as a wait for a turn on the radio. A longer one is an outage.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// The bound is never below this many packets. With fewer on their way, a loss would not be detected (RFC
-/// 9002, section 6.1.1: three later packets must arrive).
+/// The bound is never below this many packets. With fewer packets in flight, a loss
+/// would not be detected (RFC 9002, section 6.1.1: three later packets must arrive).
 const PACKETS_MIN: u64 = 4;
 /// The lowest bound until the path was full for the first time, in packets. It is also the bound before the
 /// first acknowledgement: the initial window of RFC 9002, section 7.2.
@@ -51,10 +48,10 @@ const GROWTH: f64 = 1.25;
 /// The path counts as full after this many round trips without growth. Only those count in which the bound,
 /// not the application, limited the rate. BBR waits for three.
 const ROUNDS_FULL: u32 = 2;
-/// The most groups of packets on their way that are followed; beyond that, the oldest are forgotten.
+/// The most groups of packets in flight that are tracked; beyond that, the oldest are forgotten.
 const SENDINGS_MAX: usize = 1024;
 
-/// A maximum or minimum over the present and the previous span of time.
+/// A maximum or minimum over a sliding window, kept as its current and its previous half.
 #[derive(Clone, Copy, Debug)]
 struct Extreme {
     begun: Option<Instant>,
@@ -81,15 +78,15 @@ impl Extreme {
     }
 }
 
-/// Packets that left together.
+/// Packets that were sent at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     at: Instant,
-    /// Bytes of it that are not acknowledged.
+    /// Bytes of these packets that are not acknowledged.
     bytes: u64,
-    /// Bytes that had been delivered when it left.
+    /// Bytes that had been delivered when these packets were sent.
     delivered: u64,
-    /// When the last of those bytes was acknowledged.
+    /// When the last of the delivered bytes was acknowledged.
     delivered_at: Instant,
 }
 
@@ -101,11 +98,11 @@ pub struct Bound {
     delivered: u64,
     lost: u64,
     delivered_at: Option<Instant>,
-    /// Bytes per second.
+    /// In bytes per second.
     rate: Extreme,
-    /// Seconds.
+    /// In seconds.
     round_trip: Extreme,
-    /// Bytes that pass in a pause.
+    /// In bytes: the bytes that pass in a pause.
     pause: Extreme,
     start: Start,
 }
@@ -121,7 +118,7 @@ struct Start {
     limited: bool,
     /// The greatest rate when it last grew by [`GROWTH`].
     rate: f64,
-    /// Round trips since then in which it did not grow.
+    /// Round trips without growth since then.
     rounds: u32,
 }
 
@@ -147,7 +144,7 @@ impl Bound {
         }
     }
 
-    /// Bytes have left.
+    /// `bytes` were sent.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         // Idle time of the sender does not count as time of the path.
         let rested = self.delivered + self.lost >= self.sent;
@@ -167,7 +164,7 @@ impl Bound {
         self.sendings.push_back(Sending { at: now, bytes, delivered: self.delivered, delivered_at });
     }
 
-    /// Bytes that left at `sent` have been acknowledged.
+    /// `bytes` that were sent at `sent` have been acknowledged.
     pub fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered += bytes;
         let delivered_at = self.delivered_at.replace(now);
@@ -183,7 +180,7 @@ impl Bound {
         let took = now.saturating_since(sending.delivered_at).as_secs_f64().max(least).max(1e-6);
         let rate = (self.delivered - sending.delivered) as f64 / took;
         let late = self.answer_due(&sending).map(|due| now.saturating_since(due));
-        // It could have come together with the acknowledgement before it.
+        // The acknowledgement could have come together with the previous one.
         let pause = late.map(|late| late.min(now.saturating_since(delivered_at.unwrap_or(now))));
         if let Some(pause) = pause {
             self.pause.note(now, RATE_HALF, pause.min(PAUSE_MAX).as_secs_f64() * rate);
@@ -205,8 +202,7 @@ impl Bound {
         Some(followed + Duration::from_secs_f64(self.round_trip.value()))
     }
 
-    /// Decides at the end of a round trip whether the path is full: more bytes were on their way, and the
-    /// rate did not grow.
+    /// Decides at the end of a round trip whether the path is full: more bytes were in flight, and the rate did not grow.
     fn look_at_round(&mut self) {
         if self.start.is_over || self.delivered + self.lost < self.start.round_until {
             return;
@@ -221,18 +217,17 @@ impl Bound {
         (self.start.round_until, self.start.limited) = (self.sent, false);
     }
 
-    /// Bytes are declared lost.
+    /// `bytes` are declared lost.
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
-    /// The bytes that the path lately carried in this much time; 0 while nothing is known of it.
+    /// The bytes that the path lately carried in this `time`; 0 while the rate is unknown.
     pub fn bytes_in(&self, time: Duration) -> u64 {
         (self.rate.value() * time.as_secs_f64()) as u64
     }
 
-    /// The most bytes that may be on their way, with packets of `mtu` bytes. `None` while nothing is known of
-    /// the path.
+    /// The most bytes that may be in flight, with packets of `mtu` bytes. `None` while the rate is unknown.
     pub fn bytes_max(&self, mtu: u64) -> Option<u64> {
         let (rate, round_trip) = (self.rate.value(), self.round_trip.value());
         let (gain, least) = match self.start.is_over {
@@ -240,13 +235,13 @@ impl Bound {
             false => (GAIN_AT_FIRST, PACKETS_AT_FIRST),
         };
         let bytes = rate * (gain * round_trip + GAIN * SLACK.as_secs_f64()) + GAIN * self.pause.value();
-        // The rate is there as soon as a round trip is, which makes the product finite.
+        // The rate is known as soon as a round trip is, so the product is finite.
         debug_assert!(rate <= 0.0 || bytes.is_finite(), "a bound of {bytes} bytes");
         (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
     }
 
-    /// The most bytes that may be on their way while the path was never full. It doubles with every round
-    /// trip in which it limits. `None` once the path was full.
+    /// The most bytes that may be in flight while the path was never full. Doubles
+    /// with every round trip that it limits. `None` once the path was full.
     pub fn opening(&self, mtu: u64) -> Option<u64> {
         (!self.start.is_over).then(|| self.bytes_max(mtu).unwrap_or(PACKETS_AT_FIRST * mtu))
     }
@@ -258,21 +253,22 @@ mod tests {
 
     const MTU: u64 = 1_452;
 
-    /// A path of one queue and a delay, and a sender that always has as much to send as the bound allows, but for rests.
+    /// A path with one queue and a delay. Its sender always sends as much as the bound allows, except for rests.
     struct Path {
         bound: Bound,
         now_us: u64,
         free_us: u64,
-        /// When each packet is acknowledged, and when it left.
+        /// When each packet is acknowledged, and when it was sent.
         on_way: VecDeque<(u64, u64)>,
         queued_most: u64,
-        /// Where the sender has to wait for turns: one comes in so many microseconds; when the next begins that has room, and packets in it.
+        /// If the sender has to wait for turns: the time between turns, the start
+        /// of the next turn with room, both in µs, and the packets in this turn.
         turns: Option<(u64, u64, u64)>,
         /// By how much the receiver is late with the acknowledgement of a frame's last packet.
         answers_late_us: u64,
     }
 
-    /// Packets that a turn takes.
+    /// The packets that a turn carries.
     const TURN: u64 = 20;
 
     fn at(us: u64) -> Instant {
@@ -285,7 +281,7 @@ mod tests {
             Self { bound, now_us: 0, free_us: 0, on_way, queued_most: 0, turns: None, answers_late_us: 0 }
         }
 
-        /// Sends for so long over a path that carries so many bytes per millisecond; `frame` bytes of every 66 ms.
+        /// Sends for `ms` milliseconds over a path that carries `bytes_per_ms`: a frame of `frame` bytes every 66 ms.
         fn run(&mut self, ms: u64, bytes_per_ms: u64, round_trip_us: u64, frame: u64) {
             let end = self.now_us + ms * 1_000;
             let (mut left, mut next) = (0, self.now_us);
@@ -313,13 +309,13 @@ mod tests {
             }
         }
 
-        /// When a packet is through that is sent now.
+        /// When a packet that is sent now has passed the path.
         fn through_us(&mut self, bytes_per_ms: u64) -> u64 {
             let packet_us = MTU * 1_000 / bytes_per_ms;
             let Some((every_us, next_us, packets)) = &mut self.turns else {
                 return self.free_us.max(self.now_us) + packet_us;
             };
-            // A turn takes what waits when it begins.
+            // A turn carries the packets that wait when it begins.
             let begins_us = self.now_us.next_multiple_of(*every_us);
             if begins_us > *next_us {
                 (*next_us, *packets) = (begins_us, 0);
@@ -340,7 +336,7 @@ mod tests {
         for round_trip_us in [2_000, 6_000, 40_000, 140_000] {
             let mut path = Path::new();
             path.run(4_000, 3_000, round_trip_us, u64::MAX);
-            // What waits while it begins does not count.
+            // The queue of the start does not count.
             path.run(3_000, 3_000, round_trip_us, u64::MAX);
             let carries = 3_000 * round_trip_us / 1_000;
             assert!(path.window() >= carries, "{} of {carries} bytes", path.window());
@@ -350,7 +346,7 @@ mod tests {
         }
     }
 
-    /// As in slow start; and little more than twice what fills the path is ever on its way.
+    /// As in slow start. Little more than twice the bytes that fill the path are ever in flight.
     #[test]
     fn the_bound_of_a_new_connection_doubles_with_every_round_trip() {
         for (round_trip_us, round_trips) in [(6_000, 4), (40_000, 7), (140_000, 8)] {
@@ -368,7 +364,7 @@ mod tests {
         }
     }
 
-    /// As long as less is sent than the path carries, nobody knows how much that is.
+    /// While less is sent than the path carries, its capacity is unknown.
     #[test]
     fn a_path_is_opening_until_it_was_full() {
         let mut path = Path::new();
@@ -402,7 +398,7 @@ mod tests {
         assert!(path.queued_most <= 6 * MTU, "{} bytes waited", path.queued_most);
     }
 
-    /// Before each packet of a slower path comes a pause. None of them ends with as many bytes as a turn does.
+    /// A slower path pauses before each packet. No pause ends with as many bytes as a turn does.
     #[test]
     fn a_path_that_becomes_slower_is_not_taken_for_one_with_turns() {
         let mut path = Path::new();
@@ -412,7 +408,7 @@ mod tests {
         assert!(path.window() <= before * 5 / 4, "{} bytes, {before} before", path.window());
     }
 
-    /// A station of a crowded Wi-Fi: were no more on its way than a short round trip asks for, each turn would carry less than the last.
+    /// A station of a crowded Wi-Fi cell: with only the bytes that a short round trip needs in flight, each turn would carry less than the last.
     #[test]
     fn who_waits_for_turns_has_enough_for_a_whole_one() {
         for turns_us in [20_000, 40_000] {
@@ -428,7 +424,7 @@ mod tests {
         }
     }
 
-    /// A receiver may keep the acknowledgement of a packet that no other follows for 25 ms: that is neither a pause nor a queue.
+    /// A receiver may delay the acknowledgement of a packet that no other follows for 25 ms. The delay is neither a pause nor a queue.
     #[test]
     fn a_late_answer_says_nothing_of_the_path() {
         let window = |answers_late_us| {
@@ -454,7 +450,7 @@ mod tests {
         path.run(20_000, 3_000, 6_000, MTU);
         assert!(path.window() >= before * 3 / 4, "{} of {before} bytes", path.window());
     }
-    /// Sendings are found by their times, so these must not go back.
+    /// Sendings are found by their times, so time must not go back.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "time goes back")]

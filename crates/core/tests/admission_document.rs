@@ -1,4 +1,4 @@
-//! `docs/admission.md` says what the code does.
+//! Checks that `docs/admission.md` agrees with the code.
 
 use mez_core::admission::{
     HANDSHAKE_TIME_MAX, PREFACE_TIME_MAX, PREFACES_MAX, PREFACES_OF_ADDRESS_MAX, SILENCE_TIME_MAX,

@@ -1,4 +1,4 @@
-//! `docs/log-format.md` says what the code does: its worked examples are written here, and its tables of numbers compared.
+//! Checks that `docs/log-format.md` agrees with the code: writes its worked examples, and compares its tables of numbers.
 
 mod document;
 

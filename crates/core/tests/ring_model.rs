@@ -1,12 +1,12 @@
-//! The log's ring, compiled with the atomics of [loom](https://docs.rs/loom), which runs its readers against its writer in every order.
+//! A model check of the log's ring: [loom](https://docs.rs/loom) replaces its atomics, and runs readers against the writer in every order.
 //!
-//! "Every" means up to a number of preemptions: 2, which takes seconds, or what `LOOM_MAX_PREEMPTIONS` says. `make test-model` tries 3.
+//! The number of preemptions is limited: to 2 by default, which takes seconds, or to `LOOM_MAX_PREEMPTIONS`. `make test-model` tries 3.
 
 use loom::model::Builder;
 
 use self::ring::{RingConfig, ring};
 
-/// Stands for `crates/core/src/sync.rs`, whose names the ring uses.
+/// Replaces `crates/core/src/sync.rs`, whose names the ring uses.
 mod sync {
     pub(crate) use loom::{
         cell::UnsafeCell,

@@ -1,4 +1,4 @@
-//! `docs/wire.md` says what the code does: its worked examples are encoded here, and its tables of numbers compared.
+//! Checks that `docs/wire.md` agrees with the code: encodes its worked examples, and compares its tables of numbers.
 
 mod document;
 
@@ -99,7 +99,7 @@ fn greetings() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// What is asked for, and how it arrives.
+/// Demand, and reports of how frames arrive.
 fn reports() -> Vec<(&'static str, Message)> {
     let contract = Contract {
         latency_bound: Some(Duration::from_millis(100)),
@@ -160,7 +160,7 @@ fn reports() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// What a camera can do for contracts, and what it has of a channel.
+/// What a camera can do for its contracts, and its share of a channel.
 fn contracts() -> Vec<(&'static str, Message)> {
     vec![
         (
@@ -268,7 +268,7 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// What a camera holds of ten minutes: it was restarted in between.
+/// A camera's survey of ten minutes with a restart in between.
 fn surveys() -> Vec<(&'static str, Message)> {
     let at = |seconds: u64| Timestamp::from_nanos((1_700_000_000 + seconds) * 1_000_000_000);
     let mut skipped = SkipCounts::default();
@@ -472,7 +472,7 @@ fn codes_are_those_of_the_code() {
             Stage::from_code(code).filter(|stage| (*stage as usize) <= Stage::AT_CAMERA).map(Stage::name);
         assert_eq!(stages.get(&code.to_string()).map(String::as_str), stage, "stage {code}");
     }
-    // The last reason is of the camera alone.
+    // Only cameras give the last reason.
     for reason in &AnswerSkip::ALL[..8] {
         named("### AnswerRequest and AnswerAccount", *reason as u16, reason.name());
     }

@@ -1,7 +1,7 @@
-//! Emulates the links of a scenario file in real time, for the brokers of this machine. It needs no root.
+//! Emulates the links of a scenario file in real time, for the brokers on this machine. Needs no root rights.
 //!
-//! `mez demo --scenario` runs its brokers over such links, and so do experiments. A product may contain this crate. It uses the testbed,
-//! which reads scenario files, and no experiment.
+//! `mez demo --scenario` and experiments run their brokers over such links. A product may
+//! contain this crate: it uses the testbed, which reads scenario files, but no experiment.
 //!
 //! | module | what it holds |
 //! | --- | --- |

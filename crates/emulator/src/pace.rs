@@ -1,6 +1,6 @@
-//! Keeps real time to the nanosecond: reads the monotonic clock, and sleeps until an instant of it.
+//! Keeps real time to the nanosecond: reads the monotonic clock, and sleeps until an instant of this clock.
 //!
-//! The peers in `bench/peers` compile this very file, so that Mez and they are driven by the same code.
+//! The programs in `bench/peers` compile this file too, so that Mez and its peers are driven by the same code.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub fn sleep_until(due_ns: u64) {
     }
 }
 
-/// Asks the kernel to wake the main thread on time rather than within its usual 50 µs. Threads that are made later do the
-/// same, so call this when the measured program has made its own.
+/// Asks the kernel to wake the main thread on time instead of within its usual 50 µs. Threads that
+/// are created later inherit this, so call it after the measured program has created its own threads.
 pub fn wake_on_time() {
-    // Without it frames leave a little late, which is measured.
+    // If this fails, frames leave a little late, which is measured.
     let _ = std::fs::write("/proc/self/timerslack_ns", "1");
 }

@@ -1,6 +1,6 @@
-//! Emulates a link in user space. It passes UDP datagrams on by a timetable, through bounded queues, and counts them.
+//! Emulates a link in user space: passes UDP datagrams on at the rates of a timetable, through bounded queues, and counts them.
 //!
-//! The testbed's [`Link`](mez_testbed::link::Link) is told the time. This link sleeps until a datagram is due, on its own threads.
+//! The testbed's [`Link`](mez_testbed::link::Link) gets the time as an argument. This link sleeps until a datagram is due, on its own threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,22 +20,22 @@ use crate::pace::{now_ns, sleep_until};
 const HEADER_BYTES: u64 = 28;
 /// The largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// How many bytes an Ethernet frame holds after those headers. Larger datagrams do not get through, as on most paths. Brokers try
-/// them, because loopback would take them.
+/// The bytes that an Ethernet frame holds after these headers. Larger datagrams are
+/// dropped, as on most paths. Brokers try them, because loopback would carry them.
 const PATH_BYTES_MAX: usize = 1500 - HEADER_BYTES as usize;
 /// The receive buffer of a socket. Datagrams in it have not reached the link yet, so a burst of a whole frame must fit.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// How long a transmitter of a cut link sleeps before it looks again.
+/// How long a transmitter of a cut link sleeps before it checks the link again.
 const CUT_LOOK_NS: u64 = 20_000_000;
 
-/// The most datagrams behind a transmitter: a tenth of a second at 400 Mbit/s. With more, the transmitter waits.
+/// The most datagrams in flight behind a transmitter: a tenth of a second at 400 Mbit/s. With more, the transmitter waits.
 const ON_WAY_MAX: usize = 4096;
 
 /// The properties of a link.
 #[derive(Clone, Debug)]
 pub struct RelaySpec {
-    /// Its rate each way.
+    /// The rate of each direction.
     pub timetable: Timetable,
     /// The delay of each direction behind the transmitter, in nanoseconds.
     pub delay_ns: [u64; 2],
@@ -45,7 +45,7 @@ pub struct RelaySpec {
     pub lost_once_in: u64,
 }
 
-/// The time of a timetable. It stands at 0 until it begins.
+/// The clock of a timetable. It stands at 0 until it begins.
 #[derive(Debug, Default)]
 pub struct Conductor {
     began_ns: AtomicU64,
@@ -53,17 +53,17 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// Begins, unless it has begun.
+    /// Starts the clock, unless it has started.
     pub fn begin(&self) {
         let _ = self.began_ns.compare_exchange(0, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Opens all links: from now on they carry whatever comes.
+    /// Opens all links: from now on, they have no rate limit.
     pub fn open(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// When `bits` are through that begin at `from_ns`, by the machine's clock. `None`: not within the timetable.
+    /// When `bits` that begin at `from_ns` have been transmitted, by the machine's clock. `None`: not within the timetable.
     fn end(&self, timetable: &Timetable, from_ns: u64, bits: u64) -> Option<u64> {
         if self.is_open.load(Ordering::Relaxed) {
             return Some(from_ns);
@@ -105,7 +105,7 @@ pub struct Counts {
     passed: u64,
     dropped: u64,
     lost: u64,
-    /// The longest delay of a datagram by the machine itself, in nanoseconds.
+    /// The longest time by which the machine itself delayed a datagram, in nanoseconds.
     late_ns_max: u64,
 }
 
@@ -123,7 +123,7 @@ impl Counts {
 
 impl Direction {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Every statement leaves it whole.
+        // Each statement leaves the queue consistent, so a poisoned lock is safe to use.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl Direction {
         self.filled.notify_one();
     }
 
-    /// Transmits the queue, each datagram when the one before is through.
+    /// Transmits the queue, one datagram after another.
     fn transmit(&self, on_way: &SyncSender<(u64, Parcel)>) {
         let mut free_ns = 0;
         loop {
@@ -222,7 +222,7 @@ impl Relay {
         Self::with(directions, to)
     }
 
-    /// Opens another way onto the same link, which shares its queues.
+    /// Opens another address of the same link. Both addresses share the link's queues.
     pub fn beside(&self, to: SocketAddr) -> io::Result<Self> {
         Self::with(self.directions.clone(), to)
     }
@@ -239,12 +239,12 @@ impl Relay {
         Ok(Self { address, directions })
     }
 
-    /// The address at which it takes datagrams.
+    /// The address at which the relay takes datagrams.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Counts of what has passed, on all ways onto the link.
+    /// The counts of the link, over all its addresses.
     pub fn json(&self) -> Value {
         let [up, down] = self.directions.each_ref().map(|direction| direction.lock().counts.json());
         json!({ "up": up, "down": down })
@@ -280,7 +280,7 @@ fn receive(
                 let (front, back, down) = (Arc::clone(front), Arc::clone(&onward), Arc::clone(down));
                 thread::spawn(move || {
                     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-                    // An error is an answer that could not be delivered. The next one may be.
+                    // An error means that one answer could not be delivered. Later answers may be.
                     loop {
                         if let Ok((bytes, _)) = back.recv_from(&mut buffer) {
                             down.put(&front, client, &buffer[..bytes]);

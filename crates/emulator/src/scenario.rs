@@ -24,10 +24,10 @@ pub enum EmulateError {
         word: String,
         /// The names of the shipped scenarios whose links can be emulated.
         shipped: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file cannot be read as a scenario, or asks for something that relays cannot do.
+    /// The file cannot be read as a scenario, or requires something that relays cannot do.
     #[error("{word}: {source}")]
     Scenario {
         /// What was given.
@@ -35,20 +35,20 @@ pub enum EmulateError {
         /// What is wrong with it.
         source: ScenarioError,
     },
-    /// A socket could not be made, or the standard input not be read.
+    /// A socket could not be made, or the standard input could not be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Prints a line of JSON: what is in the scenario, and where each camera's link takes datagrams. Then it reads its standard input.
-/// `begin` starts the scenario's time, which stands at 0 before. `open` makes all links carry whatever comes. Every line is
-/// answered with what has passed so far. It ends when its input ends.
+/// Prints a line of JSON with the content of the scenario and the address of each camera's link. Then reads
+/// commands from standard input: `begin` starts the scenario's clock, which stands at 0 before; `open` removes
+/// the rate limit of all links. Each line is answered with the counts so far. Returns when the input ends.
 ///
-/// `word` is the scenario's file, or the name of a shipped one. `to` is the edge's link port. `seed` draws the links; without it, the
-/// file's own seed does.
+/// `word` is the scenario's file, or the name of a shipped one. `to` is the edge's
+/// link port. `seed` draws the links; without it, the file's own seed is used.
 ///
 /// # Errors
-/// There is no such scenario, relays cannot do what it says, or a socket fails.
+/// There is no such scenario, relays cannot do what it requires, or a socket fails.
 pub fn emulate(word: &str, to: SocketAddr, seed: Option<u64>) -> Result<(), EmulateError> {
     let scenario = read(word)?;
     scenario.check_emulated().map_err(|source| EmulateError::Scenario { word: word.into(), source })?;

@@ -1,17 +1,17 @@
-//! The page that an edge serves to browsers: the files that `npm run build` makes of `web/`, inside the binary.
+//! The page that an edge serves to browsers: the files that `npm run build` makes from `web/`, embedded in the binary.
 //!
-//! The crate depends on nothing, and no other crate but the command depends on it: `mez edge` hands [`FILES`] to its web server as a value.
-//! A build without Node, or before `tools/build` has run, compiles as well; then [`FILES`] is empty, and the server says that it has no page.
+//! This crate depends on nothing, and only the command depends on it: `mez edge` hands [`FILES`] to its web server as a value. A build
+//! without Node, or before `tools/build` has run, compiles as well. [`FILES`] is then empty, and the server reports that it has no page.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// Its path below the page's address, without a first slash: `index.html`, `assets/index-1f3a.js`. The name of a file below `assets/`
-    /// contains a digest of its bytes.
+    /// The path below the page's address, without a leading slash: `index.html`,
+    /// `assets/index-1f3a.js`. The name of a file below `assets/` contains a digest of its bytes.
     pub path: &'static str,
-    /// Its media type, such as `text/html; charset=utf-8`.
+    /// The media type, such as `text/html; charset=utf-8`.
     pub content_type: &'static str,
-    /// Its content.
+    /// The content.
     pub bytes: &'static [u8],
 }
 
@@ -22,10 +22,10 @@ pub const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 mod tests {
     use super::FILES;
 
-    /// Bytes that a browser loads at most, all files together.
+    /// The most bytes that a browser loads, all files together.
     const PAGE_BYTES_MAX: usize = 400_000;
 
-    /// A build has no page, or a whole and small one that asks nobody else for anything.
+    /// A build has no page, or a complete and small one that loads nothing from other servers.
     #[test]
     fn page_is_absent_or_whole_and_small() {
         let Some(index) = FILES.iter().find(|file| file.path == "index.html") else {

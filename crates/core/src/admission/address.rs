@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The origin of a connection, for counting: an IPv4 address, or the /64 network of an IPv6 address. A /64 is
-/// the least that one subscriber gets (RFC 7421), and whoever has one can use all of its addresses.
+/// The origin of a connection, for counting: an IPv4 address, or the /64 network of an IPv6
+/// address. One subscriber gets at least a /64 (RFC 7421), and can use all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(u128);
 
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn an_address_is_one_of_ipv4_or_a_network_of_ipv6() {
         assert_ne!(address("10.0.0.1"), address("10.0.0.2"));
-        // A socket for both families sees IPv4 so.
+        // A socket for both families sees IPv4 addresses in this form.
         assert_eq!(address("10.0.0.1"), address("::ffff:10.0.0.1"));
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::7"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));

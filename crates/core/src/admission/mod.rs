@@ -9,9 +9,8 @@
 //! still gets in, as long as it finishes before [`Limits::strangers_of_address_max`] others arrive. An
 //! admitted connection leaves the rooms and never counts again.
 //!
-//! Drive it like a broker: call `handle_*`, then [`Admission::poll_output`] until it returns nothing, then
-//! [`Admission::handle_timeout`] when [`Admission::poll_timeout`] is due. `docs/admission.md` lists the
-//! limits in a table.
+//! Drive it like a broker: call `handle_*`, then [`Admission::poll_output`] until it returns `None`, then
+//! [`Admission::handle_timeout`] when [`Admission::poll_timeout`] is due. `docs/admission.md` lists the limits in a table.
 
 mod address;
 mod room;
@@ -176,7 +175,7 @@ impl Admission {
         self.assert_bounds();
     }
 
-    /// A connection was admitted, or it is gone. Its place is free.
+    /// A connection was admitted or has ended. Its place is free.
     pub fn handle_left(&mut self, ticket: Ticket) {
         let _ = self.strangers.leave(ticket).or_else(|| self.prefaces.leave(ticket));
     }

@@ -13,9 +13,9 @@ use crate::units::Instant;
 pub(super) struct Waiting {
     pub(super) address: Address,
     pub(super) phase: Phase,
-    /// When the time limit of its phase ends.
+    /// When the time limit of the phase ends.
     pub(super) due: Instant,
-    /// When its handshake must be complete.
+    /// When the handshake must be complete.
     pub(super) handshake_due: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Room {
         self.dues.first().map(|(due, _)| *due)
     }
 
-    /// Gives a connection a place. Returns the connection that lost its own for it.
+    /// Gives a connection a place. Returns the connection that lost its place to it, if any.
     pub(super) fn enter(&mut self, ticket: Ticket, waiting: Waiting) -> Option<Dropped> {
         let of_address = self.addresses.get(&waiting.address).map_or(0, BTreeSet::len);
         let dropped = if of_address >= self.places_of_address_max {
@@ -77,15 +77,14 @@ impl Room {
         let of_address = self.addresses.entry(waiting.address).or_default();
         of_address.insert(ticket);
         debug_assert!(before.is_none(), "a connection has two places");
-        // One went for the one that came.
+        // If there was no room, one connection was dropped for the new one.
         debug_assert!(of_address.len() <= self.places_of_address_max, "an address has more than its share");
         debug_assert!(self.places.len() <= self.places_max, "more connections wait than there are places");
         dropped
     }
 
-    /// Drops the oldest connection of the address that holds the most places. `comes`, the address of the new
-    /// connection, counts as one more. Of several such addresses, the one whose oldest connection arrived
-    /// first loses it.
+    /// Drops the oldest connection of the address that holds the most places. `comes`, the address of the new connection,
+    /// counts as one more. If several addresses hold the most, the one whose oldest connection arrived first loses it.
     pub(super) fn make_room(&mut self, comes: Option<Address>, reason: DropReason) -> Option<Dropped> {
         let held = |(address, tickets): &(&Address, &BTreeSet<Ticket>)| {
             (tickets.len() + usize::from(comes == Some(**address)), Reverse(tickets.first().copied()))
@@ -113,7 +112,7 @@ impl Room {
         Some(waiting)
     }
 
-    /// Drops every connection whose phase is over. `limit` gives the time limit of a phase, for the reason.
+    /// Drops every connection whose phase has ended. `limit` gives the time limit of a phase, for the reason.
     pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Phase) -> Duration) -> Vec<Dropped> {
         let mut dropped = Vec::new();
         while let Some((due, ticket)) = self.dues.first().copied()

@@ -1,4 +1,4 @@
-//! Stories of one port, and what holds whatever comes.
+//! Stories of one port, and properties that hold for any events.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ fn a_thousand_of_one_address_hurt_nobody_of_another() {
     let mut admission = Admission::new(Limits::default());
     let attackers: Vec<Ticket> = (0..1000).map(|n| admission.handle_arrived(at(n), address(66))).collect();
     let dropped = outputs(&mut admission);
-    // The oldest made room, and the newest have kept their places.
+    // The oldest connections made room, and the newest kept their places.
     assert_eq!(dropped.len(), 1000 - STRANGERS_OF_ADDRESS_MAX);
     assert!(dropped.iter().zip(&attackers).all(|(dropped, ticket)| dropped.ticket == *ticket));
 
@@ -47,7 +47,7 @@ fn a_client_behind_the_address_of_an_attacker_still_gets_in() {
         admission.handle_arrived(at(n), address(66));
     }
     let honest = admission.handle_arrived(at(1000), address(66));
-    // As long as fewer come after it than its address has places.
+    // The client keeps its place while fewer connections come after it than its address has places.
     for n in 0..STRANGERS_OF_ADDRESS_MAX as u64 - 1 {
         admission.handle_arrived(at(1000 + n), address(66));
     }
@@ -64,7 +64,7 @@ fn many_addresses_with_one_connection_each_give_way_in_their_order() {
         (0..6).map(|n| admission.handle_arrived(at(u64::from(n)), address(n))).collect();
     let dropped: Vec<Ticket> = outputs(&mut admission).iter().map(|dropped| dropped.ticket).collect();
     assert_eq!(dropped, tickets[..2]);
-    // One that comes a second time has the most then, and gives way itself.
+    // An address that comes a second time then holds the most places, and gives way itself.
     admission.handle_arrived(at(7), address(5));
     assert_eq!(outputs(&mut admission)[0].ticket, tickets[5]);
 }
@@ -150,7 +150,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a bystander knows of the connections that wait: address, phase, when they came and when they were authenticated.
+/// What a bystander knows of the waiting connections: address, phase, when they came and when they were authenticated.
 type Known = BTreeMap<Ticket, (Address, Phase, u64, u64)>;
 
 fn held(known: &Known, preface: bool) -> BTreeMap<Address, usize> {
@@ -181,7 +181,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Does a step. Gives the connection that came into a room with it.
+    /// Does a step. Returns the connection that entered a room in it.
     fn step(&mut self, step: Step) -> Result<Option<Ticket>, TestCaseError> {
         let Self { admission, known, now } = self;
         let nth = |index: usize| known.keys().nth(index).copied();
@@ -223,7 +223,7 @@ impl Watched {
         Ok(None)
     }
 
-    /// A connection goes, while `came` came into a room.
+    /// A connection is dropped, while `came` entered a room.
     fn drops(&mut self, dropped: Dropped, came: Option<Ticket>) -> Result<(), TestCaseError> {
         let Self { known, now, .. } = self;
         let (from, phase, arrived, authenticated) = known[&dropped.ticket];
@@ -252,7 +252,7 @@ impl Watched {
         Ok(())
     }
 
-    /// The rooms are as the bystander knows them, and within their bounds.
+    /// The rooms are as the bystander expects, and within their bounds.
     fn check(&self) -> Result<(), TestCaseError> {
         let Self { admission, known, .. } = self;
         let (strangers, prefaces) = (held(known, false), held(known, true));
@@ -278,8 +278,8 @@ impl Watched {
 }
 
 proptest! {
-    /// Whatever comes: the rooms keep their bounds; only the oldest of an address that holds the most makes room; everybody
-    /// who is too slow goes, nobody else does, and each goes once.
+    /// For any events: the rooms keep their bounds, and only the oldest connection of an address that holds the
+    /// most places makes room. Every connection that is too slow is dropped, no other is, and each is dropped once.
     #[test]
     fn rooms_are_bounded_and_fair(steps in proptest::collection::vec(step(), 1..400)) {
         let mut watched = Watched { admission: Admission::new(LIMITS), known: Known::new(), now: 0 };

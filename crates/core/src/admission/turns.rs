@@ -91,7 +91,7 @@ mod tests {
         turns.ask(address(2), 5000);
         assert_eq!(turns.poll_turn(), None, "one at once");
         turns.end();
-        // The address that has asked for a thousand gets one more at most before the other.
+        // The address with a thousand askers gets at most one more turn before the other address.
         assert_eq!(turns.poll_turn(), Some(1));
         turns.end();
         assert_eq!(turns.poll_turn(), Some(5000));

@@ -1,4 +1,4 @@
-//! A connection that waits, and why one goes.
+//! Defines the phases of a waiting connection, and why one is dropped.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,16 +16,16 @@ pub enum Phase {
     Silent,
     /// The handshake has begun.
     Handshake,
-    /// The handshake is over. Its first message is not complete, or, at the web port, nobody known has asked yet.
+    /// The handshake is over, but the first message is not complete. At the web port: no known user has made a request yet.
     Preface,
 }
 
 /// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Its phase exceeded this time limit.
+    /// The connection's phase exceeded this time limit.
     TooSlow(Duration),
-    /// Places were full. Its address held the most of them, and it was the oldest connection of that address.
+    /// All places were taken. The connection's address held the most places, and it was the oldest connection of this address.
     Crowded,
     /// The process has no file descriptor left.
     NoDescriptor,
@@ -34,13 +34,13 @@ pub enum DropReason {
 /// A connection that the caller must close. It no longer holds a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// Which.
+    /// The connection.
     pub ticket: Ticket,
-    /// Where it came from.
+    /// The address that the connection came from.
     pub address: Address,
-    /// How far it had come.
+    /// The phase that the connection had reached.
     pub phase: Phase,
-    /// Why.
+    /// Why it must be closed.
     pub reason: DropReason,
 }
 

@@ -1,4 +1,4 @@
-//! Decides at the camera which answer may arrive, and what the edge is told of it.
+//! Decides at the camera which answer may arrive, and what is reported to the edge.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{AnswerAccount, AnswerSkips, FrameHeader, Report};
 
-/// The most answers that may arrive at once on all connections: all that an edge has on its way.
+/// The most answers that may arrive at once on all connections: as many as an edge sends at once.
 pub const ARRIVING_ANSWERS_MAX: usize = UNCONFIRMED_ANSWERS_MAX + 1;
-/// Accounts of edges that are remembered. A camera has one edge at a time; one that it comes back to goes on with its account.
+/// The most accounts of edges that are remembered. A camera has one edge at a time; an edge that it returns to continues its account.
 pub const ACCOUNTS_MAX: usize = 8;
 
-/// Why an answer that announced itself is not taken.
+/// Why an answer is refused when its header comes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerRefused {
-    /// The publisher takes none.
+    /// The publisher takes no answers.
     #[error("the publisher takes no answers")]
     NotWanted,
-    /// Not to a frame of this start of the camera.
+    /// The answer is not to a frame of this start of the camera.
     #[error("an answer to frame {frame} of another start of the camera")]
     Epoch {
         /// The frame.
         frame: FrameId,
     },
-    /// The publisher has a newer one, or this one.
+    /// The publisher already has this answer, or a newer one.
     #[error("an answer to frame {frame} after one to frame {newest}")]
     Old {
         /// The frame.
@@ -37,19 +37,19 @@ pub enum AnswerRefused {
         /// The newest frame whose answer is here.
         newest: FrameId,
     },
-    /// It is empty, larger than the limit, or no JPEG.
+    /// The answer is empty, larger than the limit, or no JPEG.
     #[error("an answer of {bytes} bytes and {width}x{height} pixels as {}; it has to be a JPEG of at most {ANSWER_BYTES_MAX} bytes", .encoding.name())]
     Form {
-        /// Its size.
+        /// The answer's size in bytes.
         bytes: u32,
-        /// Its width.
+        /// The answer's width.
         width: u32,
-        /// Its height.
+        /// The answer's height.
         height: u32,
-        /// Its encoding.
+        /// The answer's encoding.
         encoding: Encoding,
     },
-    /// More at once than an edge has reason to send.
+    /// More answers at once than an edge sends.
     #[error("more than {ARRIVING_ANSWERS_MAX} answers at once")]
     TooMany,
 }
@@ -57,18 +57,19 @@ pub enum AnswerRefused {
 /// The answers that arrive at a camera.
 #[derive(Debug, Default)]
 pub struct Inlet {
-    /// By connection and frame.
+    /// The header of each answer and when it came, by connection and frame.
     arriving: BTreeMap<(u64, FrameId), (Box<FrameHeader>, Instant)>,
-    /// The newest frame whose answer is here.
+    /// The newest frame whose answer has arrived.
     newest: Option<FrameId>,
-    /// What edges have told, the last one last.
+    /// The accounts of edges, the last one received last.
     accounts: Vec<AnswerAccount>,
-    /// What accounts say that are not remembered.
+    /// The counts of accounts that are no longer remembered.
     forgotten: AnswerSkips,
 }
 
 impl Inlet {
-    /// The header of an answer is here, on a connection with this number, at a camera in this epoch. After `Ok`, its payload may be received, until [`Inlet::handle_complete`] or [`Inlet::handle_cancelled`].
+    /// The header of an answer came on connection number `link`, to a camera in this `epoch`. After `Ok`,
+    /// the payload may be received, until [`Inlet::handle_complete`] or [`Inlet::handle_cancelled`].
     pub fn handle_header(
         &mut self,
         now: Instant,
@@ -99,7 +100,7 @@ impl Inlet {
         Ok(())
     }
 
-    /// All of an answer is here. Returns what the edge is told, and the answer unless it is older than another.
+    /// A whole answer has arrived. Returns the report to the edge, and the answer unless a newer one has arrived before.
     pub fn handle_complete(
         &mut self,
         now: Instant,
@@ -131,12 +132,12 @@ impl Inlet {
         self.arriving.remove(&(link, frame));
     }
 
-    /// A connection is gone.
+    /// A connection has ended.
     pub fn handle_closed(&mut self, link: u64) {
         self.arriving.retain(|(of, _), _| *of != link);
     }
 
-    /// An edge counts answers. Returns how many were not delivered, by all accounts.
+    /// An edge sends its account. Returns how many answers were not delivered, by all accounts.
     pub fn handle_account(&mut self, account: AnswerAccount) -> AnswerSkips {
         self.accounts.retain(|known| known.since != account.since);
         if self.accounts.len() == ACCOUNTS_MAX {
@@ -149,7 +150,7 @@ impl Inlet {
     }
 }
 
-/// The sender of an answer is the edge, so the stages of a sender are read so: what it publishes is the frame, what it encodes is the answer.
+/// Reads the stages of an answer. The edge stamped them as a sender: `Published` is when it had the frame, `Encoded` when it had the answer.
 fn times(
     captured: Instant,
     trace: &CameraTrace,

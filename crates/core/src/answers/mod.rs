@@ -1,15 +1,15 @@
 //! Brings pictures that applications make of a camera's frames back to the camera's publisher, the newest first
 //! (`docs/decisions/0062-answers.md`).
 //!
-//! Each part is a state machine without clock or socket, as the brokers are that own them.
+//! Each part is a state machine without clock or socket, like the broker that owns it.
 //!
 //! | part | where | what it decides |
 //! | --- | --- | --- |
 //! | [`Outlet`] | at the edge, one for each camera | which answer is sent next, which one is given up, and how each is counted |
-//! | [`Inlet`] | at the camera | which answer may arrive, and what the edge is told of it |
-//! | [`AnswerBox`] | at the camera | which answer the publisher is given, and what it is told of the others |
+//! | [`Inlet`] | at the camera | which answer may arrive, and what is reported to the edge |
+//! | [`AnswerBox`] | at the camera | which answer the publisher gets, and what is reported of the others |
 //!
-//! Every answer ends in exactly one way: the publisher is given it, or it is counted under an [`AnswerSkip`](crate::wire::AnswerSkip).
+//! Every answer ends in exactly one way: the publisher gets it, or it is counted under an [`AnswerSkip`](crate::wire::AnswerSkip).
 
 mod answer_box;
 mod downlink;

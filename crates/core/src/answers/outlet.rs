@@ -1,4 +1,4 @@
-//! Decides at the edge which answer goes to a camera next, and counts every other one.
+//! Decides at the edge which answer goes to a camera next, and counts all others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,55 +9,56 @@ use crate::frame::{Epoch, FrameId};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{AnswerAccount, AnswerSkip, AnswerSkips};
 
-/// The most answers that have left in full and are not confirmed. Beyond that the newest waits.
+/// The most answers that were sent in full and are not confirmed. Beyond this, the newest answer waits.
 pub const UNCONFIRMED_ANSWERS_MAX: usize = 8;
-/// A camera that has not confirmed an answer this long after its bound will not: it did not understand it.
+/// If a camera has not confirmed an answer this long after the bound, it did not understand the answer.
 const UNCONFIRMED_TIME_MAX: Duration = Duration::from_secs(1);
-/// The camera is told how answers are counted at most once in this time. What it is told are totals, which can wait.
+/// The shortest time between two accounts to a camera. Accounts have totals, so they can wait.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// Answers that were given up of which is remembered why. One that had left all the same is confirmed within a round trip.
+/// The most given-up answers whose reason is remembered. If such an answer had left in full, it is confirmed within a round trip.
 const GIVEN_UP_MAX: usize = 16;
-/// The part of what the way carries in the time that is left that an answer may have. The rest is for what varies.
+/// The share of the path's capacity until the deadline that an answer may use. The rest is for variation.
 const ROOM_SHARE: f64 = 0.8;
-/// No answer is asked to have fewer bytes: it would be no picture.
+/// An answer may always have this many bytes: with fewer, it would be no picture.
 const ROOM_BYTES_MIN: u32 = 2 << 10;
 
-/// The answers to the frames of one camera, on their way from the edge to it.
+/// The answers to the frames of one camera, on their way from the edge to the camera.
 ///
-/// The newest wins: one waits at most, and one has unsent bytes at most. An answer is given up once it is older than the publisher's bound, or once
-/// it is known that it will be while a newer one waits.
+/// The newest answer wins: at most one waits, and at most one has unsent bytes. An answer is given up once
+/// it is older than the publisher's bound, or once it is known to become too old while a newer answer waits.
 #[derive(Debug, Default)]
 pub struct Outlet {
-    /// The start of the camera whose answers are counted, and the number of the account.
+    /// The start of the camera whose answers are counted.
     start: Option<(Epoch, ClockAnchor)>,
+    /// The number of the account.
     since: u64,
-    /// How old an answer may be. `None`: nobody wants any.
+    /// How old an answer may be. `None`: the publisher takes no answers.
     bound: Option<Duration>,
-    /// The newest frame that was answered.
+    /// The newest answered frame.
     newest: Option<FrameId>,
     waiting: Option<MadeAnswer>,
-    /// The one that has unsent bytes.
+    /// The answer that has unsent bytes.
     sending: Option<OnItsWay>,
-    /// Sent in full, oldest first.
+    /// Answers that were sent in full, oldest first.
     unconfirmed: VecDeque<OnItsWay>,
-    /// Given up while they had unsent bytes, as far as was known, oldest first.
+    /// Answers that were given up but may still be confirmed, with the reason, oldest first.
     given_up: VecDeque<(FrameId, AnswerSkip)>,
     answered: u64,
     confirmed: u64,
     skipped: AnswerSkips,
-    /// What the camera was told last on this connection, and when. `None`: it has not asked.
+    /// The last account that was sent on this connection, and when. `None`: the camera has not asked.
     told: Option<(Instant, AnswerSkips)>,
     downlink: Downlink,
-    /// What the way to the camera takes at least.
+    /// The least time that the path to the camera takes.
     path: Duration,
-    /// How old the last answer was when it was given.
+    /// The age of the last answer's frame when the answer was given.
     age: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OnItsWay {
     frame: FrameId,
-    /// When the frame was captured; when the answer was begun, if that is not known.
+    /// When the frame was captured; if unknown, when sending began.
     captured: Instant,
     bytes: u64,
     unsent: u64,
@@ -65,7 +66,7 @@ struct OnItsWay {
 }
 
 impl Outlet {
-    /// A start of the camera was taken in on its connection number `attempt`. A start that was not known begins a new account.
+    /// A start of the camera was accepted on its connection number `attempt`. A new start begins a new account.
     pub fn handle_taken_in(&mut self, start: (Epoch, ClockAnchor), attempt: u64) {
         debug_assert!(self.waiting.is_none() && self.on_its_way() == 0, "an older connection is still there");
         if self.start != Some(start) {
@@ -73,7 +74,7 @@ impl Outlet {
         }
     }
 
-    /// The camera says whether its publisher takes answers, and how old they may be.
+    /// The camera tells whether its publisher takes answers, and how old they may be.
     pub fn handle_request(&mut self, now: Instant, bound: Option<Duration>) -> Vec<OutletStep> {
         self.bound = bound;
         let mut steps = Vec::new();
@@ -89,7 +90,7 @@ impl Outlet {
         steps
     }
 
-    /// An application has made an answer. `path`: what the way to the camera takes at least.
+    /// An application has made an answer. `path`: the least time that the path to the camera takes.
     pub fn handle_answer(
         &mut self,
         now: Instant,
@@ -117,13 +118,13 @@ impl Outlet {
         (self.room(now), steps)
     }
 
-    /// An application gave up so many answers by itself, for newer ones.
+    /// An application itself replaced `count` answers by newer ones.
     pub fn handle_replaced(&mut self, count: u32) {
         self.answered += u64::from(count);
         self.skipped.add(AnswerSkip::Replaced, u64::from(count));
     }
 
-    /// An application has made an answer to a frame that the edge holds no longer.
+    /// An application has made an answer to a frame that the edge no longer holds.
     pub fn handle_gone(&mut self, now: Instant) -> (Room, Vec<OutletStep>) {
         self.answered += 1;
         self.skipped.add(if self.bound.is_some() { AnswerSkip::Late } else { AnswerSkip::NotWanted }, 1);
@@ -137,7 +138,7 @@ impl Outlet {
         self.pump(now)
     }
 
-    /// So many bytes of an answer have not left.
+    /// `bytes` of an answer have not left yet.
     pub fn handle_unsent(&mut self, now: Instant, frame: FrameId, bytes: u64) -> Vec<OutletStep> {
         if let Some(sending) = self.sending.as_mut().filter(|sending| sending.frame == frame) {
             sending.unsent = sending.unsent.min(bytes);
@@ -145,7 +146,7 @@ impl Outlet {
         self.pump(now)
     }
 
-    /// The camera has all of an answer. `arrived`: since when, by our clock, if that is known.
+    /// The camera has a whole answer. `arrived`: since when, by the edge's clock, if known.
     pub fn handle_confirmed(
         &mut self,
         now: Instant,
@@ -161,7 +162,7 @@ impl Outlet {
         } else if let Some(place) = self.given_up.iter().position(|(known, _)| *known == frame)
             && let Some((_, reason)) = self.given_up.remove(place)
         {
-            // All of it had left before it was given up.
+            // The whole answer had left before it was given up.
             self.skipped.remove(reason);
             self.confirmed += 1;
         }
@@ -169,7 +170,7 @@ impl Outlet {
         steps
     }
 
-    /// The camera does not take an answer.
+    /// The camera refuses an answer.
     pub fn handle_refused(&mut self, now: Instant, frame: FrameId) -> Vec<OutletStep> {
         let mut steps = Vec::new();
         if let Some((_, reset)) = self.take(frame) {
@@ -180,7 +181,7 @@ impl Outlet {
         steps
     }
 
-    /// The connection is gone. The next one asks anew.
+    /// The connection has ended. The camera asks again on the next one.
     pub fn handle_closed(&mut self) {
         let cut = u64::from(self.waiting.take().is_some()) + u64::from(self.sending.take().is_some());
         self.skipped.add(AnswerSkip::LinkLost, cut);
@@ -191,12 +192,12 @@ impl Outlet {
         self.assert_counted();
     }
 
-    /// The instant of [`Outlet::due`] has come, or any other.
+    /// Handles the instant of [`Outlet::due`]. It may be called at any time.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<OutletStep> {
         self.pump(now)
     }
 
-    /// When an answer will be too old, or the camera is to be told something.
+    /// When an answer becomes too old, or the camera is due an account.
     pub fn due(&self) -> Option<Instant> {
         let waiting = self.waiting.as_ref().and_then(|answer| answer.captured);
         let sending = self.sending.map(|sending| sending.captured);
@@ -204,17 +205,17 @@ impl Outlet {
         old.chain(self.given_up_at()).chain(self.tell_at()).min()
     }
 
-    /// When the oldest answer that is not confirmed is given up.
+    /// When the oldest unconfirmed answer is given up.
     fn given_up_at(&self) -> Option<Instant> {
         Some(self.unconfirmed.front()?.begun + self.bound? + UNCONFIRMED_TIME_MAX)
     }
 
-    /// When the camera is told how answers are counted, if that has changed.
+    /// When the camera gets the next account, if the counts have changed.
     fn tell_at(&self) -> Option<Instant> {
         self.told.filter(|(_, told)| *told != self.skipped).map(|(at, _)| at + TELL_INTERVAL)
     }
 
-    /// Answers that applications gave, those of them that the camera has, and those that it was not sent.
+    /// The numbers of answers that applications gave, that the camera confirmed, and that were skipped.
     pub const fn counts(&self) -> (u64, u64, AnswerSkips) {
         (self.answered, self.confirmed, self.skipped)
     }
@@ -253,7 +254,7 @@ impl Outlet {
         left().unwrap_or(false)
     }
 
-    /// Gives up what is too old, sends the newest if the way is free, and tells the camera what was counted.
+    /// Gives up answers that are too old, sends the newest one if the path is free, and sends an account if it is due.
     fn pump(&mut self, now: Instant) -> Vec<OutletStep> {
         let mut steps = Vec::new();
         if let Some(sending) = self.sending {
@@ -298,7 +299,7 @@ impl Outlet {
         Some(OutletStep::Reset(sending.frame))
     }
 
-    /// Counts an answer that may have arrived all the same.
+    /// Counts an answer as skipped. It may have arrived all the same.
     fn note_given_up(&mut self, frame: FrameId, reason: AnswerSkip) {
         self.skipped.add(reason, 1);
         if self.given_up.len() == GIVEN_UP_MAX {
@@ -307,8 +308,8 @@ impl Outlet {
         self.given_up.push_back((frame, reason));
     }
 
-    /// An answer is on its way no more. The camera may say so before its last byte is reported to have left; if it says so without having it, what
-    /// is left of it must not stay in memory.
+    /// Removes an answer that is being sent or is unconfirmed. The camera may confirm or refuse an answer before
+    /// its last byte is reported to have left. Its stream is then reset, so that the rest does not stay in memory.
     fn take(&mut self, frame: FrameId) -> Option<(OnItsWay, Option<OutletStep>)> {
         if let Some(place) = self.unconfirmed.iter().position(|known| known.frame == frame) {
             return self.unconfirmed.remove(place).map(|known| (known, None));

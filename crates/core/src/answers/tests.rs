@@ -1,4 +1,4 @@
-//! The three parts together, over a link that loses, delays and reorders.
+//! The three parts together, over a link that loses, delays and reorders answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn frame(sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
 }
 
-/// An answer to a frame that was captured at that instant; the clocks of both sides are the same.
+/// An answer to a frame that was captured at `captured`. The clocks of both sides are the same.
 fn answer(sequence: u64, captured: Instant, bytes: usize) -> MadeAnswer {
     let id = frame(sequence);
     let mut trace = CameraTrace::default();
@@ -77,7 +77,7 @@ fn one_is_sent_at_a_time_and_the_newest_waits() {
     assert!(sent(&outlet.handle_answer(at(20), answer(2, at(10), 9_000), PATH).1).is_empty());
     assert!(sent(&outlet.handle_answer(at(30), answer(3, at(20), 9_000), PATH).1).is_empty());
     assert_eq!(sent(&outlet.handle_sent(at(31), frame(1))), [3]);
-    // An answer that comes late from another engine, and one that comes twice.
+    // An answer that comes late from another engine, and an answer that comes twice.
     outlet.handle_answer(at(32), answer(2, at(10), 9_000), PATH);
     outlet.handle_answer(at(33), answer(3, at(20), 9_000), PATH);
     let (answered, confirmed, skipped) = outlet.counts();
@@ -95,7 +95,7 @@ fn what_is_older_than_the_bound_is_given_up() {
     let steps = outlet.handle_timeout(at(100));
     assert!(matches!(steps[0], OutletStep::Reset(id) if id == frame(1)), "{steps:?}");
     assert_eq!(sent(&steps), [2]);
-    // One that comes from the application too late is not sent at all.
+    // An answer that comes too late from the application is not sent.
     outlet.handle_sent(at(101), frame(2));
     assert!(sent(&outlet.handle_answer(at(190), answer(3, at(90), 9_000), PATH).1).is_empty());
     assert_eq!(outlet.counts().2.get(AnswerSkip::Late), 2);
@@ -112,7 +112,7 @@ fn one_that_was_given_up_after_its_last_byte_left_is_delivered() {
     assert_eq!((answered, confirmed, skipped.total()), (1, 1, 0));
 }
 
-/// At 100 kB/s an answer of 40 ms that is left may have 3 kB, and one of 9 kB is given up for a newer one before its time.
+/// At 100 kB/s, an answer with 40 ms left may have 3.2 kB, and an answer of 9 kB is given up early for a newer one.
 #[test]
 fn the_way_to_the_camera_says_how_much_an_answer_may_have() {
     let mut outlet = outlet();
@@ -122,7 +122,7 @@ fn the_way_to_the_camera_says_how_much_an_answer_may_have() {
     outlet.handle_confirmed(at(105), frame(1), Some(at(105)));
     let (room, _) = outlet.handle_answer(at(160), answer(2, at(105), 9_000), PATH);
     assert_eq!(room.bytes, Some(3_200), "0.8 x 100 kB/s x (100 - 55 - 5) ms");
-    // 90 ms for 45 ms.
+    // It would need 90 ms, and has 45 ms.
     let (_, steps) = outlet.handle_answer(at(161), answer(3, at(150), 3_000), PATH);
     assert!(matches!(steps[0], OutletStep::Reset(id) if id == frame(2)), "{steps:?}");
     assert_eq!(sent(&steps), [3]);
@@ -136,7 +136,7 @@ fn nobody_is_sent_what_he_does_not_want() {
     let (room, steps) = outlet.handle_answer(at(10), answer(1, at(0), 9_000), PATH);
     assert_eq!((room, steps.len()), (Room::default(), 0));
     assert_eq!(outlet.counts().2.get(AnswerSkip::NotWanted), 1);
-    // The same start on another connection goes on with the account; another start begins its own.
+    // The same start on another connection continues the account; another start begins a new one.
     outlet.handle_closed();
     outlet.handle_taken_in((Epoch(1), ANCHOR), 2);
     let told = outlet.handle_request(at(20), Some(BOUND));
@@ -173,7 +173,7 @@ fn the_inlet_takes_what_an_edge_may_send_and_nothing_else() {
     assert_eq!(inlet.handle_header(at(9), (2, Epoch(1)), one_more()), Ok(()));
 }
 
-/// A camera that says of each answer that it has it, and reads none, leaves no more than one in memory.
+/// Even if a camera confirms each answer without reading it, at most one answer stays in memory.
 #[test]
 fn what_is_confirmed_before_it_has_left_is_cancelled() {
     let mut outlet = outlet();
@@ -186,7 +186,7 @@ fn what_is_confirmed_before_it_has_left_is_cancelled() {
     assert!(matches!(steps[..], [OutletStep::Reset(id)] if id == frame(2)), "{steps:?}");
 }
 
-/// Answers that a camera neither confirms nor refuses do not keep others back for ever.
+/// Answers that a camera neither confirms nor refuses do not block others for ever.
 #[test]
 fn what_is_never_confirmed_gives_up_its_place() {
     let mut outlet = outlet();
@@ -202,7 +202,7 @@ fn what_is_never_confirmed_gives_up_its_place() {
     assert_eq!(skipped.iter().collect::<Vec<_>>(), expected);
 }
 
-/// An answer that was told as lost and arrived after all is no news when another one is lost.
+/// An answer that was reported as lost and arrived after all does not count again when another one is lost.
 #[test]
 fn a_count_that_fell_is_not_told_again() {
     let mut waiting = AnswerBox::default();
@@ -222,7 +222,7 @@ fn a_count_that_fell_is_not_told_again() {
     assert_eq!(told, [1, 0, 0, 1]);
 }
 
-/// What accounts of edges said that are long gone stays counted.
+/// The counts of accounts that are no longer remembered stay counted.
 #[test]
 fn accounts_that_are_forgotten_stay_counted() {
     let mut inlet = Inlet::default();
@@ -235,18 +235,18 @@ fn accounts_that_are_forgotten_stay_counted() {
     }
 }
 
-/// What happens next to the parts.
+/// The events of the random test.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The application answers the frame so many before the newest.
+    /// The application answers the frame `behind` frames before the newest.
     Answer { behind: u64, bytes: usize },
-    /// What is being sent has left.
+    /// The answer that is being sent has left.
     Leave,
-    /// One that has left, wholly or in part, arrives, or is cancelled if it was given up.
+    /// An answer that has left at least in part arrives, or is cancelled if it was given up.
     Arrive { which: usize },
-    /// The edge hears the camera's next word, and the camera the edge's.
+    /// The edge gets the camera's next message, and the camera the edge's.
     Hear,
-    /// The publisher looks.
+    /// The publisher takes an answer.
     Take,
     /// Time passes.
     Pass { millis: u64 },
@@ -266,7 +266,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An outlet and an inlet, what is between them, and what a publisher was given.
+/// An outlet and an inlet, the link between them, and the answers that a publisher got.
 struct Story {
     now: Instant,
     outlet: Outlet,
@@ -274,15 +274,15 @@ struct Story {
     waiting: AnswerBox,
     link: u64,
     newest: u64,
-    /// Streams on their way, and whether each was cancelled before its last byte left.
+    /// Streams that are in flight, and whether each was cancelled before its last byte left.
     streams: Vec<(MadeAnswer, bool)>,
     reports: VecDeque<Report>,
     accounts: VecDeque<AnswerAccount>,
     given: Vec<u64>,
     told: u64,
-    /// Answers that the edge had counted as lost, and that were confirmed after all.
+    /// Answers that the edge had counted as lost and that were confirmed later.
     corrected: u64,
-    /// Answers that a publisher was given and that the edge does not know of, because the connection ended.
+    /// Answers that the publisher got without the edge's knowledge, because the connection ended.
     in_doubt: u64,
     arrived: BTreeMap<FrameId, bool>,
 }
@@ -315,7 +315,7 @@ impl Story {
                 OutletStep::Send(answer) => self.streams.push((answer, false)),
                 OutletStep::Reset(id) => {
                     let stream = self.streams.iter_mut().find(|(answer, _)| answer.frame() == id);
-                    // Whether its last byte had left is chance, and here by its number.
+                    // The number of the frame decides whether the last byte had left.
                     if let Some((_, cancelled)) = stream {
                         *cancelled = id.sequence.0 % 2 == 0;
                     }
@@ -417,7 +417,7 @@ impl Story {
         self.carry_out(steps);
     }
 
-    /// Everything on its way arrives, and everything is told.
+    /// All messages and answers in flight arrive.
     fn end(&mut self) {
         for _ in 0..4 {
             self.happen(Event::Pass { millis: 100 });
@@ -434,8 +434,8 @@ impl Story {
 }
 
 proptest! {
-    /// A publisher is never given an answer that is older than one before, and what it was given and what it was told of are all that
-    /// applications gave. Only what was in doubt when a connection ended is counted in both.
+    /// A publisher never gets an answer that is older than one before. The answers that it got and the skipped ones that were
+    /// reported add up to all that applications gave. Only answers in doubt at the end of a connection are counted in both.
     #[test]
     fn what_is_delivered_and_what_is_told_is_what_was_answered(
         events in prop::collection::vec(event(), 0..200)

@@ -1,4 +1,4 @@
-//! What enters and leaves the parts that bring answers back.
+//! Defines the inputs and outputs of the parts that bring answers back.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub const ANSWER_BYTES_MAX: u32 = 8 << 20;
 /// An answer that an application has made.
 #[derive(Clone, Debug)]
 pub struct MadeAnswer {
-    /// What stands before the picture. It has the identity and the capture time of the frame that the picture was made of.
+    /// The header before the picture, with the identity and the capture time of the frame that the picture was made of.
     pub header: Box<FrameHeader>,
     /// The picture, coded.
     pub payload: Bytes,
@@ -23,13 +23,13 @@ pub struct MadeAnswer {
 }
 
 impl MadeAnswer {
-    /// The frame that it was made of.
+    /// The frame that the answer was made of.
     pub const fn frame(&self) -> FrameId {
         self.header.meta.id
     }
 }
 
-/// What an outlet wants done.
+/// An action for the driver of an outlet.
 #[derive(Clone, Debug)]
 pub enum OutletStep {
     /// Send an answer on a stream of its own, ahead of older ones; report with [`Outlet::handle_sent`](super::Outlet::handle_sent) once its last byte has
@@ -37,50 +37,50 @@ pub enum OutletStep {
     Send(MadeAnswer),
     /// Cancel an answer's stream.
     Reset(FrameId),
-    /// Tell the camera how answers are counted.
+    /// Send the camera the account of its answers.
     Tell(AnswerAccount),
 }
 
 /// What an application may send next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// The most that may pass from a frame's capture until its answer has left. `None`: the publisher takes no answers.
+    /// The longest time from a frame's capture until its answer has left the edge. `None`: the publisher takes no answers.
     pub bound: Option<Duration>,
-    /// How many bytes an answer may have that is given at the same age as the last one, to be there in time. `None`: as many as it likes, because nothing
-    /// is known of the way to the camera.
+    /// The most bytes of an answer that is in time if it is given at the same age as
+    /// the last one. `None`: no limit, because the path to the camera is not known yet.
     pub bytes: Option<u32>,
 }
 
 /// An answer as its publisher gets it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
-    /// The frame that it was made of.
+    /// The frame that the answer was made of.
     pub frame: FrameId,
-    /// When that was captured.
+    /// When the frame was captured.
     pub captured: Timestamp,
-    /// Pixels in a row. They may be others than those of the frame.
+    /// Width in pixels, which may differ from the width of the frame.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
     /// The picture: a JPEG.
     pub payload: Bytes,
-    /// When it passed each stage.
+    /// When the answer passed each stage.
     pub times: AnswerTimes,
 }
 
-/// When an answer and its frame passed each stage, by the camera's clock. They never run backwards, whatever the edge claims. What is not known is `None`.
+/// When an answer and its frame passed each stage, by the camera's clock. The times never run backwards, whatever the edge claims. `None`: unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerTimes {
     /// The frame was captured.
     pub captured: Instant,
     /// The edge had the frame.
     pub up: Option<Instant>,
-    /// The edge had the answer: the application had taken the frame, and made it.
+    /// The edge had the answer, which the application made after it took the frame.
     pub made: Option<Instant>,
-    /// Its first byte left the edge.
+    /// The answer's first byte left the edge.
     pub sent: Option<Instant>,
-    /// Its first bytes were here.
+    /// The answer's first bytes reached the camera.
     pub arriving: Instant,
-    /// All of it was here.
+    /// The whole answer had reached the camera.
     pub arrived: Instant,
 }

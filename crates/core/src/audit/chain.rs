@@ -1,10 +1,10 @@
-//! Chains records: each holds the hash of the one before it, and the head says which is the last.
+//! Chains records: each holds the hash of the previous record, and the head names the last record.
 
 use super::event::Event;
 use super::record::{Record, RecordError, RecordHash};
 use super::text::{Value, parse, put_number, put_text};
 
-/// Where a log ends: the next record's number, and the hash that it will hold.
+/// Where a log ends: the number of the next record, and the hash that the next record will hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     next: u64,
@@ -15,7 +15,7 @@ impl Chain {
     /// A log without records.
     pub const EMPTY: Self = Self { next: 1, previous: RecordHash::NONE };
 
-    /// Behind the record `last`, whose line has this hash.
+    /// The chain after record `last`, whose line has this hash.
     pub const fn behind(last: u64, hash: RecordHash) -> Self {
         Self { next: last.saturating_add(1), previous: hash }
     }
@@ -30,12 +30,12 @@ impl Chain {
         self.next - 1
     }
 
-    /// The hash of the last record, which the next one holds.
+    /// The hash of the last record, which the next record will hold.
     pub const fn hash(&self) -> RecordHash {
         self.previous
     }
 
-    /// The line of the next record, and the chain with it. The caller takes the new chain once the line is written.
+    /// The line of the next record, and the chain after it. The caller adopts the new chain once the line is written.
     #[must_use]
     pub fn with(&self, event: Event) -> (String, Self) {
         let line = Record { number: self.next, event, previous: self.previous }.to_line();
@@ -49,19 +49,19 @@ impl Chain {
     }
 }
 
-/// Which records there should be. It is kept beside the log, and anybody may note it elsewhere.
+/// Which records a log should have. The head is kept beside the log, and anybody may note it elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The number of the last record, 0 if there is none.
     pub last: u64,
-    /// The hash of its line.
+    /// The hash of the last record's line.
     pub hash: RecordHash,
     /// The number of the oldest record that is kept.
     pub oldest: u64,
 }
 
 impl Head {
-    /// As a line, without its end.
+    /// The head as a line, without its end.
     pub fn to_line(self) -> String {
         let mut line = String::new();
         put_number(&mut line, "last", self.last);
@@ -71,10 +71,10 @@ impl Head {
         line
     }
 
-    /// What a line says.
+    /// Parses a line.
     ///
     /// # Errors
-    /// It is no head.
+    /// The line is no head.
     pub fn parse(line: &str) -> Result<Self, RecordError> {
         let mut fields = parse(line.trim_end()).ok_or(RecordError::Form)?;
         let mut number = |name| match fields.remove(name) {

@@ -1,4 +1,4 @@
-//! What is recorded.
+//! Defines the events that are recorded.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,17 +14,17 @@ pub const TEXT_BYTES_MAX: usize = 512;
 pub enum Kind {
     /// The edge started.
     Started,
-    /// The edge stopped in good order.
+    /// The edge stopped normally.
     Stopped,
     /// A device got a certificate for a token.
     Enrolled,
-    /// Somebody who proved who they are connected.
+    /// A client connected, and proved its identity.
     Connected,
-    /// Somebody was refused, before or after they proved who they are.
+    /// A client was refused, before or after it proved its identity.
     Refused,
-    /// Frames of the past, or what was said of them, were given out.
+    /// Frames of the past, or notes about them, were given out.
     Read,
-    /// The same, to be written into files.
+    /// Frames of the past, or notes about them, were given out to be written into files.
     Exported,
     /// The rights in force changed.
     Rights,
@@ -34,7 +34,7 @@ pub enum Kind {
     Renewed,
     /// A camera was reset or forgotten.
     Operated,
-    /// Records that could not be written: their count and why.
+    /// Records could not be written. Contains their count and the reason.
     Lost,
     /// The log on disk is not as the edge left it.
     Damaged,
@@ -77,13 +77,13 @@ impl Kind {
         }
     }
 
-    /// Whether somebody can make it happen again and again, so that repeats are counted in one record
-    /// ([`super::repeats`]). The others need the edge's own host, or a new token each time.
+    /// Whether a client can cause the event again and again, so that repeats are counted in one record
+    /// ([`super::repeats`]). The other kinds need the edge's own host, or a new token each time.
     pub const fn is_repeatable(self) -> bool {
         matches!(self, Self::Connected | Self::Refused | Self::Read | Self::Exported | Self::Renewed)
     }
 
-    /// Whether somebody was given something of cameras, so that several in one record name their cameras.
+    /// Whether data of cameras was given out, so that a record of several events names their cameras.
     pub(super) const fn is_of_cameras(self) -> bool {
         matches!(self, Self::Read | Self::Exported)
     }
@@ -106,7 +106,7 @@ impl FromStr for Kind {
     }
 }
 
-/// A text is no kind.
+/// The error for a text that is no kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a kind of record; the kinds are started, stopped, enrolled, connected, refused, read, exported, rights, \
@@ -117,33 +117,33 @@ pub struct UnknownKind {
     pub text: String,
 }
 
-/// One thing that happened, or several of the same. Texts that are empty are left out of the record.
+/// An event, or several equal ones. Texts that are empty are left out of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, by the wall clock of the edge: of several the last.
+    /// When it happened, by the wall clock of the edge. Of several events, the time of the last.
     pub at: Timestamp,
     /// What happened.
     pub kind: Kind,
-    /// Who did it: `app/counter`, `camera/dock/cam1`, `user/1000`, or an address if nobody proved who they are.
+    /// Who did it: `app/counter`, `camera/dock/cam1`, `user/1000`, or an address if the client did not prove its identity.
     pub who: String,
     /// What exactly: a verb, an operation, a serial number.
     pub what: String,
-    /// Of which cameras: a name or a pattern.
+    /// The cameras concerned: a name or a pattern.
     pub cameras: String,
-    /// From which address.
+    /// The address of the client.
     pub from: String,
     /// Why, or further details, as a sentence.
     pub why: String,
-    /// How often since the record before of the same. Default 1.
+    /// How many equal events happened since the previous record of them. Default 1.
     pub count: u64,
-    /// Of several the time of the first.
+    /// Of several events, the time of the first.
     pub since: Option<Timestamp>,
-    /// Which frames were given out, so that several readings can be told as one. Not written: `why` says it.
+    /// Which frames were given out, so that several readings can share one record. It is not written itself, because `why` contains it.
     pub span: Option<Span>,
 }
 
 impl Event {
-    /// Something that happened once.
+    /// An event that happened once.
     pub fn new(at: Timestamp, kind: Kind, who: impl Into<String>) -> Self {
         Self {
             at,
@@ -159,38 +159,38 @@ impl Event {
         }
     }
 
-    /// What exactly.
+    /// Sets what exactly happened.
     #[must_use]
     pub fn what(self, what: impl Into<String>) -> Self {
         Self { what: cut(what.into()), ..self }
     }
 
-    /// Of which cameras.
+    /// Sets the cameras concerned.
     #[must_use]
     pub fn cameras(self, cameras: impl Into<String>) -> Self {
         Self { cameras: cut(cameras.into()), ..self }
     }
 
-    /// From which address.
+    /// Sets the address of the client.
     #[must_use]
     pub fn from(self, from: impl Into<String>) -> Self {
         Self { from: cut(from.into()), ..self }
     }
 
-    /// Why.
+    /// Sets the reason.
     #[must_use]
     pub fn why(self, why: impl Into<String>) -> Self {
         Self { why: cut(why.into()), ..self }
     }
 
-    /// Which frames were given out, also as the reason.
+    /// Sets which frames were given out, and makes this the reason.
     #[must_use]
     pub fn span(self, span: Span) -> Self {
         Self { span: Some(span), ..self.why(span.to_string()) }
     }
 }
 
-/// The beginning of a text that is too long for a record.
+/// Cuts a text that is too long for a record.
 fn cut(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
         let end = (0..=TEXT_BYTES_MAX - 3).rev().find(|end| text.is_char_boundary(*end));

@@ -1,9 +1,9 @@
 //! The audit log of an edge: who joined, was refused, read the past, exported, changed rights, was revoked, operated.
 //!
-//! Here is what needs no file: what a record says and how it is written ([`record`]), how records are chained so that a
-//! change of one is noticed ([`chain`]), the check of a whole log ([`verify`]), how repeats become one record
-//! ([`repeats`]), which frames a reading was for ([`span`]), and which files go when there are too many ([`rotation`]).
-//! The files are in `mez-node`; `docs/audit.md` describes the log for people.
+//! This module is the part that needs no files: what a record says and how it is written ([`record`]), how records
+//! are chained so that changes are detected ([`chain`]), the check of a whole log ([`verify`]), how repeats become
+//! one record ([`repeats`]), which frames a reading was for ([`span`]), and which files are deleted when there are
+//! too many ([`rotation`]). The files are in `mez-node`; `docs/audit.md` describes the log for people.
 
 pub mod chain;
 pub mod event;

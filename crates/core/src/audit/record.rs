@@ -1,4 +1,4 @@
-//! A record: an event with its number and the hash of the record before it, as one line of text.
+//! A record: an event with its number and the hash of the previous record, as one line of text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::event::{Event, Kind};
 use super::text::{Value, parse, put_number, put_text};
 use crate::units::Timestamp;
 
-/// The longest line of a log, without its end. A reader takes no longer one for a record.
+/// The longest line of a log, without its end. A longer line is no record.
 pub const LINE_BYTES_MAX: usize = 24 << 10;
 
 /// The SHA-256 of a record's line, without the end of the line.
@@ -17,10 +17,10 @@ pub const LINE_BYTES_MAX: usize = 24 << 10;
 pub struct RecordHash([u8; 32]);
 
 impl RecordHash {
-    /// What the first record of a log holds.
+    /// The hash that the first record of a log holds.
     pub const NONE: Self = Self([0; 32]);
 
-    /// That of a line.
+    /// The hash of a line.
     pub fn of(line: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, line).as_ref());
@@ -61,13 +61,13 @@ impl FromStr for RecordHash {
 /// Why a line is no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// It is no line of an audit log at all.
+    /// The line is no line of an audit log.
     #[error("it is not a line of an audit log")]
     Form,
     /// A field is missing.
     #[error("{0} is missing, or is not what it should be")]
     Field(&'static str),
-    /// A hash is none.
+    /// A hash is not valid.
     #[error("a hash has 64 hexadecimal digits")]
     Hash,
 }
@@ -75,16 +75,16 @@ pub enum RecordError {
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its number in the log, from 1.
+    /// The record's number in the log, from 1.
     pub number: u64,
     /// What happened.
     pub event: Event,
-    /// The hash of the record before it, [`RecordHash::NONE`] for the first.
+    /// The hash of the previous record; [`RecordHash::NONE`] for the first.
     pub previous: RecordHash,
 }
 
 impl Record {
-    /// As a line, without its end.
+    /// The record as a line, without its end.
     pub fn to_line(&self) -> String {
         let Self { number, event, previous } = self;
         let mut line = String::with_capacity(320);
@@ -111,10 +111,10 @@ impl Record {
         line
     }
 
-    /// What a line says. Fields that this version does not know are passed over.
+    /// Parses a line. Fields that this version does not know are ignored.
     ///
     /// # Errors
-    /// It is no record.
+    /// The line is no record.
     pub fn parse(line: &[u8]) -> Result<Self, RecordError> {
         if line.len() > LINE_BYTES_MAX {
             return Err(RecordError::Form);

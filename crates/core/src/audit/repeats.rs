@@ -1,10 +1,10 @@
-//! Counts repeats, so that nobody can push out of a bounded log what matters.
+//! Counts repeated events, so that a flood of them cannot evict important records from a bounded log.
 //!
-//! The first of a kind is recorded at once. What follows of the same is counted, and told in one record after a minute, then
-//! after two, four and so on, at most an hour. An hour without any, and it is forgotten. Only so many principals are told
-//! apart, and only so much of each kind of each; the rest of a kind counts as one. Kinds do not share this room: refusals do
-//! not push out readings. The rest of readings and exports names its cameras, in several records if one has no room for
-//! them, and reaches from the first frame to the last.
+//! The first event of a sort is recorded at once. Equal events after it are counted, and reported in one record after a
+//! minute, then after two, four and so on, at most an hour. After an hour without any, the sort is forgotten. Only a
+//! bounded number of principals is told apart, and a bounded number of sorts for each kind and principal; the rest of a
+//! kind counts as one sort. Kinds do not share these bounds: refusals do not displace readings. The rest of readings and
+//! exports names its cameras, in several records if one has no room for them, and reaches from the first frame to the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,26 +13,26 @@ use super::event::{Event, Kind, TEXT_BYTES_MAX};
 use super::span::Span;
 use crate::units::{Instant, Timestamp};
 
-/// How long the first repeats of something are counted before they are told.
+/// How long the first repeats of an event are counted before they are reported.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// How long repeats are counted at most.
+/// The longest time for which repeats are counted before they are reported.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
-/// Members of the site and users of the host that are told apart.
+/// The most members of the site and users of the host that are told apart.
 pub const MEMBERS_MAX: usize = 256;
-/// Different things of each kind of one member that are told apart.
+/// The most sorts of events that are told apart for each kind and member.
 pub const MEMBERS_THINGS_MAX: usize = 8;
-/// Addresses of strangers that are told apart. Few: anybody has many addresses.
+/// The most addresses of strangers that are told apart. Few, because anybody can have many addresses.
 pub const STRANGERS_MAX: usize = 8;
-/// Different things of each kind of one stranger that are told apart.
+/// The most sorts of events that are told apart for each kind and stranger.
 pub const STRANGERS_THINGS_MAX: usize = 3;
 
-/// Cameras that the rest of one principal's readings or exports names.
+/// The most cameras that are named for the rest of one principal's readings or exports.
 pub const CAMERAS_MAX: usize = 1_024;
 
-/// Different sorts of what was given out that one record names.
+/// The most different texts of `what` that one record names.
 const WHATS_MAX: usize = 4;
 
-/// Who repeats something, as far as they are told apart.
+/// The principal that repeats an event, as far as principals are told apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Member(String),
@@ -41,11 +41,11 @@ enum Who {
     OtherStrangers,
 }
 
-/// What is repeated.
+/// The sort of a repeated event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thing {
     kind: Kind,
-    /// `None`: one of those that are not told apart.
+    /// `None`: one of the sorts that are not told apart.
     which: Option<[String; 4]>,
 }
 
@@ -53,7 +53,7 @@ struct Thing {
 struct Seen {
     due: Instant,
     interval: Duration,
-    /// Repeats that are not told yet.
+    /// Repeats that are not reported yet.
     untold: Option<Untold>,
 }
 
@@ -67,24 +67,24 @@ struct Untold {
     named: Named,
 }
 
-/// What the rest of readings or exports was of.
+/// The cameras of the rest of readings or exports.
 #[derive(Debug, Default)]
 struct Named {
-    /// How often each was read, of at most [`CAMERAS_MAX`].
+    /// How often each camera was read, for at most [`CAMERAS_MAX`] cameras.
     cameras: BTreeMap<String, u64>,
     whats: BTreeSet<String>,
-    /// How often cameras beyond those were read.
+    /// How often further cameras were read.
     left_out: u64,
-    /// How often a reading was of no camera.
+    /// How often a reading was of no existing camera.
     of_none: u64,
 }
 
-/// What was recorded a short while ago, and its repeats.
+/// The recent events, and their repeats.
 #[derive(Debug, Default)]
 pub struct Repeats(BTreeMap<Who, BTreeMap<Thing, Seen>>);
 
 impl Repeats {
-    /// Something happened. Returns what to record of it now, if anything.
+    /// Handles an event. Returns what to record of it now, if anything.
     pub fn handle(&mut self, now: Instant, event: Event) -> Option<Event> {
         if !event.kind.is_repeatable() {
             return Some(event);
@@ -113,12 +113,12 @@ impl Repeats {
         }
     }
 
-    /// The repeats whose time has come, as records.
+    /// The repeats that are due, as records.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<Event> {
         self.tell(|seen| seen.due <= now, now)
     }
 
-    /// All repeats that are not told yet, because the log ends.
+    /// All repeats that are not reported yet, because the log ends.
     pub fn finish(&mut self) -> Vec<Event> {
         let told = self.tell(|_| true, Instant::from_nanos(0));
         self.0.clear();
@@ -149,9 +149,9 @@ impl Repeats {
         told
     }
 
-    /// As whom the event counts.
+    /// The principal that an event counts for.
     fn who(&self, event: &Event) -> Who {
-        // Whoever proved who they are has a role: app/counter. An address has none.
+        // A client that proved its identity has a role: app/counter. An address has none.
         let is_member = event.who.contains('/');
         let known = if is_member { Who::Member(event.who.clone()) } else { Who::Stranger(event.who.clone()) };
         let is_alike = |who: &&Who| {
@@ -168,15 +168,15 @@ impl Repeats {
     }
 }
 
-/// By what events of one principal and kind are told apart.
+/// What tells events of one principal and kind apart.
 fn which(event: &Event) -> [String; 4] {
-    // What was read differs with every reading; why somebody was refused tells attempts apart.
+    // The reason of a reading names the frames, which always differ. The reason of a refusal tells attempts apart.
     let why = if event.kind == Kind::Refused { event.why.clone() } else { String::new() };
     [event.what.clone(), event.cameras.clone(), event.from.clone(), why]
 }
 
 impl Untold {
-    /// One more.
+    /// Adds an event.
     fn with(before: Option<Self>, event: Event) -> Self {
         let Some(before) = before else {
             let mut named = Named::default();
@@ -242,7 +242,7 @@ impl Named {
         *counted += event.count;
     }
 
-    /// The event as records that name all cameras, each as many as it has room for.
+    /// The event as records that name all cameras, each record as many as it has room for.
     fn put(self, event: &Event) -> Vec<Event> {
         let Self { cameras, whats, left_out, of_none } = self;
         let what = format!("other: {}", whats.into_iter().collect::<Vec<String>>().join(", "));

@@ -1,4 +1,4 @@
-//! When a log begins another file, and which files go.
+//! Decides when a log begins another file, and which files are deleted.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ pub const FILES_MAX: usize = 1024;
 pub struct Rotation {
     /// The most bytes of one file. Default 1 MiB, about 3,000 records.
     pub file_bytes_max: u64,
-    /// The most bytes of all files. Default 64 MiB. The oldest file goes first, and the newest stays.
+    /// The most bytes of all files. Default 64 MiB. The oldest file is deleted first, and never the newest.
     pub total_bytes_max: u64,
-    /// How long records are kept. Default 400 days. Whole files go, so records may stay as long as their file is written.
+    /// How long records are kept. Default 400 days. Whole files are deleted, so records may stay as long as their file is written.
     pub age_max: Duration,
 }
 
@@ -24,14 +24,14 @@ impl Default for Rotation {
     }
 }
 
-/// What is known of a file.
+/// What a decision about a file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFacts {
-    /// The number of its first record.
+    /// The number of the file's first record.
     pub first: u64,
-    /// Its size.
+    /// The file's size in bytes.
     pub bytes: u64,
-    /// When it was written last.
+    /// When the file was last written.
     pub written: Timestamp,
 }
 
@@ -42,12 +42,12 @@ impl Rotation {
         Self { file_bytes_max, total_bytes_max, age_max }
     }
 
-    /// Whether a line of `line_bytes` begins another file behind one of `bytes`.
+    /// Whether a line of `line_bytes` begins another file, if the current file has `bytes`.
     pub const fn begins_file(&self, bytes: u64, line_bytes: u64) -> bool {
         bytes > 0 && bytes + line_bytes > self.file_bytes_max
     }
 
-    /// How many of these files, oldest first, must go for size. Never the newest.
+    /// How many of these files, oldest first, must be deleted for their size or number. Never the newest.
     pub fn too_many(&self, files: &[FileFacts]) -> usize {
         let mut total: u64 = files.iter().map(|file| file.bytes).sum();
         let mut gone = 0;
@@ -58,8 +58,8 @@ impl Rotation {
         gone
     }
 
-    /// Whether the oldest of these files has to go for its age. Never the newest. To be asked once a day: then a clock that
-    /// is a year ahead costs one file a day, and not the log.
+    /// Whether the oldest of these files must be deleted for its age. Never the newest. Call
+    /// this once a day: then a clock that is a year ahead costs one file a day, not the log.
     pub fn is_too_old(&self, files: &[FileFacts], now: Timestamp) -> bool {
         files.len() > 1 && files[0].written < now - self.age_max
     }

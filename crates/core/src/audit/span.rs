@@ -1,22 +1,22 @@
-//! Which frames somebody was given.
+//! Says which frames were given out.
 
 use std::fmt;
 
 use crate::units::Timestamp;
 
-/// Which frames of a camera were given out: by when they were captured, or live.
+/// Which frames of a camera were given out: frames of a span of capture times, or live frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Capture time of the first. [`Timestamp::MIN`]: the oldest that is held. `None`: none of before the request.
+    /// The capture time of the first frame. [`Timestamp::MIN`]: the oldest frame held. `None`: no frames from before the request.
     pub begin: Option<Timestamp>,
-    /// Also what a subscription of before had missed.
+    /// Whether the frames that an earlier subscription had missed were given out too.
     pub missed: bool,
-    /// Capture time of the last. `None`: no end.
+    /// The capture time of the last frame. `None`: no end.
     pub end: Option<Timestamp>,
 }
 
 impl Span {
-    /// What covers both.
+    /// A span that covers both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let begin = match (self.begin, other.begin) {

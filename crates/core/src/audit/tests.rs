@@ -52,7 +52,7 @@ fn a_log_as_it_was_written_is_whole() {
     assert!(verified(&[], None, None).is_whole(), "no log is no damage");
 }
 
-/// Whatever byte of whatever record somebody changes, the check says which record it is.
+/// For any changed byte of any record, the check names the record.
 #[test]
 fn every_altered_byte_is_noticed_and_named() {
     let (lines, head) = log(4);
@@ -113,7 +113,7 @@ fn lines_that_are_put_in_or_in_place_of_a_record_are_named_once() {
     assert!(matches!(&flaws[..], [Flaw::OutOfOrder { number: 3, behind: 3, .. }]), "{flaws:?}");
 }
 
-/// Whoever can write the files can write the head as well. What somebody noted elsewhere tells.
+/// An attacker who can write the files can write the head as well. A hash that was noted elsewhere shows the change.
 #[test]
 fn a_log_that_was_written_anew_is_noticed_by_what_was_noted_elsewhere() {
     let (lines, _) = log(9);
@@ -133,14 +133,14 @@ fn a_log_that_was_written_anew_is_noticed_by_what_was_noted_elsewhere() {
     assert!(matches!(&flaws[..], [Flaw::NotTheHead { number: 8, .. }]), "{flaws:?}");
 }
 
-/// A kill between a record and its head leaves a head that is behind. A missing head is told.
+/// A kill between a record and its head leaves a head that is behind. A missing head is reported.
 #[test]
 fn a_head_may_be_behind_and_must_not_be_missing() {
     let (lines, head) = log(5);
     let behind = log(3).1;
     assert!(verified(&lines, Some(behind), None).is_whole());
     assert_eq!(verified(&lines, None, None).flaws, [Flaw::NoHead]);
-    // Old files have gone, as the head says.
+    // Old files were deleted, as the head says.
     let kept = Head { oldest: 4, ..head };
     assert!(verified(&lines[3..], Some(kept), None).is_whole());
     let flaws = verified(&lines[4..], Some(kept), None).flaws;
@@ -158,8 +158,7 @@ fn texts_that_are_too_long_are_cut_and_no_line_is_longer_than_readers_take() {
     assert_eq!(Record::parse(line.as_bytes()).unwrap().event, event);
 }
 
-/// A client that is refused ten times a second for a day, in nine ways, leaves fewer records than a day has minutes, and
-/// no attempt is uncounted.
+/// A client that is refused every second for a day, for forty reasons, leaves fewer than 300 records, and every attempt is counted.
 #[test]
 fn a_flood_of_refusals_is_counted_in_few_records() {
     let mut repeats = Repeats::default();
@@ -177,7 +176,7 @@ fn a_flood_of_refusals_is_counted_in_few_records() {
     assert!(records < 300, "{records} records");
 }
 
-/// Anybody has many addresses. All of them together get no more room than a few.
+/// Anybody can have many addresses. All of them together get no more room than a few.
 #[test]
 fn strangers_with_many_addresses_do_not_fill_the_log() {
     let mut repeats = Repeats::default();
@@ -200,7 +199,7 @@ fn read(second: u64, camera: &str, begin: u64) -> Event {
     Event::new(utc(second), Kind::Read, "app/counter").what("frames").cameras(camera).span(span)
 }
 
-/// An application is refused often, and reads more cameras than are told apart. The log names each of them.
+/// An application is refused often, and reads more cameras than are told apart. The log still names each camera.
 #[test]
 fn what_an_application_reads_cannot_be_hidden_behind_refusals_or_other_readings() {
     let mut repeats = Repeats::default();
@@ -212,7 +211,7 @@ fn what_an_application_reads_cannot_be_hidden_behind_refusals_or_other_readings(
     for camera in 0..30 {
         records.extend(repeats.handle(at(2), read(2, &format!("dock/cam{camera}"), 500)));
     }
-    // Again, of other times.
+    // Other times of the same camera.
     records.extend(repeats.handle(at(3), read(3, "dock/cam1", 100)));
     records.extend(repeats.handle(at(3), read(3, "dock/cam29", 100)));
     records.extend(repeats.handle_timeout(at(70)));
@@ -222,13 +221,13 @@ fn what_an_application_reads_cannot_be_hidden_behind_refusals_or_other_readings(
         assert!(named.contains(&&*format!("dock/cam{camera}")), "{camera} is not in {records:?}");
     }
     assert_eq!(records.iter().map(|event| event.count).sum::<u64>(), 32);
-    // From the first frame of any to the last.
+    // From the first frame of any reading to the last.
     let rest = records.iter().find(|event| event.what == "other: frames").expect("there are too many");
     assert_eq!(rest.why, format!("several together: from {}, until {}", utc(100), utc(510)));
     assert!(records.len() < 14, "{records:?}");
 }
 
-/// Readings of one camera that are told in one record reach from the first frame to the last.
+/// Readings of one camera in one record reach from the first frame to the last.
 #[test]
 fn readings_in_one_record_reach_from_the_first_frame_to_the_last() {
     let mut repeats = Repeats::default();
@@ -245,7 +244,7 @@ fn readings_in_one_record_reach_from_the_first_frame_to_the_last() {
     assert_eq!(open.with(all).to_string(), "from the oldest, with no end");
 }
 
-/// More cameras than one record can name get several.
+/// If one record cannot name all cameras, several records do.
 #[test]
 fn readings_of_more_cameras_than_a_record_can_name_get_more_records() {
     let mut repeats = Repeats::default();
@@ -262,7 +261,7 @@ fn readings_of_more_cameras_than_a_record_can_name_get_more_records() {
     assert!(told.iter().all(|event| event.cameras.len() <= TEXT_BYTES_MAX), "{told:?}");
 }
 
-/// An edge with very many cameras: what has no room even so is counted, and nothing of it is lost.
+/// With very many cameras, readings without room for their names are still counted.
 #[test]
 fn readings_of_very_many_cameras_are_counted() {
     let mut repeats = Repeats::default();
@@ -277,7 +276,7 @@ fn readings_of_very_many_cameras_are_counted() {
     );
 }
 
-/// Whoever asks for cameras that do not exist fills no record with invented names.
+/// Requests for cameras that do not exist do not fill records with invented names.
 #[test]
 fn readings_of_no_camera_are_one_count() {
     let mut repeats = Repeats::default();
@@ -296,7 +295,7 @@ fn readings_of_no_camera_are_one_count() {
     assert!((0..30).all(|camera| named.contains(&&*format!("dock/cam{camera}"))), "{told:?}");
 }
 
-/// Whoever is careful to come back only when nobody counts any more is not worth more room.
+/// A client that is refused at a slow pace gets no more room either.
 #[test]
 fn refusals_at_a_slow_pace_are_counted_too() {
     let mut repeats = Repeats::default();
@@ -324,11 +323,11 @@ fn the_first_of_each_and_what_nobody_can_repeat_is_recorded_at_once() {
             assert_eq!(repeats.handle(at(1), event.clone()), Some(event));
         }
     }
-    // Of the thousand the others come a minute later, as one.
+    // The other 999 are reported a minute later, in one record.
     assert_eq!(repeats.poll_timeout(), Some(at(61)));
     let told = repeats.handle_timeout(at(61));
     assert_eq!((told.len(), told[0].count, told[0].since), (1, 999, Some(utc(1))));
-    // A quiet hour, and it is forgotten.
+    // After a quiet hour, the event is forgotten.
     (62..4 * 3_600).for_each(|second| assert_eq!(repeats.handle_timeout(at(second)), []));
     assert_eq!(repeats.poll_timeout(), None);
 }

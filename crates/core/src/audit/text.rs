@@ -1,6 +1,6 @@
-//! Writes and reads one flat JSON object on one line: its values are texts and whole numbers.
+//! Writes and parses one flat JSON object on one line. Its values are texts and whole numbers.
 //!
-//! Core has no library for JSON, and the log needs no more than this. Programs of others read it as any JSON.
+//! Core has no library for JSON, and the log needs only this. Other programs read the log as ordinary JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub(super) fn put_text(object: &mut String, name: &str, value: &str) {
             '"' => object.push_str("\\\""),
             '\\' => object.push_str("\\\\"),
             '\n' => object.push_str("\\n"),
-            // Also what ends a line or changes a terminal's mind beyond ASCII.
+            // Also characters beyond ASCII that end a line or control a terminal.
             control if control.is_control() || matches!(control, '\u{2028}' | '\u{2029}') => {
                 let _ = write!(object, "\\u{:04x}", u32::from(control));
             }
@@ -44,7 +44,7 @@ fn begin(object: &mut String, name: &str) {
     let _ = write!(object, "\"{name}\":");
 }
 
-/// Reads an object; `None` if the line is none of this kind, or names something twice.
+/// Parses an object; `None` if the line has another form, or a field twice.
 pub(super) fn parse(line: &str) -> Option<BTreeMap<String, Value>> {
     let mut rest = line.chars().peekable();
     let mut fields = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Checks a whole log: that each record is the one that the next one holds the hash of, and that none is missing.
+//! Checks a whole log: whether each record has the hash that the next record holds, and whether records are missing.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::chain::{Chain, Head};
 use super::event::Kind;
 use super::record::{Record, RecordHash};
 
-/// The most flaws that a report lists. The rest is counted.
+/// The most flaws that a report lists. Further flaws are only counted.
 pub const FLAWS_MAX: usize = 100;
 
 /// A line of a file.
@@ -24,7 +24,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that is wrong with a log.
+/// A flaw of a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// A line is no record.
@@ -32,92 +32,92 @@ pub enum Flaw {
     NotARecord {
         /// The line.
         at: Place,
-        /// The last record before it.
+        /// The last record before the line.
         behind: u64,
     },
     /// Records are missing.
     #[error("{at}: records {from} to {to} are missing before it")]
     Missing {
-        /// The first of them.
+        /// The first missing record.
         from: u64,
-        /// The last of them.
+        /// The last missing record.
         to: u64,
-        /// The record behind them.
+        /// The record after them.
         at: Place,
     },
-    /// A number comes again, or a smaller one.
+    /// A record's number is not above the number of the record before.
     #[error("{at}: record {number} stands behind record {behind}")]
     OutOfOrder {
-        /// The number.
+        /// The record's number.
         number: u64,
-        /// That of the record before.
+        /// The number of the record before.
         behind: u64,
-        /// Where.
+        /// Where the record is.
         at: Place,
     },
-    /// A record is not the one that was written.
+    /// A record was changed after it was written.
     #[error("{at}: record {number} is not what was written: the record behind it holds another hash")]
     Altered {
-        /// Its number.
+        /// The record's number.
         number: u64,
-        /// Where it stands.
+        /// Where the record is.
         at: Place,
     },
-    /// A record is not the one that a head names.
+    /// The hash of a record differs from the hash in the head, or from a hash noted elsewhere.
     #[error("record {number} is not what was written: {by} has another hash")]
     NotTheHead {
-        /// Its number.
+        /// The record's number.
         number: u64,
-        /// Who says so.
+        /// The source of the other hash.
         by: &'static str,
     },
-    /// The end is missing.
+    /// The end of the log is missing.
     #[error("the end is cut off: {by} names record {head}, and the last is {last}")]
     Cut {
         /// The last record that there is, 0 if none.
         last: u64,
         /// The last record that there should be.
         head: u64,
-        /// Who says so.
+        /// The source of this number.
         by: &'static str,
     },
-    /// The beginning is missing.
+    /// The beginning of the log is missing.
     #[error("the beginning is missing: records {from} to {to} should still be kept")]
     BeginningMissing {
-        /// The oldest that should be there.
+        /// The oldest record that should be there.
         from: u64,
-        /// The last that is not.
+        /// The last record that is missing.
         to: u64,
     },
-    /// There are records and no head.
+    /// There are records, but no valid head.
     #[error("the head is missing or damaged, so that a cut end cannot be noticed")]
     NoHead,
-    /// The edge itself found something wrong, and recorded it.
+    /// The edge itself found the log damaged, and recorded it.
     #[error("record {number} says that the edge found the log damaged: {why}")]
     Noted {
-        /// Its number.
+        /// The number of this record.
         number: u64,
-        /// What it found.
+        /// What the edge found.
         why: String,
     },
 }
 
-/// What is known of a log after its check.
+/// The result of the check of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How many records were read.
     pub records: u64,
-    /// The number of the first, if there is any.
+    /// The number of the first record, if there is any.
     pub first: Option<u64>,
     /// Where the log ends.
     pub chain: Chain,
-    /// Lines that were never finished, because a process was killed or a disk was full. Nothing is missing for them.
+    /// Lines that were never finished, because a process was killed or a disk was full. No record is missing for them.
     pub torn: u64,
-    /// What is wrong, at most [`FLAWS_MAX`].
+    /// The flaws, at most [`FLAWS_MAX`].
     pub flaws: Vec<Flaw>,
-    /// How many more.
+    /// How many further flaws there are.
     pub more_flaws: u64,
-    /// Whether the record that was noted elsewhere is still kept, so that it could be compared; `None` if none was given.
+    /// Whether the record that was noted elsewhere is still kept, so that it could be compared; `None` if no record was given.
     pub compared: Option<bool>,
 }
 
@@ -132,19 +132,19 @@ impl Report {
 #[derive(Debug)]
 pub struct Verifier {
     head: Option<Head>,
-    /// A record and its hash, as somebody noted them elsewhere.
+    /// The number and the hash of a record, as somebody noted them elsewhere.
     noted: Option<(u64, RecordHash)>,
     file: String,
     line: u64,
-    /// Where the log stands, and where its last record is.
+    /// The end of the log so far, and where its last record is.
     chain: Option<(Chain, Place)>,
-    /// A line before this one was no record; the chain as it was before that.
+    /// The chain before the last line, if this line was no record.
     before_garbage: Option<(Chain, Place)>,
     report: Report,
 }
 
 impl Verifier {
-    /// For a log with this head. `noted` is a record's number and hash that somebody noted elsewhere.
+    /// A verifier for a log with this head. `noted` is the number and the hash of a record that somebody noted elsewhere.
     pub fn new(head: Option<Head>, noted: Option<(u64, RecordHash)>) -> Self {
         let report = Report {
             records: 0,
@@ -158,12 +158,12 @@ impl Verifier {
         Self { head, noted, file: String::new(), line: 0, chain: None, before_garbage: None, report }
     }
 
-    /// The lines of a file follow.
+    /// The lines of file `name` follow.
     pub fn handle_file(&mut self, name: &str) {
         (self.file, self.line) = (name.to_owned(), 0);
     }
 
-    /// A whole line, without its end. Returns the record that it is.
+    /// Checks a whole line, without its end. Returns its record, if it is one.
     pub fn handle_line(&mut self, line: &[u8]) -> Option<Record> {
         self.line += 1;
         let at = Place { file: self.file.clone(), line: self.line };
@@ -171,7 +171,7 @@ impl Verifier {
         let Ok(record) = Record::parse(line) else {
             let behind = self.chain.as_ref().map_or(0, |(chain, _)| chain.last());
             self.note(Flaw::NotARecord { at: at.clone(), behind });
-            // It stands where a record stood, or was put in between: the next record tells.
+            // The line replaced a record, or was inserted: the next record shows which.
             self.before_garbage = self.before_garbage.take().or_else(|| self.chain.clone());
             if let Some((chain, _)) = &self.chain {
                 self.chain = Some((Chain::behind(chain.next(), hash), at));
@@ -190,12 +190,12 @@ impl Verifier {
         Some(record)
     }
 
-    /// A line that was never finished, at the end of a file.
+    /// Counts a line at the end of a file that was never finished.
     pub fn handle_torn(&mut self) {
         self.report.torn += 1;
     }
 
-    /// The end of the log.
+    /// Ends the check, because the log has no more lines.
     pub fn finish(mut self) -> Report {
         let last = self.chain.as_ref().map_or(0, |(chain, _)| chain.last());
         match self.head {
@@ -219,7 +219,7 @@ impl Verifier {
         self.report
     }
 
-    /// Whether a record is the next one.
+    /// Checks whether a record is the next one.
     fn follows(&mut self, record: &Record, at: &Place) {
         let was_garbage = self.before_garbage.take();
         let Some((chain, last)) = self.chain.clone() else {
@@ -228,7 +228,7 @@ impl Verifier {
             }
             return;
         };
-        // A line that is no record was put in between, where the numbers go on behind what was before it.
+        // The line was inserted if the numbers continue from the record before it.
         let inserted = was_garbage.clone().filter(|(before, _)| before.next() == record.number);
         let ((chain, last), is_told) = match (inserted, &was_garbage) {
             (Some(before), _) => (before, false),
@@ -243,7 +243,7 @@ impl Verifier {
         }
     }
 
-    /// Whether a record is the one that a head names.
+    /// Compares a record with the head, and with the hash noted elsewhere.
     fn compare(&mut self, number: u64, hash: RecordHash) {
         if self.head.is_some_and(|head| head.last == number && head.hash != hash) {
             self.note(Flaw::NotTheHead { number, by: "the head" });

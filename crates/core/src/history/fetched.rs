@@ -8,7 +8,7 @@ use crate::frame::{FrameId, Rung};
 use crate::log::{RECORD_OVERHEAD_BYTES, Record};
 use crate::name::CameraName;
 
-/// The camera, the frame, and the name of the rung.
+/// The camera, the frame, and the name of the frame's rung.
 type Key = (CameraName, FrameId, Arc<str>);
 
 /// Fetched frames by camera, identity and rung. They are kept apart from the replica logs, which hold live
@@ -18,7 +18,7 @@ pub struct FetchedFrames {
     bytes_max: u64,
     bytes: u64,
     frames: BTreeMap<Key, Record>,
-    /// The keys in the order of arrival. The earliest makes room for new frames.
+    /// The keys in the order of arrival. The earliest is evicted first.
     arrivals: VecDeque<Key>,
 }
 
@@ -33,7 +33,7 @@ impl FetchedFrames {
         self.bytes
     }
 
-    /// Keeps a frame. A frame that is already here stays. A frame larger than the budget is not kept.
+    /// Keeps a frame. A frame that is already kept stays. A frame larger than the budget is not kept.
     pub fn insert(&mut self, camera: &CameraName, record: Record) {
         let cost = cost_of(&record);
         let meta = &record.frame.meta;
@@ -59,13 +59,13 @@ impl FetchedFrames {
         self.bytes -= gone.map(|(_, record)| cost_of(&record)).sum::<u64>();
     }
 
-    /// The frame at this rung, if it is here.
+    /// The frame at this rung, if it is kept.
     pub fn get(&self, camera: &CameraName, id: FrameId, rung: &Rung) -> Option<&Record> {
         self.frames.get(&(camera.clone(), id, rung.as_str().into()))
     }
 
-    /// The oldest fetched frame of the camera that answers the query, at the rung that it asks for or as the
-    /// original. Earlier frames may exist elsewhere; the caller compares identities to find out.
+    /// The oldest fetched frame of the camera that answers the query, as the original or at the
+    /// query's rung. Earlier frames may exist elsewhere; the caller compares identities to find out.
     pub fn find(&self, camera: &CameraName, query: &PastQuery) -> Option<&Record> {
         let from = (camera.clone(), query.after.unwrap_or_default(), Arc::from(""));
         let frames = self

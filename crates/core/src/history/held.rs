@@ -5,19 +5,19 @@ use std::time::Duration;
 use crate::frame::{FrameId, SkipCounts, SkipReason};
 use crate::units::Timestamp;
 
-/// The shortest hole that is told, if frames are missing in it.
+/// The shortest reported hole in which frames are missing.
 pub const HOLE_MIN: Duration = Duration::from_secs(1);
-/// The shortest hole that is told, if no frame is missing in it: its camera published none.
+/// The shortest reported hole in which no frame is missing: the camera published none.
 pub const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// The most holes that are told of what a broker itself holds. What is shorter than this part of the whole is not told.
+/// The most holes that are reported of a broker's own logs. Holes shorter than this part of the span (1/500) are not reported.
 pub const HOLES_MAX: u32 = 500;
 
-/// Why there is nothing in a stretch of time.
+/// Why nothing is held in a time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoleReason {
-    /// Nobody here holds anything so old, or nothing at all.
+    /// Frames so old are not held any more, or no frame is held at all.
     Gone,
-    /// The camera was restarted meanwhile. Nobody knows how many frames there were.
+    /// The camera was restarted in between. It is unknown how many frames there were.
     CameraRestarted,
     /// No frame is missing: the camera published none.
     NotPublished,
@@ -40,33 +40,33 @@ impl HoleReason {
     }
 }
 
-/// A stretch of time in which frames are held, without a hole that is long enough to be told.
+/// A time span in which frames are held, without a hole that is long enough to be reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSpan {
-    /// The capture time of its first frame.
+    /// The capture time of the first frame held.
     pub begin: Timestamp,
-    /// The capture time of its last frame.
+    /// The capture time of the last frame held.
     pub end: Timestamp,
     /// How many frames are held.
     pub frames: u64,
-    /// How many are missing between them, by reason.
+    /// How many frames are missing between the held ones, by reason.
     pub skipped: SkipCounts,
 }
 
-/// A stretch of time in which nothing is held.
+/// A time span in which nothing is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// The capture time of the frame before it, or where what was asked for begins.
+    /// The capture time of the frame before the hole, or the beginning of the requested span.
     pub begin: Timestamp,
-    /// The capture time of the frame behind it, or where what was asked for ends.
+    /// The capture time of the frame after the hole, or the end of the requested span.
     pub end: Timestamp,
-    /// Why.
+    /// Why nothing is held.
     pub reason: HoleReason,
-    /// How many frames are missing in it, by reason, as far as that is known.
+    /// How many frames are missing in the hole, by reason, as far as known.
     pub skipped: SkipCounts,
 }
 
-/// What is held of a span of capture times: it is told the frames in their order.
+/// Collects what is held within a span of capture times, given the held frames in order.
 #[derive(Clone, Debug)]
 pub struct HeldSummary {
     begin: Timestamp,
@@ -74,17 +74,17 @@ pub struct HeldSummary {
     holes_max: u32,
     hole_min: Duration,
     last: Option<(FrameId, Timestamp)>,
-    /// What is missing before the first frame.
+    /// The frames missing before the first held frame.
     before: SkipCounts,
-    /// Why there is nothing between the last frame and the first one behind the span, and what is missing there.
+    /// Why nothing is held between the last frame and the first one after the span, and which frames are missing there.
     behind: Option<(HoleReason, SkipCounts)>,
     spans: Vec<HeldSpan>,
     holes: Vec<Hole>,
 }
 
 impl HeldSummary {
-    /// Nothing is held yet of the capture times `begin..=end`. `holes_max`: the most holes that are told, usually [`HOLES_MAX`]; at least three.
-    /// What is shorter than this part of the whole is not told.
+    /// An empty summary of the capture times `begin..=end`. `holes_max`, at least 3, is the most holes
+    /// reported, usually [`HOLES_MAX`]. Holes shorter than the span divided by `holes_max` are not reported.
     pub fn new(begin: Timestamp, end: Timestamp, holes_max: u32) -> Self {
         let holes_max = holes_max.max(3);
         Self {
@@ -100,18 +100,18 @@ impl HeldSummary {
         }
     }
 
-    /// The last frame that it was told.
+    /// The last frame added.
     pub fn last(&self) -> Option<FrameId> {
         self.last.map(|(id, _)| id)
     }
 
-    /// The next frame is held. `missing`: frames of its epoch between the one before and this one, by reason.
+    /// Adds the next held frame. `missing`: frames of its epoch between the previous held frame and this one, by reason.
     pub fn add(&mut self, id: FrameId, captured: Timestamp, missing: &SkipCounts) {
         let last = self.last.replace((id, captured));
         if last.is_none() {
             self.before = *missing;
         }
-        // There may be one more before the first frame, and one behind the last.
+        // Leaves room for one hole before the first frame and one after the last.
         let is_full = self.holes.len() + 2 >= self.holes_max as usize;
         let hole = last.filter(|_| !is_full).and_then(|(last, at)| {
             let restarted = last.epoch != id.epoch;
@@ -121,7 +121,7 @@ impl HeldSummary {
         });
         match (hole, self.spans.last_mut()) {
             (None, Some(span)) => {
-                // The clock of another start may have been set back.
+                // The wall clock of a later epoch may have been set back.
                 (span.begin, span.end) = (span.begin.min(captured), span.end.max(captured));
                 span.frames += 1;
                 span.skipped.merge(missing);
@@ -134,15 +134,15 @@ impl HeldSummary {
         }
     }
 
-    /// The first frame behind the span, once all frames of the span were told. `missing`: as in [`HeldSummary::add`].
+    /// Adds the first frame after the span, once all frames of the span were added. `missing`: as in [`HeldSummary::add`].
     pub fn add_behind(&mut self, id: FrameId, missing: &SkipCounts) {
         let restarted = self.last.is_some_and(|(last, _)| last.epoch != id.epoch);
         let reason = if restarted { HoleReason::CameraRestarted } else { reason_of(missing) };
         self.behind = Some((reason, *missing));
     }
 
-    /// What is held, and the holes between, before and behind it. `held_from`: the capture time of the oldest frame of all. `until`: up to when
-    /// it was told all frames. `rest`: why there is none behind the last, if it was told none behind the span.
+    /// The spans held, and the holes between, before and after them. `held_from`: the capture time of the oldest frame held. `until`: the
+    /// time up to which all frames were added. `rest`: why nothing is held after the last frame, if no frame after the span was added.
     pub fn finish(
         mut self,
         held_from: Option<Timestamp>,
@@ -178,7 +178,7 @@ impl HeldSummary {
     }
 }
 
-/// The reason of most missing frames.
+/// The reason for most of the missing frames.
 fn reason_of(missing: &SkipCounts) -> HoleReason {
     let most = missing.iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count);
     most.map_or(HoleReason::NotPublished, |(reason, _)| HoleReason::Skipped(reason))
@@ -203,7 +203,7 @@ mod tests {
         counts
     }
 
-    /// (begin, end) in milliseconds, with the reason.
+    /// Begin and end of each hole in milliseconds, with the reason.
     fn told(holes: &[Hole]) -> Vec<(u64, u64, &'static str)> {
         let ms = |time: Timestamp| time.as_nanos() / 1_000_000;
         holes.iter().map(|hole| (ms(hole.begin), ms(hole.end), hole.reason.name())).collect()
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A span of yesterday: how the camera is now says nothing of it.
+    /// For a span of yesterday, the camera's present state explains nothing.
     #[test]
     fn a_hole_at_the_end_is_explained_by_the_frame_behind_the_span() {
         let none = SkipCounts::default();
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(told(&holes), [(2_000, 8_000, "link_down")]);
     }
 
-    /// A camera whose clock is set back at each of its starts cannot make more of them.
+    /// A camera whose clock is set back at each of its starts cannot make more holes.
     #[test]
     fn holes_are_bounded() {
         let mut held = HeldSummary::new(at(0), at(500_000), HOLES_MAX);

@@ -1,46 +1,46 @@
-//! What is held of a span of capture times, as a camera tells it to an edge, and whether that can be so.
+//! The result of a survey of what a camera holds, as the camera reports it to an edge, and its validation.
 
 use super::held::{HeldSpan, Hole};
 use crate::units::Timestamp;
 
-/// The most holes of a survey that crosses a link. Its message goes before frames, so it is kept small: with so many holes it has about 7 kB.
+/// The most holes of a survey that crosses a link. The message is sent before frames, so it must be small: with this many holes it has about 7 kB.
 pub const SURVEY_HOLES_MAX: u32 = 200;
-/// The most spans of such a survey: one more than there are holes.
+/// The most spans of a survey that crosses a link: one more than the holes.
 pub const SURVEY_SPANS_MAX: u32 = SURVEY_HOLES_MAX + 1;
 
-/// What is held of a span of capture times.
+/// Which frames are held within a span of capture times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// The capture time of the oldest frame that is held, whatever was asked. `None`: none is.
+    /// The capture time of the oldest frame held, even outside of the requested span. `None`: no frame is held.
     pub held_from: Option<Timestamp>,
-    /// Up to when the span was surveyed, if there was too much for one survey.
+    /// Up to when the span was surveyed, if it has more holes than one survey may have.
     pub cut_at: Option<Timestamp>,
-    /// Where frames are held.
+    /// The time spans in which frames are held.
     pub spans: Vec<HeldSpan>,
-    /// Where none are, and why.
+    /// The time spans in which nothing is held, and why.
     pub holes: Vec<Hole>,
 }
 
-/// Why a survey cannot be the answer to what was asked.
+/// Why a survey cannot be the answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SurveyFault {
-    /// It has more stretches than a survey may have.
+    /// The survey has too many spans or holes.
     #[error("it has more than {SURVEY_SPANS_MAX} spans or {SURVEY_HOLES_MAX} holes")]
     TooMany,
-    /// A stretch ends before it begins.
+    /// A span or hole ends before it begins.
     #[error("it has a stretch that ends before it begins")]
     Backwards,
-    /// A stretch begins before the one before it.
+    /// A span or hole begins before the previous one.
     #[error("its stretches are out of order")]
     Disordered,
-    /// A stretch is not within the span that was asked for.
+    /// A span or hole lies outside of the requested span.
     #[error("it tells of times that were not asked for")]
     Outside,
 }
 
 impl Survey {
-    /// The same within `begin..=end`, in the order in which its stretches begin. If a camera's clock is set back between two starts, the frames come in
-    /// another order.
+    /// This survey limited to `begin..=end`, with spans and holes sorted by their
+    /// beginning. They are unsorted if the camera's clock was set back between two starts.
     #[must_use]
     pub fn in_order(mut self, begin: Timestamp, end: Timestamp) -> Self {
         for stretch in self.stretches_mut() {
@@ -53,7 +53,7 @@ impl Survey {
         self
     }
 
-    /// Checks a survey that somebody else made, against the span that was asked for.
+    /// Validates a peer's survey against the requested span.
     pub fn check(&self, begin: Timestamp, end: Timestamp) -> Result<(), SurveyFault> {
         if self.spans.len() > SURVEY_SPANS_MAX as usize || self.holes.len() > SURVEY_HOLES_MAX as usize {
             return Err(SurveyFault::TooMany);
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// An honest camera is believed, also if its clock was set back between its starts.
+    /// An honest camera is accepted, even if its clock was set back between its starts.
     #[test]
     fn a_clock_that_was_set_back_makes_no_liar() {
         let mut held = HeldSummary::new(at(0), at(600_000), SURVEY_HOLES_MAX);

@@ -1,4 +1,4 @@
-//! Holds what waits of one camera: its frames, with the records that have come, and records whose frames have not come.
+//! Holds the waiting frames of one camera with the records that have come, and records whose frames have not come.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::types::Stray;
 use crate::frame::FrameId;
 use crate::units::{Instant, Timestamp};
 
-/// The most frames that are remembered after they were given out, to tell a late record from one that came twice.
+/// The most frames that are remembered after they came out, to tell a late record from a duplicate.
 const GIVEN_MAX: usize = 1024;
 
 /// A frame that waits for records.
@@ -17,7 +17,7 @@ pub(super) struct Waiting<F, R> {
     pub(super) came: Instant,
     pub(super) frame: F,
     pub(super) records: Vec<R>,
-    /// Its own, and those of its records.
+    /// The bytes of the frame and of its records.
     pub(super) bytes: u64,
 }
 
@@ -30,25 +30,25 @@ struct Early<R> {
     bytes: u64,
 }
 
-/// Where a record has its place.
+/// Where a record belongs.
 pub(super) enum Place<R> {
     WithFrame,
     Early,
     Nowhere(R, Stray),
 }
 
-/// What waits of one camera.
+/// The waiting frames and records of one camera.
 #[derive(Debug)]
 pub(super) struct Lane<F, R> {
-    /// In the order of the camera.
+    /// In the camera's order.
     frames: VecDeque<Waiting<F, R>>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     early: VecDeque<Early<R>>,
     /// The newest frame that came.
     newest: Option<FrameId>,
     /// The newest frame of which a record came.
     newest_of: Option<FrameId>,
-    /// The last frames that were given out, in order, and whether they had all their records.
+    /// The last frames that came out, in order, and whether they had all their records.
     given: VecDeque<(FrameId, bool)>,
 }
 
@@ -65,12 +65,12 @@ impl<F, R> Default for Lane<F, R> {
 }
 
 impl<F, R> Lane<F, R> {
-    /// The oldest frame that waits.
+    /// The oldest waiting frame.
     pub(super) fn head(&self) -> Option<&Waiting<F, R>> {
         self.frames.front()
     }
 
-    /// When the record came that has waited longest for its frame.
+    /// When the record came that waits longest for its frame.
     pub(super) fn early_since(&self) -> Option<Instant> {
         self.early.front().map(|early| early.came)
     }
@@ -88,7 +88,7 @@ impl<F, R> Lane<F, R> {
         frame: F,
         bytes: u64,
     ) -> usize {
-        // Not the highest: a camera that was reset counts anew.
+        // Not the maximum: after a reset, a camera numbers its frames from the start again.
         self.newest = Some(id);
         let mut waiting = Waiting { id, captured, came: now, frame, records: Vec::new(), bytes };
         let mut rest = VecDeque::with_capacity(self.early.len());
@@ -106,7 +106,7 @@ impl<F, R> Lane<F, R> {
         taken
     }
 
-    /// A record of a frame has come, which is expected to have so many.
+    /// A record of frame `of` has come. `expected`: how many records the frame is expected to have.
     pub(super) fn handle_record(
         &mut self,
         now: Instant,
@@ -139,7 +139,7 @@ impl<F, R> Lane<F, R> {
         Place::Nowhere(record, reason)
     }
 
-    /// Takes the oldest frame out. `is_whole`: it has all its records.
+    /// Takes out the oldest frame. `is_whole`: the frame has all its records.
     pub(super) fn take_head(&mut self, is_whole: bool) -> Option<Waiting<F, R>> {
         let head = self.frames.pop_front()?;
         if self.given.len() == GIVEN_MAX {
@@ -149,12 +149,12 @@ impl<F, R> Lane<F, R> {
         Some(head)
     }
 
-    /// Takes the record out that has waited longest for its frame.
+    /// Takes out the record that waits longest for its frame.
     pub(super) fn take_oldest_early(&mut self) -> Option<(R, u64)> {
         self.early.pop_front().map(|early| (early.record, early.bytes))
     }
 
-    /// Takes out the records whose frame was passed over: a later one has come.
+    /// Takes out a record whose frame was skipped: a later frame has come.
     pub(super) fn take_skipped(&mut self) -> Option<(R, u64)> {
         let newest = self.newest?;
         let at = self.early.iter().position(|early| early.of < newest)?;

@@ -1,18 +1,18 @@
-//! Brings frames and the records that were made of them together.
+//! Joins frames with the records that were made of them.
 //!
-//! A [`Join`] is fed with the frames of some cameras and with the records of streams that were derived of them. It gives out each frame with its
-//! records, the frames of each camera in their order, and says of each that lacks some why. Every frame and every record comes out once.
+//! A [`Join`] takes the frames of some cameras, and the records of streams derived from them. It puts out each frame with its
+//! records, the frames of each camera in order, and says why a frame lacks records. Every frame and every record comes out once.
 //!
 //! | what waits | for how long | for what |
 //! | --- | --- | --- |
 //! | a frame | [`JoinConfig::within`] after it came | [`JoinConfig::records`] records |
 //! | a record whose frame has not come | the same | its frame |
 //!
-//! Of the past, no clock says how long to wait: streams are read as fast as they can be. A frame is then given out when the derived streams have
-//! come to a record that is younger than the frame by [`JoinConfig::within`], or have ended.
+//! In the past, streams are read as fast as possible, so no clock tells how long to wait. A frame then comes out when
+//! the derived streams have reached a record that is younger than the frame by [`JoinConfig::within`], or have ended.
 //!
-//! What waits is bounded by number and by bytes. Live, the oldest makes room; of the past, its reader is told to read no further
-//! ([`Join::wants_frame`], [`Join::wants_record`]).
+//! Waiting frames and records are bounded by number and by bytes. Live, the oldest makes room.
+//! In the past, the reader is told to pause ([`Join::wants_frame`], [`Join::wants_record`]).
 
 mod lane;
 mod types;
@@ -29,19 +29,21 @@ use crate::units::{Instant, Timestamp};
 /// The most cameras that records may name.
 const CAMERAS_MAX: usize = 1024;
 
-/// Brings frames and records together. `F` and `R` are what the caller has of them.
+/// Joins frames and records. `F` and `R` are the caller's types for them.
 #[derive(Debug)]
 pub struct Join<F, R> {
     config: JoinConfig,
     lanes: BTreeMap<CameraName, Lane<F, R>>,
-    /// Records that say nothing of their frame, and others for which nothing waits.
+    /// Records without an origin, and others that wait for no frame.
     strays: VecDeque<(R, Stray)>,
-    /// What waits.
+    /// The number of waiting frames.
     frames: usize,
+    /// The number of waiting records.
     records: usize,
+    /// The bytes of all waiting frames and records.
     bytes: u64,
     counts: JoinCounts,
-    /// The time of the youngest record that came.
+    /// The publishing time of the newest record.
     newest_record: Option<Timestamp>,
     have_frames_ended: bool,
     have_records_ended: bool,
@@ -51,7 +53,7 @@ pub struct Join<F, R> {
 }
 
 impl<F, R> Join<F, R> {
-    /// Nothing waits.
+    /// An empty join.
     pub fn new(config: JoinConfig) -> Self {
         Self {
             config,
@@ -69,22 +71,22 @@ impl<F, R> Join<F, R> {
         }
     }
 
-    /// What became of everything so far.
+    /// Counts of all frames and records so far.
     pub fn counts(&self) -> JoinCounts {
         self.counts
     }
 
-    /// Frames and records that wait, and their bytes.
+    /// The numbers of waiting frames and records, and their bytes.
     pub fn waiting(&self) -> (usize, usize, u64) {
         (self.frames, self.records, self.bytes)
     }
 
-    /// Whether the next frame of the past has room.
+    /// Whether there is room for the next frame of the past.
     pub fn wants_frame(&self) -> bool {
         self.frames < self.config.frames_max && (self.bytes < self.config.bytes_max || self.frames == 0)
     }
 
-    /// Whether the next record of the past has room.
+    /// Whether there is room for the next record of the past.
     pub fn wants_record(&self) -> bool {
         self.records < self.config.records_max && (self.bytes < self.config.bytes_max || self.records == 0)
     }
@@ -148,7 +150,7 @@ impl<F, R> Join<F, R> {
         }
     }
 
-    /// The frames have ended: records wait for none any more.
+    /// The frames have ended: records no longer wait for them.
     pub fn handle_frames_ended(&mut self) {
         self.have_frames_ended = true;
         for lane in self.lanes.values_mut() {
@@ -160,12 +162,12 @@ impl<F, R> Join<F, R> {
         }
     }
 
-    /// The derived streams have ended: frames wait for no records any more.
+    /// The derived streams have ended: frames no longer wait for records.
     pub fn handle_records_ended(&mut self) {
         self.have_records_ended = true;
     }
 
-    /// What comes out next. Call it until it returns nothing.
+    /// The next output. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Joined<F, R>> {
         if let Some((record, reason)) = self.strays.pop_front() {
             self.counts.strays += 1;
@@ -187,7 +189,7 @@ impl<F, R> Join<F, R> {
         self.stray(now)
     }
 
-    /// When [`Join::poll`] has something to give out although nothing comes.
+    /// When [`Join::poll`] may have an output although nothing comes.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let heads = self.lanes.values().filter_map(Lane::head).map(|head| head.came + self.config.within);
         let early = self.lanes.values().filter_map(Lane::early_since).map(|came| came + self.config.within);
@@ -204,7 +206,7 @@ impl<F, R> Join<F, R> {
         self.is_told = false;
     }
 
-    /// Whether the frame's time is over, and if it lacks records, why. `has_passed`: records of later frames have come.
+    /// Whether a frame must come out now (`Some`), and why it lacks records, if it does. `has_passed`: records of later frames have come.
     fn is_over(&self, now: Instant, head: &Waiting<F, R>, has_passed: bool) -> Option<Option<Missing>> {
         if head.records.len() >= self.config.records {
             return Some(None);
@@ -233,7 +235,7 @@ impl<F, R> Join<F, R> {
         Some(Joined::Pair { frame, records, missing })
     }
 
-    /// The camera whose oldest frame has to go, because too much waits.
+    /// The camera whose oldest frame must come out to make room.
     fn to_make_room(&self) -> Option<CameraName> {
         let JoinConfig { frames_max, bytes_max, is_past, .. } = self.config;
         let is_over_full = match is_past {
@@ -246,7 +248,7 @@ impl<F, R> Join<F, R> {
         oldest.filter(|_| is_over_full).map(|(_, camera)| camera)
     }
 
-    /// A record that has waited too long for its frame, or for which there is no room.
+    /// A record that has waited too long for its frame, or that must make room.
     fn stray(&mut self, now: Instant) -> Option<Joined<F, R>> {
         let JoinConfig { records_max, bytes_max, within, is_past, .. } = self.config;
         let oldest = |(camera, lane): (&CameraName, &Lane<F, R>)| Some((lane.early_since()?, camera.clone()));
@@ -268,7 +270,7 @@ impl<F, R> Join<F, R> {
     fn never_met(&mut self, now: Instant) -> Option<NeverMet> {
         let (since, dry) = self.dry.as_ref().filter(|_| !self.is_told)?;
         let lasts = now.saturating_since(*since);
-        // A stream that stands still altogether is nobody's mistake here.
+        // If nothing comes at all, the streams are idle, which is no mismatch.
         if lasts < self.config.strange_after || dry.frames + dry.records == 0 {
             return None;
         }

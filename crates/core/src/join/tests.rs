@@ -1,4 +1,4 @@
-//! What comes out of joins: stories, and everything that can come in any order.
+//! Stories of joins, and a test with any events in any order.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn captured(sequence: u64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000 + sequence * 1_000_000)
 }
 
-/// A join of frames and records that are known by their numbers.
+/// A join of frames and records that are identified by numbers.
 struct Rig {
     join: Join<u64, u64>,
     now: Instant,
@@ -70,7 +70,7 @@ fn stray(record: u64, reason: Stray) -> Joined<u64, u64> {
     Joined::Stray { record, reason }
 }
 
-/// Two workers finish in another order than frames were captured.
+/// Two workers finish in another order than that of the frames.
 #[test]
 fn pairs_come_in_the_order_of_the_frames() {
     let mut rig = Rig::new(JoinConfig::default());
@@ -79,7 +79,7 @@ fn pairs_come_in_the_order_of_the_frames() {
     assert_eq!(rig.take(), []);
     rig.record(0, 10);
     assert_eq!(rig.take(), [pair(0, &[10]), pair(1, &[11])]);
-    // A record may be here before its frame.
+    // A record may come before its frame.
     rig.record(3, 13);
     rig.record(2, 12);
     assert_eq!(rig.take(), [pair(2, &[12])]);
@@ -101,7 +101,7 @@ fn what_comes_never_late_or_twice_is_told() {
     rig.record(1, 11);
     rig.record(2, 22);
     assert_eq!(rig.take(), [stray(11, Stray::Late), stray(22, Stray::Twice)]);
-    // Another program has frame 4; this one was given 5.
+    // Another program has frame 4; this program got frame 5.
     rig.record(4, 14);
     assert_eq!(rig.take(), []);
     rig.frame(5);
@@ -126,7 +126,7 @@ fn a_frame_waits_for_as_many_records_as_it_is_said_to_have() {
     assert_eq!(rig.after(Duration::from_secs(1)), [one]);
 }
 
-/// Whoever mistypes a name is not left waiting in silence.
+/// A mistyped name is reported.
 #[test]
 fn streams_that_never_meet_are_told_once_and_again_after_they_met() {
     let mut rig = Rig::new(JoinConfig::default());
@@ -155,7 +155,7 @@ fn streams_that_never_meet_are_told_once_and_again_after_they_met() {
     assert_eq!(told(&mut rig), 1);
 }
 
-/// Nothing is lost of the past however fast one side is read, and nobody waits for a clock.
+/// In the past, nothing is lost however fast one side is read, and no clock is waited for.
 #[test]
 fn of_the_past_the_records_say_when_a_frame_has_none() {
     let mut rig =
@@ -165,7 +165,7 @@ fn of_the_past_the_records_say_when_a_frame_has_none() {
     assert_eq!(rig.after(Duration::from_secs(5)), []);
     rig.record(1, 11);
     assert_eq!(rig.take(), []);
-    // Frame 0 is ten milliseconds older than this record.
+    // Frame 0 is ten milliseconds or more older than this record.
     rig.record(12, 112);
     assert_eq!(rig.take(), [lacks(0, Missing::Passed), pair(1, &[11]), lacks(2, Missing::Passed)]);
     rig.frame(12);
@@ -205,7 +205,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Every frame and every record comes out once, frames in their order, with records that were made of them, and no more waits than may.
+    /// Every frame and every record comes out once, frames in order and with the records that were made of them, and the bounds are kept.
     #[test]
     fn everything_comes_out_once(
         steps in proptest::collection::vec(step(), 0..200),

@@ -1,4 +1,4 @@
-//! Defines the settings of joins, what comes out of them, and why something is missing.
+//! Defines the settings and the outputs of joins, and why frames or records are missing.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::name::CameraName;
 pub struct JoinConfig {
     /// How long a frame waits for its records, and a record for its frame. Default 1 s.
     pub within: Duration,
-    /// How many records each frame is expected to have. It is given out as soon as it has them. Default 1.
+    /// How many records each frame is expected to have. A frame with all of them comes out at once. Default 1.
     pub records: usize,
     /// The most frames that wait. Default 256.
     pub frames_max: usize,
     /// The most records that wait for their frames. Default 256.
     pub records_max: usize,
-    /// The most bytes of all that waits, unless it is one frame or record. Default 64 MiB.
+    /// The most bytes that wait, unless only one frame or record does. Default 64 MiB.
     pub bytes_max: u64,
-    /// After how long without a single match it is told that the streams do not meet. Default 10 s.
+    /// After this long without a match, the join reports that the streams do not meet. Default 10 s.
     pub strange_after: Duration,
     /// Whether both sides are read from the past. Default: live.
     pub is_past: bool,
@@ -38,14 +38,14 @@ impl Default for JoinConfig {
     }
 }
 
-/// Why a frame came out with fewer records than it is expected to have.
+/// Why a frame came out with fewer records than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Missing {
-    /// The time is over, and records of later frames have come: whoever makes them left this one out, or is still at it.
+    /// The time is over, and records of later frames have come: the program left this frame out, or still works on it.
     Passed,
-    /// The time is over, and no record of a later frame has come either: whoever makes them is slow, or gone.
+    /// The time is over, and no record of a later frame has come: the program is slow, or gone.
     Late,
-    /// More waited than may. Records of it that come later are strays.
+    /// Too much waited. Records of the frame that come later are strays.
     Full,
     /// The derived streams have ended.
     Ended,
@@ -66,17 +66,17 @@ impl Missing {
 /// Why a record came out without its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stray {
-    /// Its frame was given out before it came, with fewer records than expected.
+    /// The frame came out before the record came, with fewer records than expected.
     Late,
-    /// Its frame was given out with as many records as are expected.
+    /// The frame already has as many records as expected.
     Twice,
-    /// Its frame was not delivered here, though later ones were.
+    /// The frame was not delivered here, though later frames were.
     FrameSkipped,
-    /// Its frame did not come in time, and no later one either.
+    /// The frame did not come in time, and no later frame either.
     NoFrame,
-    /// It does not say what it was made of.
+    /// The record does not name its origin.
     NoOrigin,
-    /// More waited than may.
+    /// Too much waited.
     Full,
 }
 
@@ -94,18 +94,18 @@ impl Stray {
     }
 }
 
-/// The streams do not meet.
+/// The report that the streams do not meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeverMet {
     /// For how long there was no match.
     pub lasts: Duration,
-    /// Frames and records that came in this time.
+    /// Frames that came in this time.
     pub frames: u64,
-    /// The same of records.
+    /// Records that came in this time.
     pub records: u64,
     /// The camera of the frames.
     pub camera: Option<CameraName>,
-    /// The camera that the newest record says it was made of.
+    /// The camera that the newest record names as its origin.
     pub made_of: Option<CameraName>,
 }
 
@@ -138,43 +138,43 @@ impl fmt::Display for NeverMet {
     }
 }
 
-/// What comes out of a join.
+/// An output of a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined<F, R> {
-    /// A frame with its records, in the order in which these came.
+    /// A frame with its records, in the order in which the records came.
     Pair {
         /// The frame.
         frame: F,
-        /// Its records.
+        /// The records of the frame.
         records: Vec<R>,
-        /// Why it has fewer than expected.
+        /// Why there are fewer records than expected.
         missing: Option<Missing>,
     },
     /// A record without its frame.
     Stray {
         /// The record.
         record: R,
-        /// Why.
+        /// Why it has no frame.
         reason: Stray,
     },
-    /// For a while nothing has matched. Told once until something matches.
+    /// Nothing has matched for a while. Reported once, until something matches.
     NeverMet(NeverMet),
 }
 
-/// How much has come, and what became of it. Frames and records that wait are the rest.
+/// How many frames and records came, and how they ended. The rest of them waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JoinCounts {
     /// Frames that came.
     pub frames: u64,
     /// Records that came.
     pub records: u64,
-    /// Frames that were given out with as many records as are expected.
+    /// Frames that came out with as many records as expected.
     pub whole: u64,
-    /// Frames that were given out with fewer.
+    /// Frames that came out with fewer records than expected.
     pub missing: u64,
-    /// Records that were given out with their frames.
+    /// Records that came out with their frames.
     pub matched: u64,
-    /// Records that were given out without.
+    /// Records that came out without their frames.
     pub strays: u64,
 }
 

@@ -1,9 +1,8 @@
 //! Keeps frames in memory in an append-only, circular log with a byte budget, one writer and many readers.
 //!
-//! Records are ordered by `(epoch, sequence)`, never by the wall clock. They are grouped in segments, which
-//! are evicted as a whole. Readers never block the writer, and the writer never waits for a reader
-//! (`ring.rs`). Payloads are reference-counted, so a read copies no pixels. Evicted records count in the
-//! budget until their readers let go of them.
+//! Records are ordered by `(epoch, sequence)`, never by the wall clock. They are grouped in segments, which are evicted
+//! as a whole. Readers never block the writer, and the writer never waits for a reader (`ring.rs`). Payloads are
+//! reference-counted, so a read copies no pixels. Evicted records count in the budget until their readers drop them.
 
 mod reader;
 mod record;

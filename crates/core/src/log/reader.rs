@@ -18,7 +18,7 @@ pub struct LogReader {
     pub(super) ring: RingReader<Record>,
     /// The log's budget, which the writer sets.
     pub(super) bytes_max: Arc<AtomicU64>,
-    /// The first index that is not of a chain whose beginning has gone, as far as the writer has noted.
+    /// The first index at which a new reader may start, as far as the writer has noted. Read it with [`LogReader::entry`].
     pub(super) entry: Arc<AtomicU64>,
 }
 
@@ -29,22 +29,21 @@ impl std::fmt::Debug for LogReader {
 }
 
 impl LogReader {
-    /// The indices that may be read now. The first ones may be the rest of a chain without its beginning, which
-    /// serves only those who had that.
+    /// The indices that may be read now. The first of them may belong to a chain whose
+    /// first frame is gone; they are of use only to readers that had the first frame.
     pub fn held(&self) -> Range<u64> {
         let tail = self.ring.tail();
         self.ring.head().min(tail)..tail
     }
 
-    /// The first index at which a reader may enter that holds nothing: the chains of all frames from there on
-    /// begin there or later. The end of the log if there is none.
+    /// The first index at which a new reader may start: from there on, the chain
+    /// of every frame begins there or later. The end of the log if there is none.
     pub fn entry(&self) -> u64 {
         let held = self.held();
         self.entry.load(Ordering::Acquire).clamp(held.start, held.end)
     }
 
-    /// The index of the first frame of a chain, for one of its frames. `None` if that is not held. A still is a
-    /// chain of its own.
+    /// The index of the first frame of the chain that `meta` belongs to. `None` if the first frame is not held. A still is a chain of its own.
     pub fn beginning_of(&self, meta: &FrameMeta) -> Option<u64> {
         let chain = ChainId::of(meta);
         let first = chain.map_or(meta.id, |chain| chain.first_frame());
@@ -68,7 +67,7 @@ impl LogReader {
             if let Some(record) = self.get(held.end - 1) {
                 return Some(record);
             }
-            // It was evicted between the two looks, so a newer one has come.
+            // The record was evicted between the two look-ups, so there is a newer one.
         }
     }
 
@@ -86,8 +85,8 @@ impl LogReader {
         })
     }
 
-    /// The indices of frames captured within `begin..=end`: one range per epoch that has any, in order. What is
-    /// left of a chain whose beginning has gone is not among them.
+    /// The indices of frames captured within `begin..=end`: one range per epoch that
+    /// has any, in order. The rest of a chain whose first frame is gone is left out.
     pub fn within(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for run in self.epochs() {
@@ -100,7 +99,7 @@ impl LogReader {
         ranges
     }
 
-    /// The same, each range from where a chain begins, so that all of it can be decoded.
+    /// Like [`LogReader::within`], but each range starts where a chain begins, so that all its frames can be decoded.
     pub fn between(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
         let mut ranges = self.within(begin, end);
         for range in &mut ranges {
@@ -112,7 +111,7 @@ impl LogReader {
         ranges
     }
 
-    /// The oldest frame that can be decoded with what is held.
+    /// The oldest frame that can be decoded with the frames held.
     pub fn oldest(&self) -> Option<FrameMeta> {
         loop {
             let entry = self.entry();
@@ -122,11 +121,11 @@ impl LogReader {
             if let Some(meta) = self.ring.read(entry, |record| record.frame.meta.clone()) {
                 return Some(meta);
             }
-            // It was evicted between the two looks.
+            // The record was evicted between the two look-ups.
         }
     }
 
-    /// The capture time of the oldest frame that can be decoded with what is held.
+    /// The capture time of the oldest frame that can be decoded with the frames held.
     pub fn held_from(&self) -> Option<Timestamp> {
         self.oldest().map(|oldest| oldest.captured)
     }
@@ -136,8 +135,7 @@ impl LogReader {
         self.get(self.index_of(id)).filter(|record| record.frame.meta.id == id)
     }
 
-    /// The log's identity and budget. What readers hold of evicted records is limited by that budget
-    /// ([`crate::reader_memory`]).
+    /// The log's identity and budget. The budget also limits the evicted records that readers hold ([`crate::reader_memory`]).
     pub fn share(&self) -> LogShare {
         LogShare {
             log: Arc::as_ptr(&self.bytes_max) as usize,
@@ -155,15 +153,14 @@ impl LogReader {
         self.cursor(self.ring.tail())
     }
 
-    /// One range of indices per epoch in the log, from where it can be entered. Capture times increase within
-    /// each.
+    /// One range of indices per epoch in the log, starting at [`LogReader::entry`]. Capture times increase within each range.
     fn epochs(&self) -> Vec<Range<u64>> {
         let held = self.held();
         let mut runs = Vec::new();
         let mut start = self.entry();
         while start < held.end {
             let Some(epoch) = self.ring.read(start, |record| record.frame.meta.id.epoch) else {
-                // It was evicted meanwhile: continue where the log begins now.
+                // The record was evicted meanwhile: continue where the log begins now.
                 start = self.held().start.max(start + 1);
                 continue;
             };
@@ -222,7 +219,7 @@ impl Cursor {
         &self.reader
     }
 
-    /// Whether [`Cursor::next`] would find something.
+    /// Whether [`Cursor::next`] would return anything but [`Read::Pending`].
     pub fn is_ready(&self) -> bool {
         self.index < self.reader.held().end
     }
@@ -242,7 +239,7 @@ impl Cursor {
                 return Read::Evicted { records };
             }
             if self.index >= held.end {
-                // A cursor ahead of its log would miss what is appended next.
+                // A cursor ahead of its log would miss the records appended next.
                 debug_assert!(self.index == held.end, "a cursor reads behind the end of its log");
                 return Read::Pending;
             }

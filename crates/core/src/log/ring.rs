@@ -7,10 +7,9 @@
 //! another one. Segments are never freed while the ring lives. So a late reader touches valid memory, sees
 //! that the segment is no longer the one it looked for, and leaves.
 //!
-//! The correctness argument is Dekker's store–load pair. The reader writes `pins` and then reads `number`;
-//! the writer writes `number` and then reads `pins`. Each has a sequentially consistent fence in between, so
-//! at least one of them sees the other. `tests/ring_model.rs` compiles this file with the atomics of loom, which
-//! tries every interleaving.
+//! The correctness argument is Dekker's store–load pair. The reader writes `pins` and then reads `number`; the writer writes
+//! `number` and then reads `pins`. Each executes a sequentially consistent fence in between, so at least one of them sees
+//! the other's write. `tests/ring_model.rs` compiles this file with the atomics of loom, which tries every interleaving.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -79,8 +78,7 @@ struct Shared<T> {
     head: AtomicU64,
     /// One past the index of the newest value.
     tail: AtomicU64,
-    /// Every segment ever created, to be freed with the ring. Only the writer touches it, and at the end
-    /// `drop`.
+    /// Every segment ever created, to be freed with the ring. Only the writer uses the list, and `drop` at the end.
     segments: UnsafeCell<Vec<*mut Segment<T>>>,
 }
 
@@ -172,7 +170,7 @@ impl<T: Clone> RingWriter<T> {
         // SAFETY: segments live as long as the ring.
         let segment = unsafe { &*segment };
         let len = segment.len.load(Ordering::Relaxed);
-        // A segment begins with the index at which it was opened, and takes every one from there on.
+        // A segment starts with the index at which it was opened, and takes all following indices.
         debug_assert_eq!(segment.first.load(Ordering::Relaxed) + len as u64, index, "a segment has a hole");
         debug_assert!(len < self.config.segment_values_max, "a value is appended to a full segment");
         // SAFETY: readers do not look at or beyond `len`, and this is the only writer.

@@ -1,7 +1,7 @@
 //! Holds a few of the newest frames, within a small budget that may change.
 //!
-//! Such a log stands beside the log of a camera. It has the same ring and readers: a reader holds a place and
-//! at most one frame, and the writer waits for nobody.
+//! A short log exists beside the log of a camera, with the same ring and readers: a
+//! reader holds an index and at most one frame, and the writer waits for no reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub struct ShortLogWriter {
     /// Bytes of records in the log or still held by readers.
     bytes: Arc<AtomicU64>,
     bytes_max: u64,
-    /// The budget as readers see it.
+    /// The budget, shared with the readers.
     told: Arc<AtomicU64>,
     last: Option<FrameId>,
 }
@@ -42,8 +42,8 @@ pub fn short_log(bytes_max: u64) -> (ShortLogWriter, LogReader) {
 }
 
 impl ShortLogWriter {
-    /// Makes room for a frame by evicting the oldest. Returns false if there can be none: a later frame is
-    /// already here, the frame is larger than the log, or readers hold too many evicted frames.
+    /// Makes room for a frame by evicting the oldest frames. Returns false if there can be no room: a later
+    /// frame is already here, the frame is larger than the log, or readers hold too many evicted frames.
     pub fn admits(&mut self, frame: FrameId, payload_bytes: usize) -> bool {
         let bytes = footprint(payload_bytes, true);
         let is_late = self.last.is_some_and(|last| frame <= last);
@@ -65,14 +65,14 @@ impl ShortLogWriter {
         true
     }
 
-    /// Changes the budget. A smaller one evicts the excess at once, as far as readers have let go of it.
+    /// Changes the budget. A smaller budget evicts the excess at once, except for frames that readers hold.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
         self.told.store(bytes_max, Ordering::Relaxed);
         self.make_room(0);
     }
 
-    /// Evicts all frames, because nobody reads them.
+    /// Evicts all frames, once no reader needs them.
     pub fn clear(&mut self) {
         while self.ring.retire_oldest() {}
     }
@@ -82,7 +82,7 @@ impl ShortLogWriter {
         self.last
     }
 
-    /// Bytes in the log and in the hands of its readers.
+    /// Bytes of records in the log, and of evicted records that readers still hold.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -104,7 +104,7 @@ fn readers_that_hold_everything_are_named_and_nothing_breaks() {
     ));
 }
 
-/// Whoever enters finds a beginning, and whoever is inside reads on without one.
+/// A new reader starts where a chain begins. A reader inside a chain reads on after the chain's first frame is gone.
 #[test]
 fn a_log_is_entered_where_a_chain_begins_and_read_on_without_its_beginning() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 4_000 });
@@ -121,8 +121,8 @@ fn a_log_is_entered_where_a_chain_begins_and_read_on_without_its_beginning() {
     assert_eq!(writer.chain_bytes(), (200 % 7) * (700 + record::RECORD_OVERHEAD_BYTES));
 }
 
-/// A chain that is longer than the log can be read on, and nobody enters it. Stills between its frames do not
-/// make an entry, because frames behind them need what has gone.
+/// A chain that is longer than the log can be read on, but no reader can start in it. Stills
+/// between its frames are no entry, because frames after them need frames that are gone.
 #[test]
 fn a_chain_longer_than_its_log_is_for_those_inside() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 4_000 });
@@ -147,7 +147,7 @@ fn a_chain_longer_than_its_log_is_for_those_inside() {
     assert_eq!((reader.entry(), reader.held_from()), (99, Some(Timestamp::from_nanos(200))));
 }
 
-/// A chain whose beginning never came is behind stills that can be read. Once those have gone, nobody enters it.
+/// A chain whose first frame never came lies behind stills that can be read. Once the stills are gone, no reader can start in the chain.
 #[test]
 fn what_never_had_a_beginning_is_no_entry_when_all_before_it_has_gone() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 2_000 });
@@ -163,8 +163,8 @@ fn what_never_had_a_beginning_is_no_entry_when_all_before_it_has_gone() {
 }
 
 proptest! {
-    /// Whatever lies between chains, and however long they are: what is held from the entry on has its beginning
-    /// there too, and nothing before the entry could have been entered that can still be reached.
+    /// For any chains with any stills between them: from the entry on, the chain of every frame begins
+    /// at or after the entry. No frame of a chain before the entry still has its chain's first frame.
     #[test]
     fn from_the_entry_on_every_frame_has_its_beginning(
         runs in proptest::collection::vec((0u64..12, 0u64..3, 50usize..900), 1..60),
@@ -224,7 +224,7 @@ fn time_queries_work_across_a_clock_that_was_set_back() {
     assert!(reader.at(at(999)).is_none());
 }
 
-/// The last number that an epoch can have is like any other.
+/// The highest epoch number works like any other.
 #[test]
 fn time_queries_work_in_the_last_epoch_that_there_is() {
     let (mut writer, reader) = log(LogConfig::default());
@@ -270,7 +270,7 @@ fn a_cursor_tells_what_it_missed() {
 }
 
 proptest! {
-    /// Against a plain list: whatever is appended, what the log holds is the list's tail, and queries agree.
+    /// Against a plain list: for any appends, the log holds the tail of the list, and queries agree.
     #[test]
     fn the_log_agrees_with_a_list(
         sizes in proptest::collection::vec((0usize..4000, 1u64..50, prop::bool::weighted(0.05)), 1..200),
@@ -332,7 +332,7 @@ fn a_reader_of_another_thread_follows_the_writer() {
         }
         assert!(follower.join().unwrap() > 0);
     });
-    // A reader may have held a segment at the moment when it was retired; the next one to be retired drops it too.
+    // A reader may have held a segment when it was retired; the next retirement drops it too.
     writer.set_bytes_max(1 << 18);
     assert_eq!(
         writer.bytes(),
@@ -340,7 +340,7 @@ fn a_reader_of_another_thread_follows_the_writer() {
     );
 }
 
-/// Whoever built a cursor that is ahead of its log would never see what is appended before it.
+/// A cursor ahead of its log would miss the records appended before its index.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a cursor reads behind the end of its log")]

@@ -1,7 +1,7 @@
 //! Appends frames to a log, and evicts the oldest segments to make room for them.
 //!
-//! Segments go whole, and chains do not end where segments end. What is left of a chain without its beginning
-//! stays readable for those who had the beginning; nobody enters there ([`LogReader::entry`]).
+//! Segments are evicted as a whole, and chains do not end where segments end. So a log may hold the rest of a chain whose first
+//! frame was evicted. Readers that had the first frame can still read the rest. New readers start elsewhere ([`LogReader::entry`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::units::{Instant, Timestamp};
 
 /// The most live segments of a log.
 const SEGMENTS_MAX: usize = 4096;
-/// The default segment size of logs of 128 MiB and more. The buffers of an evicted segment are reused for the
-/// next frames ([`crate::buffer`]), so a segment should not exceed what may be kept for them.
+/// The default segment size of logs of 128 MiB and more. The buffers of an evicted segment are reused for
+/// the next frames ([`crate::buffer`]), so a segment should not exceed the bytes that the pool may keep.
 const SEGMENT_BYTES: u64 = 8 << 20;
 /// The most records in a segment.
 const SEGMENT_RECORDS_MAX: usize = 256;
@@ -75,7 +75,7 @@ pub enum AppendError {
         /// The log's budget.
         bytes_max: u64,
     },
-    /// Readers hold so many evicted frames that this one does not fit now.
+    /// Readers hold so many evicted frames that the new frame does not fit now.
     #[error("readers still hold {held} of the log's {bytes_max} bytes; let go of frames that were read")]
     Held {
         /// Bytes that readers hold.
@@ -110,19 +110,19 @@ pub fn log(config: LogConfig) -> (LogWriter, LogReader) {
 enum Beginning {
     /// At this index.
     At(u64),
-    /// It was evicted.
+    /// The first frame was evicted.
     Evicted,
-    /// It never was in the log. The first of its frames that came is at this index.
+    /// The first frame never was in the log. The earliest frame of the chain that came is at this index.
     Missing(u64),
 }
 
-/// A chain of which frames are in the log.
+/// A chain that has frames in the log.
 struct Run {
     chain: ChainId,
     begins: Beginning,
-    /// The index of its last frame so far.
+    /// The index of the chain's last frame so far.
     last: u64,
-    /// What its frames have taken of the log's budget, in bytes.
+    /// The bytes of the log's budget that the chain's frames took.
     bytes: u64,
 }
 
@@ -136,7 +136,7 @@ pub struct LogWriter {
     /// Bytes appended to the newest segment.
     segment_bytes: u64,
     last: Option<(FrameId, Timestamp)>,
-    /// The chains that are held, oldest first. At most one for each record.
+    /// The chains that have frames in the log, oldest first. At most one for each record.
     chains: VecDeque<Run>,
 }
 
@@ -151,7 +151,7 @@ impl LogWriter {
         self.append_appraised(frame, skipped, Quality::default(), now)
     }
 
-    /// Appends a frame with what the camera says about its quality. Evicts like [`LogWriter::append`].
+    /// Appends a frame with the quality that the camera states. Evicts like [`LogWriter::append`].
     pub fn append_appraised(
         &mut self,
         frame: Frame,
@@ -162,7 +162,7 @@ impl LogWriter {
         self.append_record(Record { frame, skipped, quality, trace: None, link_bytes: None, arrived: now })
     }
 
-    /// Appends a record with all that is known of the frame. Evicts like [`LogWriter::append`].
+    /// Appends a complete record. Evicts like [`LogWriter::append`].
     pub fn append_record(&mut self, record: Record) -> Result<u64, AppendError> {
         let Record { frame, skipped, quality, trace, link_bytes, arrived } = record;
         let (id, captured) = (frame.meta.id, frame.meta.captured);
@@ -197,12 +197,11 @@ impl LogWriter {
         Ok(index)
     }
 
-    /// Changes the budget. A smaller one evicts the excess at once, as far as readers have let go of it.
+    /// Changes the budget. A smaller budget evicts the excess at once, except for frames that readers hold.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.config = LogConfig::with_bytes_max(bytes_max);
         self.reader.bytes_max.store(bytes_max, Ordering::Relaxed);
-        // If readers hold the entire log, it exceeds the new budget until they let go, and accepts no frame
-        // until then.
+        // If readers hold more than the new budget, the log exceeds it and accepts no frame until they drop frames.
         let _ = self.make_room(0);
     }
 
@@ -211,12 +210,12 @@ impl LogWriter {
         self.last
     }
 
-    /// Bytes in the log and in the hands of its readers.
+    /// Bytes of records in the log, and of evicted records that readers still hold.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the newest chain has taken so far, also of frames that were evicted. 0 before the first.
+    /// Bytes of the newest chain so far, including evicted frames. 0 before the first chain.
     pub fn chain_bytes(&self) -> u64 {
         self.chains.back().map_or(0, |run| run.bytes)
     }
@@ -240,7 +239,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Notes that a frame of a chain was appended at `index`, and takes so many bytes.
+    /// Notes that a frame of `chain` with this many bytes was appended at `index`.
     fn note_chain(&mut self, chain: ChainId, begins: bool, (index, bytes): (u64, u64)) {
         if let Some(run) = self.chains.back_mut().filter(|run| run.chain == chain && !begins) {
             (run.last, run.bytes) = (index, run.bytes + bytes);
@@ -251,7 +250,7 @@ impl LogWriter {
         let begins = self.chains.back().map(|run| run.begins);
         let is_passed_over = match begins {
             Some(Beginning::Evicted) => true,
-            // Something else that can be entered may lie before it.
+            // A frame before it may still be an entry.
             Some(Beginning::Missing(_)) => self.reader.entry() == index,
             Some(Beginning::At(_)) | None => false,
         };
@@ -260,13 +259,13 @@ impl LogWriter {
         }
     }
 
-    /// Passes over what is left of chains whose beginnings were evicted.
+    /// Moves the entry past the rest of chains whose first frames were evicted.
     fn note_evicted(&mut self) {
         let head = self.reader.ring.head();
         while let Some(run) = self.chains.front_mut() {
             match run.begins {
                 Beginning::At(begins) if begins >= head => break,
-                // Something that can be entered lies before it.
+                // A frame before it may be an entry.
                 Beginning::Missing(first) if first > head => break,
                 Beginning::At(_) | Beginning::Missing(_) => {
                     run.begins = Beginning::Evicted;

@@ -1,19 +1,18 @@
 //! Decides when a member of the site asks for its next certificate.
 //!
-//! A certificate is renewed at about two thirds of its life ([`DUE_SHARE`]). The last third is for trouble: the
-//! member asks again and again, ever more rarely, until an edge answers or the certificate has ended.
+//! A certificate is renewed at about two thirds of its life ([`DUE_SHARE`]). The last third is a
+//! reserve: after a failure, the member asks again, with growing pauses, until an edge answers.
 //!
-//! Two clocks decide. The wall clock says how old a certificate was when it was loaded, and counts while the
-//! host sleeps. The monotonic clock says how long it has been held since, and nobody sets it. The request is due
-//! as soon as one of the two says so: a renewal too early costs one signature, one too late costs the camera. A
-//! wall clock that lies outside of a certificate's life says nothing about how much of it is left. Then the
-//! member asks at once where the certificate was loaded, and goes by the monotonic clock alone where it has just
-//! been issued.
+//! Two clocks decide. The wall clock tells how old a certificate is when it is loaded, and counts while the host sleeps.
+//! The monotonic clock tells how long the certificate has been held since, and nobody sets it. A request is due as soon
+//! as one of the clocks says so: a renewal too early costs one signature, one too late costs the camera. If the wall
+//! clock lies outside of a certificate's life, it does not tell how much of the life is left. The member then asks at
+//! once if the certificate was loaded from a file, and uses the monotonic clock alone if the certificate was just issued.
 //!
-//! A site may replace its authority, with a time in which the old one and the new one are both trusted. That time may be shorter than what is
-//! left of a certificate. So the member listens now and then ([`Step::Listen`]) whether there is a new authority, and renews at once if there is.
+//! A site may replace its authority, with a time in which the old and the new one are both trusted. This time may be shorter than the rest of
+//! a certificate's life. So the member regularly asks whether there is a new authority ([`Step::Listen`]), and renews at once if there is one.
 //!
-//! Drive it like a broker: [`Renewal::poll`] says what to do now, and `handle_*` say what happened.
+//! Drive it like a broker: [`Renewal::poll`] returns the next step, and `handle_*` report what happened.
 
 use std::time::Duration;
 
@@ -24,10 +23,11 @@ pub const DUE_SHARE: f64 = 2.0 / 3.0;
 /// The share of a life over which the renewals of many members are spread, before [`DUE_SHARE`]. A hundred
 /// cameras that were enrolled on one morning do not all ask in one minute.
 pub const SPREAD_SHARE: f64 = 1.0 / 20.0;
-/// The longest pause between two looks at the clocks, because the wall clock may be set meanwhile.
+/// The longest pause between two checks of the clocks, because the wall clock may be set meanwhile.
 pub const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
-/// The longest pause between two questions for a new authority, and the bound of it as a share of a life.
+/// The longest pause between two queries for a new authority.
 pub const LISTEN_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+/// The pause between two queries for a new authority, as a share of a life, if it is below [`LISTEN_INTERVAL_MAX`].
 const LISTEN_SHARE: f64 = 1.0 / 30.0;
 /// The pause after a first failure: this share of a life, within [`FIRST_PAUSE_MIN`] and [`FIRST_PAUSE_MAX`].
 const FIRST_PAUSE_SHARE: f64 = 1.0 / 500.0;
@@ -40,33 +40,33 @@ const LAST_PAUSE_SHARE: f64 = 1.0 / 30.0;
 /// The longest pause of all after many failures.
 const LAST_PAUSE_MAX: Duration = Duration::from_secs(3600);
 
-/// From when to when a certificate serves, by the clock of the authority that issued it.
+/// The period in which a certificate is valid, by the clock of the authority that issued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// When it was issued. Certificates are dated back so that slow clocks accept them; that does not count here.
+    /// When the certificate was issued. Certificates are dated back so that slow clocks accept them; the back-dating does not count here.
     pub begins: Timestamp,
-    /// After this it is refused.
+    /// When the certificate expires.
     pub ends: Timestamp,
 }
 
 impl Life {
-    /// How long it lasts.
+    /// How long the certificate is valid.
     pub const fn lasts(&self) -> Duration {
         self.ends.saturating_since(self.begins)
     }
 
-    /// Whether `now` lies within. A clock that is behind by up to `tolerance` still counts as within.
+    /// Whether `now` lies within the life. A clock that is behind by up to `tolerance` still counts as within.
     pub fn holds_at(&self, now: Timestamp, tolerance: Duration) -> bool {
         now + tolerance >= self.begins && now <= self.ends
     }
 
-    /// When two thirds are over.
+    /// When two thirds of the life are over.
     pub fn due(&self) -> Timestamp {
         self.begins + self.lasts().mul_f64(DUE_SHARE)
     }
 }
 
-/// What both clocks say.
+/// The readings of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// The monotonic clock.
@@ -75,14 +75,14 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// What to do now.
+/// The next step of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ask an edge for a new certificate, then say what came of it.
+    /// Ask an edge for a new certificate, then report the outcome.
     Ask,
-    /// Ask an edge which authorities the site trusts now, then say what it said.
+    /// Ask an edge which authorities the site trusts now, then report the answer.
     Listen,
-    /// Nothing for this long; then [`Renewal::poll`] again.
+    /// Do nothing for this long; then call [`Renewal::poll`] again.
     Wait(Duration),
 }
 
@@ -90,26 +90,26 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Renewal {
     life: Life,
-    /// How far back a certificate may begin after now and still count as valid.
+    /// A certificate that begins up to this long after the wall clock's time still counts as valid.
     tolerance: Duration,
-    /// When it is due by the wall clock; never if that clock was wrong when the certificate was issued.
+    /// When renewal is due by the wall clock. `None` if this clock was wrong when the certificate was issued.
     due_wall: Option<Timestamp>,
-    /// When it is due by the monotonic clock.
+    /// When renewal is due by the monotonic clock.
     due: Instant,
-    /// When it ends by the monotonic clock.
+    /// When the certificate expires by the monotonic clock.
     ends: Instant,
-    /// Not before this: the pause after a failure.
+    /// The end of the pause after a failure.
     paused_until: Instant,
     failures: u32,
     /// When to listen next.
     listen: Instant,
-    /// Whether an answer is waited for.
+    /// Whether an answer is outstanding.
     asking: bool,
 }
 
 impl Renewal {
     /// For a certificate that was loaded from a file and may have any age. `tolerance`: how far certificates are
-    /// dated back. `chance` is drawn from 0 to 1, once for each member and start, and spreads their renewals.
+    /// dated back. `chance`, from 0 to 1, is drawn once for each member and start, and spreads the renewals.
     pub fn of_loaded(life: Life, tolerance: Duration, now: Now, chance: f64) -> Self {
         let spread = spread(life, chance);
         let due_wall = before(life.due(), spread);
@@ -117,13 +117,13 @@ impl Renewal {
             let left = |until: Timestamp| now.monotonic + until.saturating_since(now.wall);
             (left(due_wall), left(life.ends))
         } else {
-            // Nobody here knows how old it is.
+            // The age of the certificate is unknown.
             (now.monotonic, now.monotonic)
         };
         Self::new(life, tolerance, Some(due_wall), (due, ends, listens(life, now, chance)))
     }
 
-    /// For a certificate that an edge has issued this moment.
+    /// For a certificate that an edge has just issued.
     pub fn of_issued(life: Life, tolerance: Duration, now: Now, chance: f64) -> Self {
         let spread = spread(life, chance);
         let trusted = life.holds_at(now.wall, tolerance);
@@ -147,7 +147,7 @@ impl Renewal {
         self.life
     }
 
-    /// What to do now. Ask again when the time of [`Step::Wait`] is over, or something has happened.
+    /// The next step. Call again when the time of [`Step::Wait`] is over, or after an event.
     pub fn poll(&mut self, now: Now) -> Step {
         if self.asking {
             return Step::Wait(LOOK_INTERVAL_MAX);
@@ -157,7 +157,7 @@ impl Renewal {
             self.asking = true;
             return Step::Ask;
         }
-        // Whoever renews hears of authorities as well.
+        // A renewal also brings the current authorities.
         if self.is_due(now) {
             return Step::Wait(wait.min(LOOK_INTERVAL_MAX));
         }
@@ -174,7 +174,7 @@ impl Renewal {
         self.time_to_due(now).is_zero()
     }
 
-    /// Whether the certificate in use is over, as far as both clocks can tell.
+    /// Whether the certificate in use has expired, as far as both clocks can tell.
     pub fn has_ended(&self, now: Now) -> bool {
         match self.due_wall {
             Some(_) => now.wall > self.life.ends,
@@ -182,8 +182,8 @@ impl Renewal {
         }
     }
 
-    /// No edge could be asked, or none gave a certificate. The pause doubles with each failure. `chance` from 0
-    /// to 1 spreads those who failed together.
+    /// No edge could be asked, or none gave a certificate. The pause doubles with
+    /// each failure. `chance`, from 0 to 1, spreads members that failed together.
     pub fn handle_failed(&mut self, now: Now, chance: f64) {
         self.asking = false;
         let (first, last) = self.pauses();
@@ -193,8 +193,8 @@ impl Renewal {
         self.paused_until = now.monotonic + pause.mul_f64(0.75 + 0.5 * chance.clamp(0.0, 1.0));
     }
 
-    /// What came of [`Step::Listen`]. `is_new`: the site has an authority that this member does not follow yet, and that can be followed. Then
-    /// it renews at once. `chance` from 0 to 1 spreads the questions of many.
+    /// The answer to [`Step::Listen`]. `is_new`: the site has an authority that this member does not follow yet
+    /// and can follow; the member then renews at once. `chance`, from 0 to 1, spreads the queries of many members.
     pub fn handle_heard(&mut self, is_new: bool, now: Now, chance: f64) {
         self.asking = false;
         self.listen = listens(self.life, now, chance);
@@ -203,7 +203,7 @@ impl Renewal {
         }
     }
 
-    /// An edge can be reached again, after it could not. Whoever waits for it asks soon, but not all at once.
+    /// An edge can be reached again. A member that waits for an edge asks soon; `chance`, from 0 to 1, spreads these members.
     pub fn handle_connected(&mut self, now: Now, chance: f64) {
         let soon = now.monotonic + self.pauses().0.mul_f64(chance.clamp(0.0, 1.0));
         self.listen = self.listen.min(soon);
@@ -215,9 +215,9 @@ impl Renewal {
 
     /// Whether to use a certificate that an edge has issued, instead of the one in use.
     ///
-    /// One that does not hold by the wall clock is refused: the clock of the authority may be wrong, and the old
-    /// one still holds. If the old one does not hold by that clock either, the clock of this host is what is
-    /// wrong, and the edges, which verify by their own, are followed.
+    /// A certificate that is not valid by the wall clock is refused: the authority's clock may be wrong,
+    /// and the old certificate is still valid. If the old one is not valid by the wall clock either, the
+    /// clock of this host is wrong. The new one is then accepted, because edges verify by their own clocks.
     pub fn accepts(&self, issued: Life, now: Now) -> bool {
         issued.holds_at(now.wall, self.tolerance) || !self.life.holds_at(now.wall, self.tolerance)
     }
@@ -238,12 +238,12 @@ impl Renewal {
     }
 }
 
-/// How much earlier than at two thirds one member renews.
+/// How much earlier than at two thirds of its life a member renews.
 fn spread(life: Life, chance: f64) -> Duration {
     life.lasts().mul_f64(SPREAD_SHARE * chance.clamp(0.0, 1.0))
 }
 
-/// When to listen next: within half an interval and one.
+/// When to listen next: after half an interval to a full one.
 fn listens(life: Life, now: Now, chance: f64) -> Instant {
     let interval = life.lasts().mul_f64(LISTEN_SHARE).clamp(FIRST_PAUSE_MIN, LISTEN_INTERVAL_MAX);
     now.monotonic + interval.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))

@@ -31,29 +31,29 @@ fn now(since_start: Duration) -> Now {
     Now { monotonic: Instant::ZERO + since_start, wall: START + since_start }
 }
 
-/// A host, a year long: its clock, its certificate, and the edge that may be down.
+/// A host over a year: its clock, its certificate, and an edge that may be down.
 struct Year {
     chance: Chance,
     /// True time since the start.
     at: Duration,
-    /// What is added to the host's wall clock: ahead, or behind.
+    /// How far the host's wall clock is ahead.
     ahead: Duration,
     behind: Duration,
-    /// Since when the host runs, as its monotonic clock begins anew with each start.
+    /// How long the host has been running. Its monotonic clock starts again with each start.
     lasts: Duration,
     renewal: Renewal,
     /// The edge is down until then.
     down_until: Duration,
     next_outage: Duration,
-    /// When each certificate was issued, in true time, and requests in all.
+    /// When each certificate was issued, in true time.
     issued: Vec<Duration>,
     requests: usize,
-    /// The longest time that the host was without a certificate that a right clock accepts.
+    /// The longest time that the host had no certificate that a right clock accepts.
     without: Duration,
-    /// How many authorities the site has had, and which of them the host follows.
+    /// How many authorities the site has had.
     authority: usize,
     follows: usize,
-    /// When it began to follow the one that it follows.
+    /// When the host began to follow its current authority.
     followed: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Year {
         Now { monotonic: Instant::ZERO + self.at, wall: START + self.at + self.ahead - self.behind }
     }
 
-    /// The program starts anew: what is left is the file with the certificate.
+    /// The program restarts with nothing but the file of the certificate.
     fn restart(&mut self) {
         let chance = self.chance.next();
         self.renewal = Renewal::of_loaded(self.renewal.life(), HOUR, self.now(), chance);
@@ -133,7 +133,7 @@ impl Year {
     }
 }
 
-/// Every certificate of a year is renewed between 0.6 and two thirds of its life, by one request each.
+/// In a year, every certificate is renewed between 0.6 and two thirds of its life, with one request each.
 #[test]
 fn a_year_of_renewals_takes_one_request_each() {
     let daily = DAY * 3 / 2;
@@ -153,8 +153,7 @@ fn a_year_of_renewals_takes_one_request_each() {
     }
 }
 
-/// The edge is often down, for up to a quarter of a life; programs start anew; nobody is ever without a certificate, and nobody floods
-/// the edge.
+/// The edge is often down, for up to a quarter of a life, and programs restart. The host always has a valid certificate, and does not flood the edge.
 #[test]
 fn a_year_with_outages_and_restarts_leaves_nobody_without_a_certificate() {
     for seed in 0..200 {
@@ -174,14 +173,14 @@ fn a_year_with_outages_and_restarts_leaves_nobody_without_a_certificate() {
             });
             assert_eq!(year.without, Duration::ZERO, "seed {seed}, {lasts:?}");
             let renewals = year.issued.len() - 1;
-            // Of an outage of a quarter of a life, the requests are some fast ones, then one in each thirtieth of a life, or in each hour.
+            // In an outage of a quarter of a life, there are some fast requests, then one per thirtieth of a life or per hour.
             let most = renewals * if lasts > DAY { 200 } else { 30 };
             assert!(year.requests <= most, "seed {seed}, {lasts:?}: {} requests", year.requests);
         }
     }
 }
 
-/// An edge that is away until after the end: the host goes on to ask, at most once an hour, and says that its certificate has ended.
+/// The edge is away until after the certificate expires: the host still asks, at most once an hour, and reports that its certificate has expired.
 #[test]
 fn an_edge_that_is_away_for_too_long_is_asked_ever_more_rarely() {
     let mut year = Year::begin(7, 30 * DAY);
@@ -197,7 +196,7 @@ fn an_edge_that_is_away_for_too_long_is_asked_ever_more_rarely() {
     assert_eq!(year.issued.len(), 1);
 }
 
-/// The edge comes back while the host waits for its next attempt: it asks within the first pause, not after the last.
+/// The edge returns while the host waits for its next attempt: the host asks within the first pause, not after the last one.
 #[test]
 fn an_edge_that_comes_back_is_asked_soon() {
     let mut year = Year::begin(8, 30 * DAY);
@@ -207,7 +206,7 @@ fn an_edge_that_comes_back_is_asked_soon() {
     assert!(year.issued[1] - 24 * DAY <= FIRST_PAUSE_MAX, "{:?}", year.issued[1]);
 }
 
-/// The clock is set ahead by a year while the program runs, and back again: renewals come when they are due, and nobody floods the edge.
+/// The clock is set ahead by a year while the program runs, and back again: renewals come when they are due, without a flood of requests.
 #[test]
 fn a_clock_that_is_set_wrong_by_a_year_costs_a_renewal_and_no_certificate() {
     for seed in 0..50 {
@@ -226,8 +225,8 @@ fn a_clock_that_is_set_wrong_by_a_year_costs_a_renewal_and_no_certificate() {
     }
 }
 
-/// The authority is replaced every other month, and the old one is trusted for two days more: whoever is connected now and then follows in
-/// time, though certificates last for longer.
+/// The authority is replaced every other month, and the old one is trusted for two more days.
+/// A host that is connected now and then follows in time, although certificates last longer.
 #[test]
 fn a_new_authority_is_followed_within_hours() {
     for seed in 0..50 {
@@ -240,7 +239,7 @@ fn a_new_authority_is_followed_within_hours() {
                 assert!(year.followed < replaced + 30 * HOUR, "seed {seed}: followed too late");
                 (year.authority, replaced) = (year.authority + 1, year.at);
                 next = year.at + year.chance.time(3 * DAY, 60 * DAY);
-                // It happens while no edge can be reached.
+                // The authority is replaced while no edge can be reached.
                 year.down_until = year.at + year.chance.time(Duration::ZERO, DAY);
             }
         });
@@ -254,7 +253,7 @@ fn a_new_authority_is_followed_within_hours() {
     }
 }
 
-/// A program that starts with a wrong clock does not know how old its certificate is, so it asks at once.
+/// A program that starts with a wrong clock does not know the age of its certificate, so it asks at once.
 #[test]
 fn a_program_that_starts_with_a_wrong_clock_asks_at_once() {
     for (ahead, behind) in [(YEAR, Duration::ZERO), (Duration::ZERO, YEAR)] {
@@ -272,7 +271,7 @@ fn a_program_that_starts_with_a_wrong_clock_asks_at_once() {
     }
 }
 
-/// The authority's clock is wrong by a year: its certificates are not used while the old one holds.
+/// The authority's clock is wrong by a year: its certificates are not used while the old certificate is valid.
 #[test]
 fn a_certificate_of_an_authority_with_a_wrong_clock_is_not_used() {
     let renewal = Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), 0.5);
@@ -283,7 +282,7 @@ fn a_certificate_of_an_authority_with_a_wrong_clock_is_not_used() {
     assert!(renewal.accepts(life(at.wall + HOUR / 2, 30 * DAY), at), "a clock that is half an hour ahead");
 }
 
-/// A notebook that slept for weeks renews as soon as it wakes: its monotonic clock has stood still.
+/// A notebook that slept for weeks renews as soon as it wakes, although its monotonic clock stood still.
 #[test]
 fn a_host_that_slept_renews_when_it_wakes() {
     let mut renewal = Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), 0.5);
@@ -291,7 +290,7 @@ fn a_host_that_slept_renews_when_it_wakes() {
     assert_eq!(renewal.poll(asleep), Step::Ask);
 }
 
-/// Pauses are shares of a life, so a certificate of seconds is renewed in time too.
+/// Pauses are shares of a life, so even a certificate of seconds is renewed in time.
 #[test]
 fn lives_of_seconds_have_short_pauses() {
     let lasts = Duration::from_secs(6);
@@ -311,7 +310,7 @@ fn lives_of_seconds_have_short_pauses() {
     assert!(asked[0] >= lasts.mul_f64(0.6));
 }
 
-/// A hundred cameras of one morning ask over a day and a half, not all at once.
+/// A hundred cameras that were enrolled on one morning ask over a day and a half, not all at once.
 #[test]
 fn members_of_one_morning_are_spread() {
     let mut chance = Chance(5);

@@ -1,4 +1,4 @@
-//! The list: what is on it, whom it denies, and which of two lists counts.
+//! The deny list: its entries, which certificates it denies, and which of two lists is valid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,22 +15,21 @@ pub const LIST_BYTES_MAX: usize = 60 << 10;
 /// The most bytes of a reason.
 pub const BECAUSE_BYTES_MAX: usize = 200;
 
-/// By how much a member that is revoked again counts as revoked later, if the clock does not say more. Moments on the
-/// list are whole seconds.
+/// If a member is revoked again, the time of its entry increases at least by this, because times on the list are whole seconds.
 const SECOND_NANOS: u64 = 1_000_000_000;
 /// The first byte of an encoded list.
 const FORMAT: u8 = 1;
 /// The most bytes of a site's name.
 const SITE_BYTES_MAX: usize = 64;
-/// The most bytes of what is revoked: a member with the longest name.
+/// The most bytes of the name of a revoked member.
 const SUBJECT_BYTES_MAX: usize = 1024;
 
-/// What is known of something that was revoked.
+/// An entry of the deny list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was revoked, in whole seconds. Of a member, certificates made later are accepted.
+    /// When it was revoked, in whole seconds. Certificates that a revoked member gets later are accepted.
     pub since: Timestamp,
-    /// When the last certificate that it denies has expired anyway.
+    /// When all certificates that the entry denies have expired.
     pub until: Timestamp,
     /// Why, for people. May be empty. At most [`BECAUSE_BYTES_MAX`] bytes.
     pub because: String,
@@ -39,9 +38,9 @@ pub struct Entry {
 /// The deny list of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocations {
-    /// The site whose authority signs it.
+    /// The site whose authority signs the list.
     site: String,
-    /// One up with each change. 0: there has never been a list.
+    /// The version, which increases by one with each change. 0: there has never been a list.
     version: u64,
     serials: BTreeMap<Serial, Entry>,
     members: BTreeMap<MemberName, Entry>,
@@ -55,30 +54,29 @@ pub struct Revocations {
 )]
 pub struct ListFull;
 
-/// How a list that comes relates to the one that is held.
+/// How an offered list relates to the held one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It takes the place of the one that is held.
+    /// The offered list replaces the held one.
     Newer,
-    /// It is the one that is held.
+    /// The two lists are equal.
     Same,
-    /// It is from before.
+    /// The offered list is older.
     Older,
-    /// It has the same version and says something else: two hosts have signed lists without knowing of each other.
-    /// The one that is held stays.
+    /// The offered list has the same version and other content: two hosts have signed lists without knowing of each other. The held list stays.
     Conflict,
 }
 
 /// Why a certificate is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Whose certificate it is.
+    /// The member whose certificate was revoked.
     pub member: MemberName,
-    /// Its number.
+    /// The serial number of the certificate.
     pub serial: Serial,
-    /// When it was revoked.
+    /// When the certificate was revoked.
     pub since: Timestamp,
-    /// Why. May be empty.
+    /// Why the certificate was revoked. May be empty.
     pub because: String,
 }
 
@@ -104,17 +102,17 @@ impl Revocations {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// The site whose list it is.
+    /// The site of the list.
     pub fn site(&self) -> &str {
         &self.site
     }
 
-    /// Its version. 0: there has never been a list.
+    /// The version of the list. 0: there has never been a list.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.serials.len() + self.members.len()
     }
@@ -124,13 +122,13 @@ impl Revocations {
         self.len() == 0
     }
 
-    /// What is revoked, the serial numbers first.
+    /// All entries, serial numbers first.
     pub fn entries(&self) -> impl Iterator<Item = (Subject, &Entry)> {
         let serials = self.serials.iter().map(|(serial, entry)| (Subject::Serial(serial.clone()), entry));
         serials.chain(self.members.iter().map(|(member, entry)| (Subject::Member(member.clone()), entry)))
     }
 
-    /// What is known of something that was revoked.
+    /// The entry of a subject, if it is revoked.
     pub fn get(&self, subject: &Subject) -> Option<&Entry> {
         match subject {
             Subject::Serial(serial) => self.serials.get(serial),
@@ -138,8 +136,7 @@ impl Revocations {
         }
     }
 
-    /// Why a certificate is not accepted, if it is not. Its expiry is not asked for: whoever checks certificates does
-    /// that.
+    /// Why a certificate is denied, if it is. Expiry is not checked here, because the verification of certificates checks it.
     pub fn denies(&self, certificate: &Certificate) -> Option<Denial> {
         let Certificate { member, serial, issued } = certificate;
         let by_member = self.members.get(member).filter(|entry| *issued <= entry.since);
@@ -148,7 +145,7 @@ impl Revocations {
         Some(Denial { member: member.clone(), serial: serial.clone(), since, because })
     }
 
-    /// How `offered` relates to this list. Both are genuine lists of this site.
+    /// How `offered` relates to this list. Both must be genuine lists of this site.
     pub fn judge(&self, offered: &Self) -> Offer {
         match offered.version.cmp(&self.version) {
             std::cmp::Ordering::Greater => Offer::Newer,
@@ -160,10 +157,9 @@ impl Revocations {
 
     // ---- the next list ------------------------------------------------------------------------------------
 
-    /// The next list, on which `subject` is revoked. A member is revoked anew, with the certificates that it was given
-    /// since: at least one second later than before, whatever the clock says. So whatever was let in just after the
-    /// entry on this list is denied by the next one. Entries whose certificates have expired at `now` go if their room is needed, and not before: a clock
-    /// that is ahead then costs nothing.
+    /// The next list, on which `subject` is revoked. A member that is revoked again also loses the certificates that it got since. The time of its
+    /// entry increases by at least one second, whatever the clock says, so that certificates accepted just after the old entry are denied by the new
+    /// one. Entries whose certificates have expired at `now` are removed only if their room is needed, so that a clock that is ahead does no harm.
     pub fn with(&self, now: Timestamp, subject: Subject, entry: Entry) -> Result<Self, ListFull> {
         let mut next = Self { version: self.version + 1, ..self.clone() };
         let because = entry.because[..entry.because.floor_char_boundary(BECAUSE_BYTES_MAX)].into();
@@ -185,7 +181,7 @@ impl Revocations {
         if next.fits() { Ok(next) } else { Err(ListFull) }
     }
 
-    /// The next list, on which `subject` is not revoked. `None` if it is not on this one.
+    /// The next list, on which `subject` is not revoked. `None` if `subject` is not on this list.
     pub fn without(&self, subject: &Subject) -> Option<Self> {
         let mut next = Self { version: self.version + 1, ..self.clone() };
         match subject {
@@ -195,7 +191,7 @@ impl Revocations {
         Some(next)
     }
 
-    /// The next list, which says the same, for another signature.
+    /// The next list with the same entries, for another signature.
     #[must_use]
     pub fn again(&self) -> Self {
         Self { version: self.version + 1, ..self.clone() }
@@ -227,8 +223,7 @@ impl Revocations {
         out
     }
 
-    /// Reads a list. One with more entries than there may be, or with entries out of order, is refused: equal lists
-    /// have equal bytes.
+    /// Decodes a list. A list with too many entries, or with entries out of order, is refused, because equal lists have equal bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() > LIST_BYTES_MAX {
             let (length, max) = (bytes.len() as u64, LIST_BYTES_MAX as u64);
@@ -268,7 +263,7 @@ fn count(r: &mut Reader<'_>, before: usize) -> Result<u16, WireError> {
     if length > max { Err(WireError::TooLong { field: "entries", length, max }) } else { Ok(count) }
 }
 
-/// Takes in an entry that belongs behind all that are there.
+/// Adds an entry, which must come after all entries of the map.
 fn insert_last<K: Ord>(map: &mut BTreeMap<K, Entry>, key: K, entry: Entry) -> Result<(), WireError> {
     if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
         return Err(WireError::Value { field: "order of entries", value: map.len() as u64 });

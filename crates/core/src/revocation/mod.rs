@@ -1,14 +1,13 @@
-//! Decides which certificates of a site are not accepted any more: the site's deny list, and which of two lists counts.
+//! Decides which certificates of a site are no longer accepted: the site's deny list, and which of two lists is valid.
 //!
-//! A [`Revocations`] names certificates by their serial number, or members of the site by their name: then all
-//! certificates that the member was given until that moment. It has a version, one up with each change. Whoever
-//! holds a list takes only a newer one in its place ([`Revocations::judge`]), so that nobody can bring back what was
-//! revoked with a list from before.
+//! A [`Revocations`] names certificates by serial number, or members of the site by name. The entry of a member denies all
+//! certificates that the member was given until then. The version of the list increases by one with each change. A holder of a
+//! list replaces it only by a newer one ([`Revocations::judge`]), so that an old list cannot bring back revoked certificates.
 //!
-//! The list is signed by the site's authority. Who reads the signature is not decided here: what gets here is
-//! genuine. Its bytes are fixed ([`Revocations::encode`]), so that a list can be handed on as it was signed.
+//! The list is signed by the site's authority. Signatures are verified elsewhere: the lists here are genuine.
+//! The encoding is fixed ([`Revocations::encode`]), so that a list can be passed on as it was signed.
 //!
-//! Why it is so: `docs/decisions/0039-revocation.md`.
+//! Reasons: `docs/decisions/0039-revocation.md`.
 
 mod list;
 mod subject;

@@ -10,7 +10,7 @@ use crate::units::Timestamp;
 const SERIAL_BYTES_MAX: usize = 20;
 /// The most characters of a refused text that an error repeats.
 const SHOWN_CHARS_MAX: usize = 128;
-/// What a member of a site may be.
+/// The roles of members of a site.
 const ROLES: [&str; 3] = ["camera", "edge", "app"];
 
 /// The serial number of a certificate, without leading zeros.
@@ -18,14 +18,14 @@ const ROLES: [&str; 3] = ["camera", "edge", "app"];
 pub struct Serial(Box<[u8]>);
 
 impl Serial {
-    /// The number as it stands in a certificate. `None` if no certificate has one so long, or of nothing.
+    /// The serial number with these bytes, as in a certificate. `None` if the number is 0 or too long for a certificate.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let first = bytes.iter().position(|byte| *byte != 0)?;
         let significant = &bytes[first..];
         (significant.len() <= SERIAL_BYTES_MAX).then(|| Self(significant.into()))
     }
 
-    /// Its bytes, the most significant first.
+    /// The bytes, the most significant first.
     pub const fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -86,12 +86,12 @@ impl FromStr for MemberName {
     }
 }
 
-/// What is revoked.
+/// A certificate, or a member of the site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// One certificate.
     Serial(Serial),
-    /// All certificates that a member was given until then.
+    /// All certificates that a member was given until the revocation.
     Member(MemberName),
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Subject {
 impl FromStr for Subject {
     type Err = SubjectError;
 
-    /// A member has a `/` in it, a serial number has none.
+    /// A text with a `/` is a member, a text without one is a serial number.
     fn from_str(text: &str) -> Result<Self, SubjectError> {
         match text.contains('/') {
             true => text.parse().map(Self::Member),
@@ -116,18 +116,18 @@ impl FromStr for Subject {
     }
 }
 
-/// What a member showed to prove who it is.
+/// The certificate with which a member proves its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Who it is.
+    /// The member that the certificate was issued to.
     pub member: MemberName,
-    /// The certificate's number.
+    /// The serial number of the certificate.
     pub serial: Serial,
-    /// When the certificate was made, in whole seconds.
+    /// When the certificate was issued, in whole seconds.
     pub issued: Timestamp,
 }
 
-/// Why a text does not say what is to be revoked.
+/// Why a text names neither a certificate nor a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     /// Not a serial number.

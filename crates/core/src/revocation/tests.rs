@@ -1,4 +1,4 @@
-//! Whom a list denies, which list counts, and that no bytes are taken for another list than they are.
+//! Which certificates a list denies, which list is valid, and that no bytes are taken for another list than they are.
 
 use proptest::prelude::*;
 
@@ -36,9 +36,9 @@ fn a_member_that_joins_again_is_accepted_and_what_it_had_before_is_not() {
     assert!(denied("camera/dock", "01", 99));
     assert!(denied("camera/dock", "01", 100), "certificates have whole seconds");
     assert!(!denied("camera/dock", "01", 101));
-    // Others are not meant, whatever they are called.
+    // Other members are not denied, even with similar names.
     assert!(!denied("camera/dock/cam1", "01", 99) && !denied("app/dock", "01", 99));
-    // A serial number is denied whosever it is, and whenever it was made.
+    // A serial number is denied for every member and every time of issue.
     assert!(denied("camera/dock", "aff", 500) && denied("app/x", "0aff", 0));
     assert!(!denied("app/x", "ff", 0) && !denied("app/x", "0aff00", 0));
     let denial = list.denies(&certificate("app/x", "aff", 0)).unwrap().to_string();
@@ -46,7 +46,7 @@ fn a_member_that_joins_again_is_accepted_and_what_it_had_before_is_not() {
     assert!(denial.contains("`mez keys token app/x`"), "{denial}");
 }
 
-/// The clock of the host that signs may have been set back in between, or another host signs.
+/// The clock of the signing host may have been set back in between, or another host signs.
 #[test]
 fn a_member_that_is_revoked_again_loses_what_it_was_given_since_by_any_clock() {
     let denied = |list: &Revocations, issued| {
@@ -94,7 +94,7 @@ fn entries_go_when_their_room_is_needed_and_their_certificates_have_expired() {
     for n in 0..ENTRIES_MAX {
         list = list.with(at(1), serial(n), entry(1, if n < 3 { 50 } else { 1_000 })).unwrap();
     }
-    // By a clock that is ahead nothing has gone while there was room.
+    // No entry was removed while there was room.
     assert_eq!(list.len(), ENTRIES_MAX);
     assert_eq!(list.with(at(49), subject("app/x"), entry(49, 1_000)), Err(ListFull));
     let next = list.with(at(51), subject("app/x"), entry(51, 1_000)).unwrap();

@@ -1,4 +1,4 @@
-//! Who asks, and to whom a grant is given.
+//! Defines who can ask for something, and who can get a grant.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use crate::name::{CameraName, CameraPattern, NameError};
 /// The most characters of a refused text that an error repeats.
 const SHOWN_CHARS_MAX: usize = 128;
 
-/// Who asks: a member of the site, as its certificate says, or a user of the edge's host, as its kernel says.
+/// Who asks: a member of the site, identified by its certificate, or a user of the edge's host, identified by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bearer {
     /// A camera host.
@@ -24,7 +24,7 @@ pub enum Bearer {
 }
 
 impl fmt::Display for Bearer {
-    /// As the commands name it: `app/counter`, `user/1000`.
+    /// The name that commands use: `app/counter`, `user/1000`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Camera(name) => write!(f, "camera/{name}"),
@@ -49,7 +49,7 @@ pub(super) fn is_own(name: &CameraName, camera: &CameraName) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// To whom a grant is given.
+/// Who gets a grant.
 ///
 /// `app/counter`, `app/line1/*`, `app/**` (every application), `edge/main`, `user/1000`, `user/*` (every user of
 /// the edge's host who may open its socket).
@@ -66,7 +66,7 @@ pub enum Grantee {
 }
 
 impl Grantee {
-    /// Whether a grant to it is one to `who`.
+    /// Whether a grant to this grantee is a grant to `who`.
     pub fn includes(&self, who: &Bearer) -> bool {
         match (self, who) {
             (Self::App(names), Bearer::App(name)) | (Self::Edge(names), Bearer::Edge(name)) => {
@@ -101,7 +101,7 @@ impl FromStr for Grantee {
             "app" => Ok(Self::App(names()?)),
             "edge" => Ok(Self::Edge(names()?)),
             "user" if name == "*" => Ok(Self::EveryUser),
-            // Only one way to write a number, so that no user stands in a file twice.
+            // A number has only one spelling, so that no user is in a file twice.
             "user" => match name.parse::<u32>() {
                 Ok(uid) if uid.to_string() == name => Ok(Self::User(uid)),
                 _ => Err(GranteeError::User { text: shown() }),
@@ -112,7 +112,7 @@ impl FromStr for Grantee {
     }
 }
 
-/// Why a text is nobody to whom something can be granted.
+/// Why a text is no grantee.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GranteeError {
     /// No role with a name.
@@ -140,7 +140,7 @@ pub enum GranteeError {
         /// The text that was refused.
         text: String,
     },
-    /// A name that nobody can have.
+    /// A name that no member can have.
     #[error(transparent)]
     Name(#[from] NameError),
 }

@@ -1,4 +1,4 @@
-//! Says what somebody may no longer do, and what they may do from now on.
+//! Describes what a client may no longer do, and what it may do from now on.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,19 @@ use crate::name::CameraPattern;
 /// What changed for one verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What may or may not be done.
+    /// The verb that changed.
     pub verb: Verb,
-    /// Cameras with which it was allowed.
+    /// Cameras for which the verb is no longer allowed.
     pub taken: BTreeSet<CameraPattern>,
-    /// Cameras with which it is allowed from now on.
+    /// Cameras for which the verb is allowed from now on.
     pub given: BTreeSet<CameraPattern>,
-    /// Cameras with which it is allowed now. `None`: with all.
+    /// All cameras for which the verb is allowed now. `None`: every camera.
     pub has: Option<BTreeSet<CameraPattern>>,
 }
 
 impl Change {
-    /// What changed for whoever asked for `asked`: from what it had to what it has. `None` there: it needs no grant.
+    /// The change for a request of `asked`, from the granted cameras `had` to `has`;
+    /// `None` in either: no grant is needed. Returns `None` if nothing changed.
     pub(super) fn between(
         verb: Verb,
         asked: &CameraPattern,
@@ -31,7 +32,7 @@ impl Change {
     ) -> Option<Self> {
         let all = || BTreeSet::from([asked.clone()]);
         let (before, after) = (had.unwrap_or_else(all), has.clone().unwrap_or_else(all));
-        // What another pattern allows as well is neither lost nor won.
+        // A camera that another pattern allows too is neither taken nor given.
         let lacks = |these: &BTreeSet<CameraPattern>, those: &BTreeSet<CameraPattern>| -> BTreeSet<_> {
             let is_in =
                 |one: &CameraPattern| those.iter().any(|that| that.includes(one) || that.includes(asked));
@@ -42,7 +43,7 @@ impl Change {
         (!is_none).then_some(Self { verb, taken, given, has })
     }
 
-    /// All changes as a sentence, which ends with the command that takes them back.
+    /// All changes as a sentence, which ends with the command that gives back what was taken.
     pub(super) fn sentence(who: &Bearer, changes: &[Self]) -> String {
         let told: Vec<String> = changes.iter().map(|change| change.told(who)).collect();
         told.join("; ")
@@ -66,7 +67,7 @@ impl Change {
     }
 }
 
-/// The first of them.
+/// The first patterns of a set, as text.
 fn list(patterns: &BTreeSet<CameraPattern>) -> String {
     let names: Vec<&str> = patterns.iter().take(SHOWN_MAX).map(CameraPattern::as_str).collect();
     let more = if patterns.len() > SHOWN_MAX { " and more" } else { "" };

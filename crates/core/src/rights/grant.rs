@@ -6,26 +6,26 @@ use super::bearer::Grantee;
 use super::verb::Verb;
 use crate::name::CameraPattern;
 
-/// One thing that is allowed.
+/// Allows somebody to do something with some cameras.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
-    /// To whom.
+    /// Who gets the grant.
     pub grantee: Grantee,
-    /// What.
+    /// What is allowed.
     pub verb: Verb,
-    /// With which cameras, also those that come later.
+    /// The cameras for which it is allowed, present and future.
     pub cameras: CameraPattern,
 }
 
 impl fmt::Display for Grant {
-    /// As arguments of `mez keys grant`.
+    /// The arguments of `mez keys grant`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { grantee, verb, cameras } = self;
         write!(f, "{} {verb} {}", quoted(&grantee.to_string()), quoted(cameras.as_str()))
     }
 }
 
-/// A word as a shell takes it: a `*` would otherwise stand for files.
+/// A word as a shell takes it: quoted if it has a `*`, which would stand for files.
 pub(super) fn quoted(word: &str) -> String {
     if word.contains('*') { format!("'{word}'") } else { word.to_owned() }
 }

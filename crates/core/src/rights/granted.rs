@@ -5,13 +5,12 @@ use std::sync::Arc;
 use super::tree::PatternSet;
 use crate::name::{CameraName, CameraPattern};
 
-/// The cameras that a subscription may have, of those that it selects: those in all of these sets. Cheap to
-/// clone.
+/// The cameras that a subscription may have, among those that it selects: the cameras that are in all of these sets. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted(Option<Arc<[PatternSet]>>);
 
 impl Granted {
-    /// Every camera. For whoever needs no grants: the broker's own process, tests, and worlds without rights.
+    /// Every camera. For readers that need no grants: the broker's own process, tests, and worlds without rights.
     pub const EVERYTHING: Self = Self(None);
 
     pub(super) fn within(sets: Vec<PatternSet>) -> Self {

@@ -1,4 +1,4 @@
-//! Decides who may do what with which camera: grants, and the one check that every door asks.
+//! Decides who may do what with which camera: grants, and the one check that every interface uses.
 //!
 //! A grant lets a [`Grantee`] do one thing (a [`Verb`]) with the cameras of a pattern. What no grant allows is
 //! refused, with a [`Refusal`] that names the grant that is missing. [`Rights::check`] asks for one camera,
@@ -7,12 +7,11 @@
 //!
 //! Three things need no grant:
 //!
-//! - A camera publishes under its own name ([`own_cameras`]). Its certificate says the name.
+//! - A camera publishes under its own name ([`own_cameras`]). Its certificate contains the name.
 //! - The owner of the edge's process, and root, may do everything: they can change the file of rights.
-//! - At a site whose rights are [`Stance::Open`], members and users may do what they could before there were
-//!   grants.
+//! - At a site whose rights are [`Stance::Open`], members and users may do what they could do before grants existed.
 //!
-//! Why it is so: `docs/decisions/0035-grants.md`.
+//! Reasons: `docs/decisions/0035-grants.md`.
 
 mod bearer;
 mod change;

@@ -1,4 +1,4 @@
-//! Why something is refused, and which grant would allow it.
+//! Says why a request is refused, and which grant would allow it.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::name::CameraPattern;
 /// The most patterns that a refusal lists.
 pub(super) const SHOWN_MAX: usize = 4;
 
-/// Something that no grant allows. As text it names the grant that is missing, and the command that gives it.
+/// A request that no grant allows. As text, it names the missing grant and the command that gives it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
     /// Who asked.
     pub who: Bearer,
-    /// What was asked for.
+    /// The verb asked for.
     pub verb: Verb,
-    /// With which camera or cameras.
+    /// The camera or cameras asked for.
     pub cameras: CameraPattern,
-    /// The cameras with which it may do that, at most four of their patterns.
+    /// The cameras for which `who` may do this, at most four of their patterns.
     pub has: Vec<CameraPattern>,
-    /// Whether there are more.
+    /// Whether there are more patterns.
     pub has_more: bool,
 }
 

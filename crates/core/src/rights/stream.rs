@@ -1,4 +1,4 @@
-//! Decides for a stream that runs whether it may go on.
+//! Decides whether a running stream may continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +10,28 @@ use super::table::Rights;
 use super::verb::Verb;
 use crate::name::CameraPattern;
 
-/// What a stream was granted when it began, and whether that still holds.
+/// What a stream was granted when it began, and whether this still holds.
 ///
-/// Whoever serves the stream looks ([`StreamRights::look`]) at every change of the rights, and before everything
-/// that it tells: nothing is then told to somebody who has lost the right meanwhile.
+/// The server of the stream calls [`StreamRights::look`] at every change of the rights and
+/// before every output. So nothing is sent to a client that has lost the right meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRights {
     who: Bearer,
     verbs: Vec<Verb>,
     cameras: CameraPattern,
     granted: Granted,
-    /// What grants named of its cameras for each of `verbs`, to say what was taken. `None`: it needed no grant.
+    /// The granted cameras for each of `verbs`, to report what was taken. `None`: no grant was needed.
     had: Patterns,
 }
 
-/// Cameras that grants name, by verb.
+/// Granted cameras, by verb.
 type Patterns = BTreeMap<Verb, Option<BTreeSet<CameraPattern>>>;
 
 impl StreamRights {
-    /// Asks for all of `verbs` with `cameras`, present and future.
+    /// Requests all of `verbs` for `cameras`, present and future.
     ///
     /// # Errors
-    /// What is missing, if there can be no such camera.
+    /// The missing grant, if there can be no such camera.
     pub fn ask(
         rights: &Rights,
         who: Bearer,
@@ -48,18 +48,18 @@ impl StreamRights {
         &self.granted
     }
 
-    /// The stream needs this as well from now on. [`StreamRights::look`] then says whether it may have it.
+    /// From now on, the stream also needs `verb`, and [`StreamRights::look`] checks it.
     pub fn needs(&mut self, verb: Verb) {
         if !self.verbs.contains(&verb) {
             self.verbs.push(verb);
         }
     }
 
-    /// Whether the stream may go on under these rights. It may not if its cameras are not the same any more, even
-    /// if they are more: a session keeps the cameras that it began with.
+    /// Whether the stream may continue under these rights. It must end if its cameras are no longer
+    /// the same, even if cameras were added: a session keeps the cameras that it began with.
     ///
     /// # Errors
-    /// Why it ends.
+    /// Why the stream ends.
     pub fn look(&self, rights: &Rights) -> Result<(), Lost> {
         if rights.select(&self.who, &self.verbs, &self.cameras)? == self.granted {
             return Ok(());
@@ -70,7 +70,7 @@ impl StreamRights {
             Change::between(verb, &self.cameras, had, has)
         });
         let changes: Vec<Change> = changes.collect();
-        // Other patterns, and the same cameras.
+        // The patterns differ, but the cameras are the same.
         if changes.is_empty() {
             return Ok(());
         }
@@ -85,13 +85,13 @@ fn patterns(rights: &Rights, who: &Bearer, verbs: &[Verb], cameras: &CameraPatte
 /// Why a stream ends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// It may have no camera any more.
+    /// The stream may have no camera any more.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It may have others than before. The same request then gets those.
+    /// The stream may have other cameras than before. The same request then gets these.
     #[error("{}", Change::sentence(who, changes))]
     Changed {
-        /// Whose stream.
+        /// The client of the stream.
         who: Bearer,
         /// What was taken, and what was given.
         changes: Vec<Change>,
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(told, "app/counter may watch dock/** as well from now on");
     }
 
-    /// The site was open, and is strict now.
+    /// The site was open, and is now strict.
     #[test]
     fn a_stream_that_needed_no_grant_is_told_which_it_needs() {
         let who = Bearer::App("counter".parse().unwrap());

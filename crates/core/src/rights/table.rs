@@ -1,4 +1,4 @@
-//! All grants of an edge, and the check.
+//! Holds all grants of an edge, and checks requests against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use super::tree::{PatternSet, PatternTree};
 use super::verb::Verb;
 use crate::name::{CameraName, CameraPattern};
 
-/// What happens to whoever asks for something that no grant names.
+/// What happens to a request that no grant allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stance {
-    /// It is refused.
+    /// The request is refused.
     #[default]
     Deny,
-    /// Members of the site and users of the edge's host may do what they could before there were grants: all but
-    /// to publish, and only users of the host operate. For sites that are older than grants.
+    /// Members of the site and users of the edge's host may do everything that some interface asks
+    /// for, except that only users of the host may operate. For sites that are older than grants.
     Open,
 }
 
@@ -38,7 +38,7 @@ impl Stance {
     }
 }
 
-/// The cameras of each verb.
+/// The granted cameras of each verb.
 type Verbs = BTreeMap<Verb, PatternSet>;
 
 /// Who may do what.
@@ -70,12 +70,12 @@ impl Rights {
         rights
     }
 
-    /// What is allowed where nothing is said: no grants, and [`Stance::Open`].
+    /// The rights without any configuration: no grants, and [`Stance::Open`].
     pub fn open() -> Self {
         Self::new(Stance::Open, [])
     }
 
-    /// What happens to whoever has no grant.
+    /// What happens to a request that no grant allows.
     pub fn stance(&self) -> Stance {
         self.stance
     }
@@ -88,12 +88,12 @@ impl Rights {
     /// Whether `who` may do `verb` with `camera`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing grant.
     pub fn check(&self, who: &Bearer, verb: Verb, camera: &CameraName) -> Result<(), Refusal> {
         if self.allows(who, verb, camera) { Ok(()) } else { Err(self.refusal(who, verb, camera.into())) }
     }
 
-    /// The same, for whoever is not told why.
+    /// Like [`Rights::check`], without the reason.
     pub fn allows(&self, who: &Bearer, verb: Verb, camera: &CameraName) -> bool {
         match who {
             Bearer::Camera(name) => verb == Verb::Publish && is_own(name, camera),
@@ -107,7 +107,7 @@ impl Rights {
     /// The cameras of `pattern`, present and future, with which `who` may do all of `verbs`.
     ///
     /// # Errors
-    /// What is missing, if there can be no such camera.
+    /// The missing grant, if no camera of the pattern could be allowed.
     pub fn select(&self, who: &Bearer, verbs: &[Verb], pattern: &CameraPattern) -> Result<Granted, Refusal> {
         if let Some(camera) = pattern.as_camera() {
             verbs.iter().try_for_each(|verb| self.check(who, *verb, &camera))?;
@@ -127,7 +127,7 @@ impl Rights {
         Ok(Granted::within(sets))
     }
 
-    /// The cameras with which grants let `who` do `verb`.
+    /// The cameras for which grants allow `who` to do `verb`.
     pub fn cameras(&self, who: &Bearer, verb: Verb) -> BTreeSet<CameraPattern> {
         let mut found = BTreeSet::new();
         self.any(who, |verbs| {
@@ -137,8 +137,7 @@ impl Rights {
         found
     }
 
-    /// The cameras that grants name for `who` to do `verb` with, as far as one of `pattern` may be among them. `None`: it needs
-    /// no grant.
+    /// The granted cameras of `who` for `verb` that may overlap `pattern`. `None`: no grant is needed.
     pub(super) fn patterns(
         &self,
         who: &Bearer,
@@ -154,19 +153,19 @@ impl Rights {
         *who == Bearer::Owner || self.stance.allows(who, verb)
     }
 
-    /// Whether `found` is true of what is granted to a grantee that includes `who`.
+    /// Whether `found` is true for the grants of some grantee that includes `who`.
     fn any(&self, who: &Bearer, mut found: impl FnMut(&Verbs) -> bool) -> bool {
         match who {
             Bearer::App(name) => self.apps.any(name, found),
             Bearer::Edge(name) => self.edges.any(name, found),
             Bearer::User(uid) => self.users.get(uid).is_some_and(&mut found) || found(&self.every_user),
-            // Neither is given grants.
+            // Neither of them can have grants.
             Bearer::Camera(_) | Bearer::Owner => false,
         }
     }
 
     fn refusal(&self, who: &Bearer, verb: Verb, cameras: CameraPattern) -> Refusal {
-        // Not all of them: a refusal must not take longer the more grants there are.
+        // Only the first ones, so that a refusal does not take longer with more grants.
         let mut has = BTreeSet::new();
         self.any(who, |verbs| {
             let patterns = verbs.get(&verb).into_iter().flat_map(PatternSet::patterns);

@@ -30,7 +30,7 @@ fn strict(grants: &[&str]) -> Rights {
     Rights::new(Stance::Deny, grants.iter().map(|text| grant(text)))
 }
 
-/// The grant that a refusal tells to give.
+/// The grant that a refusal recommends.
 fn remedy(refusal: &Refusal) -> Grant {
     let text = refusal.to_string();
     let command = text.split("`mez keys grant ").nth(1).and_then(|rest| rest.split('`').next());
@@ -253,7 +253,7 @@ fn bearers() -> impl Strategy<Value = Bearer> {
 }
 
 proptest! {
-    /// The trees say what trying every grant says.
+    /// The trees give the same answer as a test of every grant.
     #[test]
     fn a_check_is_the_same_as_trying_every_grant(
         grants in grants(),
@@ -268,7 +268,7 @@ proptest! {
         prop_assert_eq!(rights.check(&who, verb, &camera).is_ok(), expected);
     }
 
-    /// Subscribing to a pattern gives exactly the cameras that could be asked for one by one.
+    /// A subscription to a pattern gives exactly the cameras that are allowed one by one.
     #[test]
     fn a_pattern_selects_what_checks_allow(
         grants in grants(),
@@ -302,7 +302,7 @@ proptest! {
         }
     }
 
-    /// More grants never take anything away, and their order plays no part.
+    /// More grants never take anything away, and their order does not matter.
     #[test]
     fn grants_only_add(
         grants in grants(),
@@ -327,7 +327,7 @@ proptest! {
         prop_assert_eq!(one.overlaps(&two), two.overlaps(&one));
     }
 
-    /// What is written as a grantee is read as the same.
+    /// A grantee that is written and read is the same.
     #[test]
     fn a_grantee_survives_its_text(grant in grants()) {
         for Grant { grantee, .. } in grant {

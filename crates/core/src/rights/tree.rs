@@ -11,11 +11,11 @@ pub struct PatternTree<T>(Node<T>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node<T> {
     value: Option<T>,
-    /// What follows a segment that is spelled out.
+    /// The node after each segment that is spelled out.
     named: BTreeMap<Box<str>, Self>,
-    /// What follows `*`.
+    /// The node after `*`.
     one: Option<Box<Self>>,
-    /// What follows `**`.
+    /// The node after `**`.
     many: Option<Box<Self>>,
 }
 
@@ -32,7 +32,7 @@ impl<T> Default for PatternTree<T> {
 }
 
 impl<T: Default> PatternTree<T> {
-    /// The value of a pattern, which is made if there is none.
+    /// The value of a pattern, created if there is none.
     pub fn entry(&mut self, pattern: &CameraPattern) -> &mut T {
         let mut node = &mut self.0;
         let mut before = "";
@@ -53,7 +53,7 @@ impl<T: Default> PatternTree<T> {
 }
 
 impl<T> PatternTree<T> {
-    /// Whether `found` is true of the value of a pattern that selects `name`.
+    /// Whether `found` is true for the value of some pattern that selects `name`.
     pub fn any(&self, name: &CameraName, mut found: impl FnMut(&T) -> bool) -> bool {
         let mut segments = [""; SEGMENTS_MAX];
         let mut count = 0;
@@ -81,7 +81,7 @@ impl<T> Node<T> {
     }
 }
 
-/// Patterns, of which one has to select.
+/// A set of patterns. It selects a camera if one of them does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatternSet {
     patterns: BTreeSet<CameraPattern>,
@@ -89,7 +89,7 @@ pub struct PatternSet {
 }
 
 impl PatternSet {
-    /// One pattern more.
+    /// Adds a pattern.
     pub fn insert(&mut self, pattern: CameraPattern) {
         self.tree.entry(&pattern);
         self.patterns.insert(pattern);

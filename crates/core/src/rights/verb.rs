@@ -1,4 +1,4 @@
-//! What can be granted.
+//! Defines what can be granted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,28 +9,27 @@ const SHOWN_CHARS_MAX: usize = 64;
 /// What somebody may do with a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Publish under this name: for a camera, which has the right with its certificate, its frames; for whoever is granted it, a stream derived
-    /// at the edge.
+    /// Publish under the camera's name: a camera its frames, which its certificate allows; a grantee a stream derived at the edge.
     Publish,
-    /// Receive its frames from now on, as they cross the link.
+    /// Receive the camera's frames from now on, as they cross the link.
     Watch,
-    /// Read its past, as it is held or made smaller.
+    /// Read the camera's past, as it is held or made smaller.
     Read,
-    /// Have its frames fetched in full quality out of the camera's own log.
+    /// Have the camera's frames fetched in full quality from the camera's own log.
     Originals,
-    /// Send results for its frames back to it.
+    /// Send results for the camera's frames back to the camera.
     Reply,
-    /// See it in lists, with its state, its contracts and its starts.
+    /// See the camera in lists, with its state, its contracts and its starts.
     Observe,
-    /// Have its frames written into files, beside the right to what is written. `mez store export` reads the disk itself.
+    /// Have the camera's frames written into files; the right to read them is needed too. `mez store export` reads the disk itself.
     Export,
-    /// Bring a profile of one's own for it. A profile of the edge's folder needs no grant.
+    /// Use a profile of one's own for the camera. A profile from the edge's folder needs no grant.
     Profile,
-    /// Join a group of readers. Nothing asks for this yet.
+    /// Join a group of readers. No interface asks for this yet.
     Join,
-    /// Make the edge forget it (`mez cameras reset`).
+    /// Make the edge forget the camera (`mez cameras reset`).
     Operate,
-    /// Change rights from another host. Nothing asks for this yet: `mez keys grant` works on the edge's host.
+    /// Change rights from another host. No interface asks for this yet: `mez keys grant` works on the edge's host.
     Administer,
 }
 
@@ -67,7 +66,7 @@ impl Verb {
         }
     }
 
-    /// Whether some interface of this version asks for the verb. A grant of another one opens nothing yet.
+    /// Whether an interface of this version asks for the verb. A grant of another verb has no effect yet.
     pub const fn is_asked(self) -> bool {
         !matches!(self, Self::Join | Self::Administer)
     }
@@ -89,7 +88,7 @@ impl Verb {
         }
     }
 
-    /// What does without the verb, if anything.
+    /// What works without the verb, if anything.
     pub(super) const fn instead(self) -> Option<&'static str> {
         match self {
             Self::Originals => Some(
@@ -116,7 +115,7 @@ impl FromStr for Verb {
     }
 }
 
-/// A text is no verb.
+/// The error for a text that is no verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a verb; the verbs are watch, read, originals, reply, publish, observe, export, profile, join, operate and administer"

@@ -1,21 +1,18 @@
-//! Gives one application its frames and tells it the state of its contract, from its request to the end of
-//! its subscription.
+//! Serves one subscription: gives the application its frames and reports the state of its contract, from the request to the end.
 //!
-//! A session holds the application's place in the logs ([`Subscription`]). If it reads the present at an
-//! edge, it also holds the watch of the contract ([`ContractWatch`]). It has no input or output of its own.
-//! The part that serves the application drives it like a broker:
+//! A session holds the subscription's position in the logs ([`Subscription`]). If it reads the present at an edge, it also
+//! holds the contract watch ([`ContractWatch`]). A session has no input or output of its own. A driver calls it like a broker:
 //!
-//! 1. It reports what happens: [`Session::handle_attach`] for each log that is to be read,
-//!    [`Session::handle_view_changed`], [`Session::handle_past`] and [`Session::handle_still`] for each answer. It also
-//!    passes on what the application asks and says: [`Session::handle_update`],
-//!    [`Session::handle_accuracy`], [`Session::handle_taken`] and [`Session::handle_chain_lost`].
-//! 2. When a log has grown, something was reported, or [`Session::poll_timeout`] has passed, it calls
-//!    [`Session::poll`] until that returns nothing.
-//! 3. It then calls [`Session::poll_past`] and [`Session::poll_still`] until they return nothing, and finds the answers.
-//!    It passes what [`Session::poll_way`] returns on to the broker.
+//! 1. The driver reports events: [`Session::handle_attach`] for each log that is to be read, [`Session::handle_view_changed`],
+//!    [`Session::handle_past`] and [`Session::handle_still`] for each answer. It also passes on the application's requests and reports:
+//!    [`Session::handle_update`], [`Session::handle_accuracy`], [`Session::handle_taken`] and [`Session::handle_chain_lost`].
+//! 2. When a log has grown, an event was reported, or [`Session::poll_timeout`] has passed, the driver calls [`Session::poll`] until that
+//!    returns `None`.
+//! 3. The driver then calls [`Session::poll_past`] and [`Session::poll_still`] until they return `None`, and finds the answers. It passes the
+//!    result of [`Session::poll_way`] on to the broker.
 //!
-//! A frame is chosen only when the application can take one, so it is the newest of that moment. Changes of
-//! the contract's state are told between frames.
+//! A frame is chosen only when the application can take one, so it is the newest
+//! at that moment. Changes of the contract's state are reported between frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +31,11 @@ use crate::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span, Subscrip
 use crate::trace::Trace;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 
-/// What is known about cameras at the broker that serves a session.
+/// What the broker that serves a session knows about its cameras.
 pub trait KnownCameras {
     /// When a frame was captured, and when it passed each stage.
     fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes;
-    /// What affects the contracts on a camera.
+    /// The state of a camera that affects its contracts.
     fn view(&self, camera: &CameraName) -> Arc<CameraView>;
 }
 
@@ -47,12 +44,12 @@ pub trait KnownCameras {
 pub struct FrameTimes {
     /// The capture time, and its largest error. `None` if the clocks have not been compared.
     pub captured: Option<(Instant, Duration)>,
-    /// How long after its capture the frame passed each stage, as far as that is known.
+    /// How long after its capture the frame passed each stage, as far as known.
     pub trace: Option<Box<Trace>>,
 }
 
 impl FrameTimes {
-    /// The times of a frame, by what an edge knows of its camera's clock.
+    /// The times of a frame, by the edge's estimate of the camera's clock.
     pub fn by_clock(clock: &CaptureClock, record: &Record) -> Self {
         let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
         let trace = record.trace.as_deref().and_then(|stamps| clock.trace(id, captured, stamps));
@@ -60,12 +57,11 @@ impl FrameTimes {
     }
 }
 
-/// What an edge broker knows at a moment. It serves drivers that run the broker and its sessions in one
-/// thread.
+/// An edge broker at one moment, for drivers that run the broker and its sessions in one thread.
 pub struct AtEdge<'a> {
     /// The broker.
     pub broker: &'a EdgeBroker,
-    /// The present, by the broker's clock.
+    /// The current time, by the broker's clock.
     pub now: Instant,
 }
 
@@ -80,26 +76,24 @@ impl KnownCameras for AtEdge<'_> {
     }
 }
 
-/// The rest of one camera's account: frames skipped since its last delivery, and the stretch that is not
-/// held.
+/// The rest of one camera's account: frames skipped since its last delivery, and the time span that is not held.
 pub type CameraRest = (CameraName, SkipCounts, Option<NotHeld>);
 
-/// What a session has for its application.
+/// An output of a session for its application.
 #[derive(Clone, Debug)]
 pub enum SessionOutput {
     /// A frame.
     Frame {
-        /// The frame, and what was skipped before it.
+        /// The frame, and the frames skipped before it.
         delivery: Box<Delivery>,
-        /// When it was captured and passed each stage.
+        /// When the frame was captured and passed each stage.
         times: FrameTimes,
-        /// What it means for the contract, and the state of the contract. `None` in a session without a
-        /// watch.
+        /// What the frame means for the contract, and the contract's state. `None` in a session without a contract watch.
         verdict: Option<FrameVerdict>,
     },
-    /// The state of the contract on a camera has changed. If that ends the session, nothing follows.
+    /// The state of the contract on a camera has changed. If the change ends the session, no output follows.
     Contract(Change),
-    /// Nothing more comes: the requested end has passed.
+    /// The session is over: the requested end has passed. No output follows.
     Ended {
         /// The rest of each camera's account.
         rest: Vec<CameraRest>,
@@ -109,14 +103,13 @@ pub enum SessionOutput {
 /// A subscription's session.
 pub struct Session {
     subscription: Subscription,
-    /// The watch of the contract, if it is watched.
+    /// The contract watch, if the contract is watched.
     watch: Option<ContractWatch>,
-    /// Converts the present to wall-clock time, by which the session begins and ends.
+    /// Converts instants to wall-clock time, in which the session's span is given.
     clock: ClockAnchor,
-    /// The one camera whose past is requested, if exactly one is named. It may come later.
+    /// The camera whose past is requested, if the subscription names exactly one. It may connect later.
     named: Option<CameraName>,
-    /// Whether a frame was given and its meaning for the contract is still to be told. It is told before the
-    /// next frame.
+    /// Whether a frame was given and its effect on the contract is still to be reported, before the next frame.
     contract_due: bool,
     over: bool,
 }
@@ -131,8 +124,8 @@ impl Session {
         Self { subscription, watch: None, clock, named: None, contract_due: false, over: false }
     }
 
-    /// A session at an edge. Its contract is watched unless it reads the past, whose frames are always late.
-    /// `profile` is the one that the contract names, if the edge has it.
+    /// A session at an edge. Its contract is watched unless it reads the past, whose
+    /// frames are always late. `profile` is the contract's profile, if the edge has it.
     pub fn at_edge(
         clock: ClockAnchor,
         spec: &SubscriptionSpec,
@@ -157,12 +150,12 @@ impl Session {
         self.subscription.cameras()
     }
 
-    /// The contract that is watched.
+    /// The contract, if it is watched.
     pub fn contract(&self) -> Option<&Contract> {
         self.watch.as_ref().map(ContractWatch::contract)
     }
 
-    /// Whether [`Session::poll`] may have something when no frame comes, after some time.
+    /// Whether [`Session::poll`] may have an output although no frame came.
     pub fn tells_between_frames(&self) -> bool {
         self.watch.as_ref().is_some_and(ContractWatch::tells)
     }
@@ -174,13 +167,12 @@ impl Session {
 
     // ---- what happens -------------------------------------------------------------------------------------
 
-    /// Does not end before `patience`, because cameras that nobody knows yet may come until then.
+    /// Keeps the session open until `patience`, because cameras that are unknown now may connect until then.
     pub fn expect_cameras_until(&mut self, patience: Instant) {
         self.subscription.expect_cameras_until(self.clock.wall_at(patience));
     }
 
-    /// Starts to read a camera's log. `present` is the end of the log at the moment when the session first
-    /// wanted the camera.
+    /// Starts to read a camera's log. `present` is the end of the log when the session first wanted the camera.
     pub fn handle_attach(&mut self, now: Instant, camera: CameraName, log: LogReader, present: u64) {
         if let Some(watch) = &mut self.watch {
             watch.handle_attach(now, camera.clone());
@@ -188,22 +180,20 @@ impl Session {
         self.subscription.attach_from(camera, log, present);
     }
 
-    /// Stops reading a camera that the broker has forgotten. If the camera comes again, its account goes on
-    /// behind its last frame.
+    /// Stops reading a camera that the broker has forgotten. If the camera returns, its account continues after its last frame.
     pub fn handle_forgotten(&mut self, camera: &CameraName) {
         let withheld = self.watch.as_mut().map(|watch| watch.handle_forgotten(camera));
         self.subscription.detach(camera, withheld.unwrap_or_default());
     }
 
-    /// Notes that something besides frames has changed that affects the contract.
+    /// Notes a change, other than a frame, that affects the contract.
     pub fn handle_view_changed(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.handle_view_changed();
         }
     }
 
-    /// Replaces the application's contract. Returns whether the broker must be told: a session whose contract
-    /// is not watched does not change.
+    /// Replaces the application's contract. Returns whether the broker must be told. A session whose contract is not watched does not change.
     pub fn handle_update(
         &mut self,
         now: Instant,
@@ -216,16 +206,14 @@ impl Session {
         self.watch.is_some()
     }
 
-    /// Takes in the accuracy, from 0 to 1, that the application measured on one of a camera's frames. Ignored
-    /// for a camera that is not read.
+    /// Handles the accuracy, from 0 to 1, that the application measured on a frame of a camera. Ignored for a camera that is not read.
     pub fn handle_accuracy(&mut self, now: Instant, camera: &CameraName, accuracy: f64) {
         if let Some(watch) = &mut self.watch {
             watch.handle_accuracy(now, camera, accuracy);
         }
     }
 
-    /// Takes in when the application had one of a camera's frames, by its client library. Ignored for frames
-    /// that it was not given.
+    /// Handles the report of the client library when the application took a frame of a camera. Ignored for frames that were not delivered.
     pub fn handle_taken(&mut self, now: Instant, camera: &CameraName, report: &TakenReport) {
         if let Some(watch) = &mut self.watch {
             watch.handle_taken(now, camera, report);
@@ -239,25 +227,24 @@ impl Session {
         self.cameras().any(|read| read == camera)
     }
 
-    /// Takes in the answer to a question from [`Session::poll_past`].
+    /// Handles the answer to a query from [`Session::poll_past`].
     pub fn handle_past(&mut self, camera: &CameraName, answer: PastAnswer) {
         self.subscription.handle_past(camera, answer);
     }
 
-    /// Takes in the still of a frame from [`Session::poll_still`], or that there is none.
+    /// Handles the answer to a query from [`Session::poll_still`]: the still of the frame, or why there is none.
     pub fn handle_still(&mut self, camera: &CameraName, frame: FrameId, answer: StillAnswer) {
         self.subscription.handle_still(camera, frame, answer);
     }
 
     // ---- what is wanted -----------------------------------------------------------------------------------
 
-    /// What there is for the application now. With `ready` unset it cannot take a frame, and hears only about
-    /// its contract.
+    /// The next output for the application. If `ready` is false, the application cannot take a frame, and gets only changes of its contract.
     pub fn poll(&mut self, now: Instant, ready: bool, known: &impl KnownCameras) -> Option<SessionOutput> {
         self.poll_of(now, ready, known, |_| true)
     }
 
-    /// The same, with frames of those cameras only that are wanted now.
+    /// Like [`Session::poll`], with frames only of cameras that `wants` selects.
     pub fn poll_of(
         &mut self,
         now: Instant,
@@ -297,24 +284,24 @@ impl Session {
         }
     }
 
-    /// A question about the past that was not asked yet. At most one per camera is open.
+    /// The next query about the past. At most one query per camera is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.subscription.poll_past()
     }
 
-    /// A frame of a camera's log of which the application needs a still. At most one per camera is open.
+    /// The next query for the still of a frame in a camera's log. At most one query per camera is open.
     pub fn poll_still(&mut self) -> Option<(CameraName, StillQuery)> {
         self.subscription.poll_still()
     }
 
-    /// How long frames take from here to the application, if that has changed: the broker must be told
-    /// ([`EdgeBroker::handle_way`]), because cameras work with what is left of the latency bound.
+    /// The time that frames take from here to the application, if it has changed. The driver must pass
+    /// it on ([`EdgeBroker::handle_way`]), because cameras work with the latency bound minus this time.
     pub fn poll_way(&mut self, now: Instant) -> Option<Duration> {
         self.watch.as_mut()?.poll_way(now)
     }
 
-    /// When to call [`Session::poll`] again at the latest, if it had nothing at `looked` and nothing happens
-    /// before. Frames that do not come can break a contract, and the requested end can pass.
+    /// When to call [`Session::poll`] again at the latest, if it had no output at `looked` and
+    /// nothing happens before. Missing frames can break a contract, and the requested end can pass.
     pub fn poll_timeout(&self, looked: Instant) -> Option<Instant> {
         let watches = self.tells_between_frames();
         let ends = [
@@ -345,7 +332,7 @@ impl Session {
                 Some(SessionOutput::Frame { delivery, times, verdict: Some(verdict) })
             }
             Judged::Withheld => {
-                // The rest of its chain needs it.
+                // Later frames of the chain need this one.
                 if let Some(camera) = chained {
                     self.subscription.leave_chain(&camera);
                 }
@@ -367,7 +354,7 @@ impl Session {
                 watch.rest(camera).tell(skipped, not_held);
             }
         }
-        // A camera that never came has no log that could tell.
+        // A camera that never connected has no log to report what is missing.
         if let (true, Some(camera)) = (rest.is_empty(), self.named.take()) {
             let Span { begin, end, .. } = self.span();
             let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));

@@ -13,7 +13,7 @@ use crate::trace::{CameraTrace, FrameTrace};
 
 const WALL: ClockAnchor = ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::ZERO };
 
-/// A camera that is connected; all of its frames were captured at the beginning of time.
+/// A connected camera. All its frames were captured at [`Instant::ZERO`].
 struct Known;
 
 impl KnownCameras for Known {
@@ -38,7 +38,7 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
     append_record(writer, sequence, infeasible, None);
 }
 
-/// A frame that was in the log at `logged`.
+/// Appends a frame at `logged`.
 fn append_at(writer: &mut LogWriter, sequence: u64, logged: Instant) {
     let camera = CameraTrace::default();
     let trace =
@@ -82,7 +82,7 @@ fn open(spec: &SubscriptionSpec) -> (Session, LogWriter) {
     (session, writer)
 }
 
-/// All that a session has at a moment: sequences of frames, states, and `end`.
+/// All outputs of a session at a moment: sequences of frames, states, and `end`.
 fn all(session: &mut Session, now: Instant, ready: bool) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(output) = session.poll(now, ready, &Known) {
@@ -103,12 +103,12 @@ fn floor() -> Contract {
     Contract { accuracy_floor: Some(0.9), ..Contract::default() }
 }
 
-/// No frame is on time.
+/// A contract for which no frame is on time.
 fn hasty() -> Contract {
     Contract { latency_bound: Some(Duration::from_millis(1)), ..floor() }
 }
 
-/// A frame comes first, then what it means; and who is not ready is told of its contract alone.
+/// A frame comes first, then its effect on the contract. An application that is not ready gets only the contract's state.
 #[test]
 fn what_a_frame_means_is_told_behind_it() {
     let (mut session, mut writer) = open(&spec(floor(), Span::LIVE));
@@ -116,16 +116,16 @@ fn what_a_frame_means_is_told_behind_it() {
     append(&mut writer, 0, false);
     assert_eq!(all(&mut session, at(100), false), [""; 0], "it cannot take one");
     assert_eq!(all(&mut session, at(100), true), ["0", "ok"]);
-    // Less accurate than asked, by the application's own account.
+    // By the application's own measurement, the accuracy is below the floor.
     session.handle_accuracy(at(200), &camera(), 0.5);
     assert_eq!(all(&mut session, at(250), false), ["accuracy_miss"]);
-    // It asks for less; what it measured then no longer counts.
+    // The new contract has a lower floor; the earlier measurement no longer counts.
     assert!(session.handle_update(at(300), Contract { accuracy_floor: Some(0.4), ..floor() }, None));
     append(&mut writer, 1, false);
     assert_eq!(all(&mut session, at(400), true), ["1", "ok"]);
 }
 
-/// Frames that nobody wanted are counted at the end, if no other frame told of them.
+/// Withheld frames are counted at the end, if no later frame reported them.
 #[test]
 fn what_was_withheld_is_told_at_the_end() {
     let end = Some(Timestamp::from_nanos(150_000_000));
@@ -140,7 +140,7 @@ fn what_was_withheld_is_told_at_the_end() {
     assert_eq!(all(&mut session, at(3_100), true), [""; 0], "nothing comes behind the end");
 }
 
-/// A contract that wants nothing below its bounds, and no session either, ends with the first word that they cannot be kept.
+/// With `on_infeasible` set to stop, the first report that the bounds cannot be kept ends the session.
 #[test]
 fn a_contract_may_end_its_session() {
     let contract = Contract { on_infeasible: OnInfeasible::Stop, ..hasty() };
@@ -155,7 +155,7 @@ fn a_contract_may_end_its_session() {
     assert_eq!(all(&mut session, at(900), true), [""; 0]);
 }
 
-/// Nobody can tell of a camera that never came but the session itself.
+/// A camera that never connected is reported by the session itself.
 #[test]
 fn a_camera_that_never_came_is_told_at_the_end() {
     let span =
@@ -173,7 +173,7 @@ fn a_camera_that_never_came_is_told_at_the_end() {
     assert!(!session.handle_chain_lost(&camera()), "it does not read that camera");
 }
 
-/// A camera whose frame with sequence n was captured at 100 n milliseconds.
+/// A camera that captured the frame with sequence n at 100 n milliseconds.
 struct Regular;
 
 impl KnownCameras for Regular {
@@ -187,7 +187,7 @@ impl KnownCameras for Regular {
     }
 }
 
-/// A frame that lay in the log while the application was busy was late by the application's doing; one that came while it waited was not.
+/// The application is the cause if a late frame waited in the log while it was busy, and not if the frame came while the application waited.
 #[test]
 fn who_was_busy_when_a_frame_came_is_late_itself() {
     let bound = Contract { latency_bound: Some(Duration::from_millis(40)), ..Contract::default() };
@@ -201,7 +201,7 @@ fn who_was_busy_when_a_frame_came_is_late_itself() {
             }
             append_at(&mut writer, sequence, captured + Duration::from_millis(20));
             let taken = captured + Duration::from_millis(90);
-            // Whoever is busy with a frame does not look for another.
+            // An application that is busy with a frame does not poll for another.
             while let Some(output) = session.poll(taken, true, &Regular) {
                 if let SessionOutput::Frame { verdict: Some(verdict), .. } = output {
                     told.push((verdict.state, verdict.reason));

@@ -1,5 +1,4 @@
-//! The knobs of data records: names and values in the rungs `data/NAME=VALUE…`, and what a publisher declares of them
-//! (`docs/knobs-data.md`).
+//! The knobs of data records: names and values in the rungs `data/NAME=VALUE…`, and the knobs that a publisher declares (`docs/knobs-data.md`).
 
 use std::fmt;
 
@@ -9,21 +8,21 @@ use crate::frame::RUNG_BYTES_MAX;
 pub const KNOBS_MAX: usize = 8;
 /// The most bytes of a knob's name.
 pub const KNOB_NAME_BYTES_MAX: usize = 16;
-/// Millionths in one: values have six decimals at most.
+/// Values are stored in millionths, so they have at most six decimals.
 const MILLIONTHS: i64 = 1_000_000;
-/// All values are nearer to 0 than this.
+/// The absolute value of a knob is below this.
 const VALUE_MAX: i64 = 1_000_000_000;
-/// The family of the rungs.
+/// The first part of a data rung's name.
 pub(super) const FAMILY: &str = "data";
-/// The most bytes of all knobs of a rung: what its family and the longest skip leave.
+/// The most bytes of all knobs of a rung: [`RUNG_BYTES_MAX`] less the family and the longest skip.
 const TEXT_BYTES_MAX: usize = RUNG_BYTES_MAX - "data/".len() - "/skip255".len();
 
-/// The value of a knob: a decimal number below 10⁹ with six decimals at most. Each has one spelling: `10`, `0.1`, `-2.5`.
+/// The value of a knob: a decimal number below 10⁹ with six decimals at most. Each value has one spelling: `10`, `0.1`, `-2.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KnobValue(i64);
 
 impl KnobValue {
-    /// The value nearest to a number; `None` if the number is out of bounds or has more decimals.
+    /// The value of `number`; `None` if it is out of bounds or has more than six decimals.
     pub fn from_f64(number: f64) -> Option<Self> {
         let millionths = (number * MILLIONTHS as f64).round();
         let bound = (VALUE_MAX * MILLIONTHS) as f64;
@@ -42,7 +41,7 @@ impl KnobValue {
         is_whole.then(|| u32::try_from(self.0 / MILLIONTHS).ok())?
     }
 
-    /// The number that a text means, in whatever spelling.
+    /// The value that a text stands for. The spelling need not be canonical.
     fn read(text: &str) -> Option<Self> {
         let (is_negative, unsigned) = match text.strip_prefix('-') {
             Some(unsigned) => (true, unsigned),
@@ -72,7 +71,7 @@ impl fmt::Display for KnobValue {
     }
 }
 
-/// Whether a text is a knob's name: `[a-z][a-z0-9_]*`, not `skip`, which every family of rungs has.
+/// Whether a text is a knob's name: `[a-z][a-z0-9_]*`, but not `skip`, which rungs of every family have.
 fn is_name(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
         && text.len() <= KNOB_NAME_BYTES_MAX
@@ -83,14 +82,14 @@ fn is_name(text: &str) -> bool {
 /// The knobs of one rung with their values, in the order in which they are applied.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DataKnobs {
-    /// The canonical text, `top=30/threshold=0.1`, and zeros behind it. It makes a setting as small and as easy to copy as the others.
+    /// The canonical text, `top=30/threshold=0.1`, padded with zeros. The fixed size makes settings cheap to copy.
     text: [u8; TEXT_BYTES_MAX],
     bytes: u8,
 }
 
 impl DataKnobs {
-    /// These knobs, in this order. `None`: there is no knob or more than [`KNOBS_MAX`], a name is none or there twice, or the rung would be
-    /// longer than [`RUNG_BYTES_MAX`].
+    /// These knobs, in this order. `None` if there is no knob or more than [`KNOBS_MAX`],
+    /// a name is invalid or repeated, or the rung would be longer than [`RUNG_BYTES_MAX`].
     pub fn new<'a>(knobs: impl IntoIterator<Item = (&'a str, KnobValue)>) -> Option<Self> {
         let mut names: Vec<&str> = Vec::new();
         let mut written = String::new();
@@ -109,7 +108,7 @@ impl DataKnobs {
         (!names.is_empty()).then_some(Self { text, bytes: written.len() as u8 })
     }
 
-    /// Takes the knobs off a list of parts, as far as they are knobs. The error is the part that is wrong.
+    /// Takes knobs from the front of `parts`, up to the first part that is no knob. The error is the invalid part.
     pub(super) fn read<'a>(
         parts: &mut std::iter::Peekable<std::str::Split<'a, char>>,
     ) -> Result<Option<Self>, &'a str> {
@@ -129,7 +128,7 @@ impl DataKnobs {
         std::str::from_utf8(&self.text[..usize::from(self.bytes)]).expect("names and numbers are ASCII")
     }
 
-    /// Names and values, in order.
+    /// Names and values, in the order of the rung.
     pub fn iter(&self) -> impl Iterator<Item = (&str, KnobValue)> {
         self.as_str().split('/').map(|knob| {
             let (name, value) = knob.split_once('=').expect("it was written so");
@@ -175,7 +174,7 @@ pub enum DeclareError {
         /// How many.
         count: usize,
     },
-    /// A knob has this value twice.
+    /// A knob has the same value twice.
     #[error("the knob {name} has the value {value} twice; give each value once")]
     ValueTwice {
         /// The knob.
@@ -206,18 +205,18 @@ pub const VALUES_MAX: usize = 32;
 /// The most combinations of values, which is also the most rungs of a profile.
 pub const COMBINATIONS_MAX: u64 = 4096;
 
-/// What a publisher declares of the data records of its stream: by which knobs they may be degraded.
+/// The knobs that a publisher declares for the data records of its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredKnobs {
-    /// Name and values of each, in the order in which they are applied.
+    /// The name and values of each knob, in the order in which they are applied.
     knobs: Vec<(String, Vec<KnobValue>)>,
-    /// How many records may be left out after each that is sent, ascending, 0 among them.
+    /// How many records may be left out after each one that is sent: ascending, including 0.
     skips: Vec<u8>,
 }
 
 impl DeclaredKnobs {
-    /// Declares these knobs, in the order in which they are applied, and how many records may be left out after each that is sent. No record
-    /// left out may always be.
+    /// Declares these knobs, in the order in which they are applied. `skips`: how
+    /// many records may be left out after each one that is sent; 0 is always allowed.
     ///
     /// # Errors
     /// [`DeclareError`] says what is wrong and what to give instead.
@@ -259,7 +258,7 @@ impl DeclaredKnobs {
         Ok(Self { knobs, skips })
     }
 
-    /// Whether these knobs can have these values.
+    /// Whether `knobs` are exactly the declared knobs, each with a declared value.
     pub fn has(&self, knobs: &DataKnobs) -> bool {
         let mut named = knobs.iter();
         let all = self.knobs.iter().all(|(name, values)| {
@@ -268,12 +267,12 @@ impl DeclaredKnobs {
         all && named.next().is_none()
     }
 
-    /// Whether so many records may be left out after each that is sent.
+    /// Whether `skip` records may be left out after each one that is sent.
     pub fn skips(&self, skip: u8) -> bool {
         self.skips.contains(&skip)
     }
 
-    /// All combinations of values, the last knob changing fastest. None, if the stream has no knob besides skip.
+    /// All combinations of values, the last knob changing fastest. Empty if the stream has no knob besides skip.
     pub fn all(&self) -> Vec<DataKnobs> {
         let mut rows: Vec<Vec<(&str, KnobValue)>> = vec![Vec::new()];
         for (name, values) in &self.knobs {
@@ -291,7 +290,7 @@ impl DeclaredKnobs {
         rows.into_iter().filter_map(DataKnobs::new).collect()
     }
 
-    /// How many records may be left out, ascending, 0 among them.
+    /// How many records may be left out after each one that is sent: ascending, including 0.
     pub fn all_skips(&self) -> &[u8] {
         &self.skips
     }

@@ -12,7 +12,7 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// Both.
+    /// Both codecs.
     pub const ALL: Self = Self { video: true, tiles: true };
     /// Changed tiles only.
     pub const TILES: Self = Self { video: false, tiles: true };
@@ -29,12 +29,11 @@ const H264_RUNGS: [(u32, u32, u8); 7] =
 const JPEG_RUNGS: [(u32, u32, u8); 6] =
     [(1, 1, 85), (1, 1, 70), (2, 3, 70), (1, 2, 70), (1, 3, 60), (1, 4, 50)];
 
-/// The rungs for frames of `source` pixels, from the best to the smallest, for an application without a
-/// profile. H.264 comes first where it may be used. Otherwise changed tiles do: with a fixed camera they have
-/// a fraction of the bytes of whole JPEGs, and hardly more if it moves. Plain JPEG, which needs no earlier
-/// frame, is the last choice.
+/// The rungs for frames of `source` pixels, from the best to the smallest, for an application without a profile:
+/// H.264 if it may be used, otherwise changed tiles, otherwise plain JPEG. With a fixed camera, changed tiles have
+/// a fraction of the bytes of whole JPEGs; if the camera moves, hardly more. Plain JPEG needs no earlier frame.
 ///
-/// Their accuracy is unknown, so the contract is `unverified`.
+/// The accuracy of these rungs is unknown, so the contract is `unverified`.
 pub fn default_ladder(source: (u32, u32), chains: Chains) -> Vec<Setting> {
     let width = |numerator: u32, denominator: u32| {
         let share = (u64::from(source.0) * u64::from(numerator) / u64::from(denominator)) as u32;

@@ -1,7 +1,7 @@
 //! Parses a rung's name into the settings of all knobs: what exactly is done to a frame before it is sent.
 //!
-//! [`Setting`] is the parsed form of a [`Rung`]'s name. Every setting has exactly one name. The parser
-//! refuses any other spelling of it, so equal names mean equal pixels.
+//! [`Setting`] is the parsed form of a [`Rung`]'s name. Every setting has exactly one
+//! name. The parser refuses any other spelling, so equal names mean equal pixels.
 //!
 //! ```text
 //! original                                     the frame as it was published
@@ -109,7 +109,7 @@ impl Sampling {
     /// All samplings.
     pub const ALL: [Self; 4] = [Self::Grey, Self::Yuv420, Self::Yuv422, Self::Yuv444];
 
-    /// Its part in a rung's name.
+    /// The sampling as a part of a rung's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grey => "gray",
@@ -142,14 +142,14 @@ pub enum Form {
     H264(H264),
     /// The five knobs of the Mez paper (George et al., 2020, section 2.3.1).
     Knobs(Knobs),
-    /// A data record, by the knobs of its stream.
+    /// A data record, reduced by the knobs of its stream.
     Data(DataKnobs),
 }
 
 /// How an image is scaled and coded as JPEG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Jpeg {
-    /// Width in pixels; `None`: that of the source.
+    /// Width in pixels; `None`: the width of the source.
     pub width: Option<Width>,
     /// JPEG quality.
     pub quality: Quality,
@@ -174,9 +174,9 @@ pub fn h264_takes((width, height): (u32, u32)) -> bool {
 /// How an image is scaled and coded as H.264.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct H264 {
-    /// Pixels in a row; `None`: as many as the source has.
+    /// Width in pixels; `None`: the width of the source.
     pub width: Option<Width>,
-    /// The finest quantiser. A byte budget may force a coarser one; the frame then states that one.
+    /// The finest quantiser. A byte budget may force a coarser one, which the frame then states.
     pub quantiser: Quantiser,
 }
 
@@ -191,8 +191,8 @@ pub struct Knobs {
     pub blur: Option<BoxBlur>,
     /// Knob 4.
     pub artefacts: Artefacts,
-    /// Knob 5: a frame that differs from the last one sent by less than this is skipped. `None`: no frame is.
-    /// 0 %: only frames that are identical pixel by pixel. The paper uses 0 to 72 %.
+    /// Knob 5: a frame that differs by less than this from the last frame sent is skipped. `None`: no
+    /// frame is skipped. 0 %: only frames that are identical pixel by pixel. The paper uses 0 to 72 %.
     pub difference: Option<Percent>,
     /// How the result is coded.
     pub coding: StillCoding,
@@ -247,8 +247,8 @@ impl Scale {
     }
 }
 
-/// Knob 2, colour space. As in the paper, the application gets the image in that space: one grey channel, or
-/// three channels of 8 bits in OpenCV's ranges.
+/// Knob 2, colour space. As in the paper, the application gets the image in this
+/// colour space: one grey channel, or three channels of 8 bits in OpenCV's ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum ColourSpace {
     /// Blue, green, red: unchanged.
@@ -313,7 +313,7 @@ pub enum Artefacts {
     /// Unchanged.
     #[default]
     Keep,
-    /// Background subtraction: what does not move becomes black.
+    /// Background subtraction: everything that does not move becomes black.
     Moving,
     /// Only the outlines of moving objects remain, white on black.
     Contours,
@@ -355,8 +355,8 @@ impl Setting {
         self.skip as u32 + 1
     }
 
-    /// Whether frames of this setting keep at least what frames of `other` keep: the two differ at most in
-    /// that this one's quantiser is finer or its quality higher.
+    /// Whether frames of this setting keep at least as much as frames of `other`: the settings
+    /// are equal, or differ only in a finer quantiser or a higher quality of this one.
     pub fn keeps_at_least(&self, other: &Self) -> bool {
         let alike = match (self.form, other.form) {
             (Form::H264(own), Form::H264(other)) => {
@@ -370,7 +370,7 @@ impl Setting {
         alike && self.skip == other.skip
     }
 
-    /// Its canonical name.
+    /// The setting's canonical name.
     pub fn rung(&self) -> Rung {
         Rung::new(&self.to_string()).expect("the longest name of a setting has 64 bytes of printable ASCII")
     }
@@ -388,18 +388,17 @@ impl Setting {
         }
     }
 
-    /// Whether it is one of data records only.
+    /// Whether this setting is for data records.
     pub const fn is_of_data(&self) -> bool {
         matches!(self.form, Form::Data(_))
     }
 
-    /// Whether its frames need earlier frames to be decoded.
+    /// Whether frames of this setting need earlier frames to be decoded.
     pub const fn is_chained(&self) -> bool {
         matches!(self.form, Form::Tiles(_) | Form::H264(_))
     }
 
-    /// Whether each frame can be encoded independently of all others. Its pixels need no other frame, and
-    /// whether it is sent does not depend on other frames either.
+    /// Whether each frame can be encoded independently of all others: neither its pixels nor the decision to send it depend on other frames.
     pub const fn stands_alone(&self) -> bool {
         let alone = match self.form {
             Form::Original | Form::Jpeg(_) | Form::Data(_) => true,

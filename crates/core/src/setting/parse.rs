@@ -27,7 +27,7 @@ pub enum SettingError {
         text: String,
         /// The missing part.
         missing: &'static str,
-        /// How names of this family look.
+        /// The form of names of this family.
         form: &'static str,
     },
     /// A part that is unknown, out of bounds or in the wrong place.
@@ -39,7 +39,7 @@ pub enum SettingError {
         text: String,
         /// The part.
         part: String,
-        /// How names of this family look.
+        /// The form of names of this family.
         form: &'static str,
     },
     /// The name is another spelling of a setting's canonical name.
@@ -47,7 +47,7 @@ pub enum SettingError {
     NotCanonical {
         /// The text that was refused.
         text: String,
-        /// The one name of that setting.
+        /// The setting's canonical name.
         canonical: String,
     },
 }
@@ -199,6 +199,6 @@ impl Parts<'_> {
 /// The number after `prefix`, if `part` consists of just these two.
 fn number<T: FromStr>(part: &str, prefix: &str) -> Option<T> {
     let digits = part.strip_prefix(prefix)?;
-    // `parse` would accept a sign.
+    // `parse` alone would accept a sign.
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }

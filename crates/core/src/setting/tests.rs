@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(rung.setting(), Ok(setting));
     }
 
-    /// What parses is canonical, whatever is typed.
+    /// Every text that parses is canonical.
     #[test]
     fn a_name_that_parses_is_the_one_that_is_printed(
         parts in prop::collection::vec(

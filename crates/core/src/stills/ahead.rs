@@ -1,7 +1,7 @@
-//! Keeps stills that were made before anybody asked, for readers of every frame whom one decoder serves in turn.
+//! Keeps stills that were made ahead of queries, for readers of every frame that share one decoder.
 //!
-//! A decoder goes forwards only. Two readers at different places of a chain would send it through the chain again for each still. So
-//! while it is where a reader is, it makes stills of what that reader takes next, and then goes back for the other one.
+//! A decoder only goes forwards. Two readers at different places of a chain would send it through the chain again for each still. So
+//! while the decoder is where one reader is, it makes the stills that this reader takes next, and then goes back for the other reader.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,38 +10,39 @@ use crate::frame::FrameId;
 use crate::log::{LogReader, RECORD_OVERHEAD_BYTES, Record};
 use crate::units::Instant;
 
-/// The most readers that are remembered. Those beyond are served one still at a time.
+/// The most readers that are remembered. Further readers are served one still at a time.
 const READERS_MAX: usize = 64;
 
-/// Who asks for a frame so near behind the one before reads frame by frame. A data record may lie in between.
+/// A reader whose next query is at most this many frames later reads frame by frame. A data record may lie in between.
 const NEXT_FRAMES_MAX: u64 = 2;
 
 /// A still that was made ahead.
 struct Made {
     still: Record,
     at: Instant,
-    /// Somebody has taken it.
+    /// Whether a reader has taken the still.
     is_taken: bool,
 }
 
-/// Somebody who asked for a frame.
+/// A reader, as far as its queries show.
 struct Reader {
-    /// The last frame that it asked for, and when.
+    /// The frame of the last query.
     at: FrameId,
+    /// When the last query came.
     asked: Instant,
-    /// It asked for the one before as well. Whoever has asked once may look at one frame only.
+    /// Whether the reader reads frame by frame. After a single query, the reader may want one frame only.
     reads_on: bool,
 }
 
-/// Where readers of every frame are, and what they will ask for.
+/// The places of readers of every frame, and the stills made ahead for them.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Those that asked lately are last.
+    /// The reader of the last query is last.
     readers: VecDeque<Reader>,
     stills: BTreeMap<FrameId, Made>,
     bytes: u64,
     bytes_max: u64,
-    /// The size of the still that was made last.
+    /// The size of the last still.
     usual_bytes: u64,
 }
 
@@ -51,12 +52,12 @@ impl Ahead {
         self.bytes
     }
 
-    /// Whether nothing is held.
+    /// Whether no still is kept.
     pub(super) fn is_empty(&self) -> bool {
         self.stills.is_empty()
     }
 
-    /// Changes the budget. Stills that somebody has taken go first.
+    /// Changes the budget. Stills that a reader has taken are evicted first.
     pub(super) fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
         while self.bytes > bytes_max {
@@ -66,7 +67,7 @@ impl Ahead {
         }
     }
 
-    /// A reader asks for a frame that is not the newest.
+    /// A reader queries a frame that is not the newest.
     pub(super) fn asked(&mut self, now: Instant, frame: FrameId, log: &LogReader) {
         let before = self.readers.iter().enumerate().filter(|(_, reader)| leads_to(reader.at, frame, log));
         let nearest = before.max_by_key(|(_, reader)| reader.at).map(|(place, _)| place);
@@ -79,21 +80,21 @@ impl Ahead {
         self.readers.push_back(Reader { at: frame, asked: now, reads_on });
     }
 
-    /// Whether a still of a frame is worth making now: a reader takes it soon, it is not there, and there is room.
+    /// Whether a still of a frame should be made now: a reader takes it soon, it is not kept yet, and there is room.
     pub(super) fn wants(&self, frame: FrameId, log: &LogReader) -> bool {
         let takes_soon = |reader: &Reader| reader.reads_on && leads_to(reader.at, frame, log);
         let is_taken_soon = || self.readers.iter().any(takes_soon);
         !self.stills.contains_key(&frame) && self.has_room(self.usual_bytes) && is_taken_soon()
     }
 
-    /// A still that was made, if it is here.
+    /// The still of a frame, if it is kept. It then counts as taken.
     pub(super) fn take(&mut self, frame: FrameId) -> Option<Record> {
         let made = self.stills.get_mut(&frame)?;
         made.is_taken = true;
         Some(made.still.clone())
     }
 
-    /// Keeps a still that is wanted, if there is room without those that nobody has taken yet.
+    /// Keeps a still that is wanted, if there is room beside the stills that no reader has taken yet.
     pub(super) fn keep(&mut self, now: Instant, still: &Record, log: &LogReader) {
         let (frame, bytes) = (still.frame.meta.id, bytes_of(still));
         self.usual_bytes = bytes;
@@ -102,7 +103,7 @@ impl Ahead {
         }
         while self.bytes + bytes > self.bytes_max {
             let taken = self.stills.iter().find(|(_, made)| made.is_taken).map(|(frame, _)| *frame);
-            // `wants` saw the room.
+            // `wants` has checked that there is room.
             let Some(taken) = taken else { return };
             self.remove(taken);
         }
@@ -110,7 +111,7 @@ impl Ahead {
         self.stills.insert(frame, Made { still: still.clone(), at: now, is_taken: false });
     }
 
-    /// Forgets stills and readers of which nothing was heard for a while.
+    /// Forgets readers that made no query for [`IDLE_MAX`], and stills that were kept for so long.
     pub(super) fn forget_old(&mut self, now: Instant) {
         self.readers.retain(|reader| now < reader.asked + IDLE_MAX);
         let old = self.stills.iter().filter(|(_, made)| now >= made.at + IDLE_MAX);
@@ -119,7 +120,7 @@ impl Ahead {
         }
     }
 
-    /// When a still is to be forgotten.
+    /// When the next still is forgotten.
     pub(super) fn due(&self) -> Option<Instant> {
         self.stills.values().map(|made| made.at + IDLE_MAX).min()
     }
@@ -140,12 +141,12 @@ fn bytes_of(still: &Record) -> u64 {
     still.frame.payload.len() as u64 + RECORD_OVERHEAD_BYTES
 }
 
-/// Whether a reader that asked for one frame takes the other one soon.
+/// Whether a reader at `at` takes `frame` soon.
 fn leads_to(at: FrameId, frame: FrameId, log: &LogReader) -> bool {
     is_within(at, frame, AHEAD_FRAMES, log)
 }
 
-/// Whether one frame lies behind another, by so many frames of the log at most.
+/// Whether `frame` follows `at` within `frames` frames of the log.
 fn is_within(at: FrameId, frame: FrameId, frames: u64, log: &LogReader) -> bool {
     at < frame
         && at.epoch == frame.epoch

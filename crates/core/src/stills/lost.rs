@@ -1,8 +1,7 @@
 //! Remembers on which chains decoders failed, and gives each a second try.
 //!
-//! A decoder may fail on a sound frame: it hung while the host stood still, or had no memory. Whoever takes the newest frame has the next chain
-//! soon. Whoever wants a frame of the past has no other, so the chain is gone through once more for it. After a second failure
-//! nobody tries again.
+//! A decoder may fail on a sound frame: it hung while the host stood still, or had no memory. Readers of the newest frame soon get the next chain.
+//! Readers of the past have no other chain, so the chain is decoded once more for them. After a second failure, the chain is not tried again.
 
 use std::collections::VecDeque;
 
@@ -17,20 +16,20 @@ const CHAINS_MAX: usize = 32;
 enum State {
     /// A decoder failed on this frame.
     FailedOnce(FrameId),
-    /// A decoder failed on a frame, and another time it did not.
+    /// A decoder failed on a frame, and a second try succeeded.
     Passed,
-    /// Decoders failed twice. From this frame on, nothing can be decoded.
+    /// Decoders failed twice. From this frame on, the chain cannot be decoded.
     Lost(FrameId),
 }
 
-/// What follows from a failure.
+/// What a failure means for its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It is the first one of its chain.
+    /// The first failure of the chain.
     First,
     /// The second try failed as well.
     Again,
-    /// It is the second one of its chain, whose first was overcome.
+    /// The second failure of the chain, after the first one was overcome.
     Late,
 }
 
@@ -60,13 +59,13 @@ impl Lost {
     /// A decoder has decoded a frame.
     pub(super) fn decoded(&mut self, chain: ChainId, frame: FrameId) {
         let failed = self.0.iter_mut().find(|(of, _)| *of == chain);
-        // Frames behind that one do not tell: what they do not need is passed over.
+        // Later frames prove nothing, because their decoding may have passed over the failed frame.
         if let Some((_, state)) = failed.filter(|(_, state)| *state == State::FailedOnce(frame)) {
             *state = State::Passed;
         }
     }
 
-    /// Whether no still of a frame is tried any more, for whoever takes the newest or for others.
+    /// Whether stills of a frame are not tried any more, for readers of the `newest` frame or for others.
     pub(super) fn holds(&self, chain: ChainId, frame: FrameId, newest: bool) -> bool {
         self.0.iter().any(|(of, state)| {
             *of == chain

@@ -1,18 +1,17 @@
-//! Makes stills of frames that need others, for applications that do not decode chains: on demand, and once for
-//! all who ask (`docs/decisions/0043-video-stays-video.md`). Several readers on the same host, which could decode them, share
-//! decoded pictures in the same way (`docs/decisions/0046-shared-pictures.md`).
+//! Makes stills of frames of chains, for applications that do not decode chains: on demand, and once
+//! for all readers (`docs/decisions/0043-video-stays-video.md`). Readers on one host that could decode
+//! chains themselves share decoded pictures in the same way (`docs/decisions/0046-shared-pictures.md`).
 //!
-//! A [`StillMaker`] stands beside a camera's log, of which it is one more reader. It has no input or output of its own. Whoever
-//! drives it passes on questions, the growth of the log and what decoders did, and carries out what it
-//! returns ([`StillOutput`]).
+//! A [`StillMaker`] reads a camera's log like any other reader. It has no input or output of its own. Its driver
+//! passes on queries, the growth of the log and the results of decoders, and executes its outputs ([`StillOutput`]).
 //!
 //! | question | where |
 //! | --- | --- |
 //! | which decoder goes where, and which frame is next? | `places.rs` |
-//! | what can be answered, and what is remembered? | this file |
-//! | what is made before anybody asks? | `ahead.rs` |
+//! | which queries can be answered, and which results are kept? | this file |
+//! | which stills are made ahead of queries? | `ahead.rs` |
 //! | on which chains did decoders fail? | `lost.rs` |
-//! | what becomes of frames on disk? | `past.rs` |
+//! | how are stills of frames on disk made? | `past.rs` |
 
 mod ahead;
 mod lost;
@@ -40,23 +39,23 @@ use crate::log::{LogReader, Record, ShortLogWriter, short_log};
 use crate::trace::FrameTrace;
 use crate::units::Instant;
 
-/// For this long after a question for the newest frame, a decoder follows the log, so that the next still costs one
-/// decoding. After other questions it stays where it is: the next frame is most likely the one that is wanted next.
+/// A decoder follows the log for this long after a query for the newest frame, so that the next still costs one
+/// decoding. After other queries, the decoder stays where it is, because the next frame is most likely wanted next.
 const FOLLOW_MAX: Duration = Duration::from_secs(2);
-/// The most bytes of stills made lately. If a sixteenth of the camera's share is less, that is the bound.
+/// The most bytes of recent stills of a camera, or a sixteenth of the camera's share if that is less.
 const MADE_BYTES_MAX: u64 = 8 << 20;
-/// Who wants the newest still and needs more frames decoded than this is better served by another chain.
+/// If a still of the newest frame needs more decodings than this, another chain serves the reader better.
 const FAR_FRAMES: u32 = 64;
-/// The most frames of which it is remembered that they could not be decoded although their chains go on.
+/// The most remembered frames that could not be decoded although their chains continue.
 const REFUSED_MAX: usize = 32;
 
-/// What stills of a camera may take of its share, in bytes.
+/// The bytes that the stills of a camera may take of its `share`.
 pub const fn still_bytes_max(share: u64) -> u64 {
     let sixteenth = share / 16;
     if sixteenth < MADE_BYTES_MAX { sixteenth } else { MADE_BYTES_MAX }
 }
 
-/// A question that is open.
+/// An open query.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     question: u64,
@@ -68,23 +67,23 @@ struct Asked {
 pub struct StillMaker {
     log: LogReader,
     places: Places,
-    /// Oldest first. Each reader of the camera has at most one.
+    /// Open queries, oldest first. At most one for each reader of the camera.
     asked: Vec<Asked>,
     made: ShortLogWriter,
     reads_made: LogReader,
     ahead: Ahead,
-    /// The picture of the newest frame of which one was wanted.
+    /// The newest picture that was made, with its frame.
     picture: Option<(FrameId, Picture)>,
     lost: Lost,
-    /// Frames that cannot be decoded although their chains go on.
+    /// Frames that cannot be decoded although their chains continue.
     refused: VecDeque<FrameId>,
-    /// The chain whose beginning was too far away last: the camera was asked for another.
+    /// The last chain that needed too many decodings. The camera was asked for another one.
     far: Option<ChainId>,
     outputs: VecDeque<StillOutput>,
 }
 
 impl StillMaker {
-    /// A maker without decoders, of stills of the frames of this log.
+    /// A maker of stills of the frames of this log. No decoder has started yet.
     pub fn new(log: LogReader) -> Self {
         let (made, reads_made) = short_log(0);
         Self {
@@ -104,12 +103,12 @@ impl StillMaker {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Bytes of stills made lately or ahead, of those that readers hold, and of the newest picture.
+    /// Bytes of recent stills, stills made ahead, stills that readers hold, and the newest picture.
     pub fn bytes(&self) -> u64 {
         self.made.bytes() + self.ahead.bytes() + self.picture_bytes()
     }
 
-    /// Whether nothing is asked, no still is kept for anybody, and no decoder has memory.
+    /// Whether no query is open, no still is kept ahead of a query, and no decoder has memory.
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty()
             && self.outputs.is_empty()
@@ -117,14 +116,14 @@ impl StillMaker {
             && self.places.are_released()
     }
 
-    /// What the log says of a frame that it holds.
+    /// The description of a frame that the log holds.
     pub fn meta(&self, frame: FrameId) -> Option<FrameMeta> {
         self.log.get_frame(frame).map(|record| record.frame.meta)
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A reader asks for the still of a frame. Each question is answered once, under its number.
+    /// A reader queries the still of a frame. Each query is answered once, under its number `question`.
     pub fn handle_query(&mut self, now: Instant, question: u64, query: StillQuery) {
         self.asked.push(Asked { question, query, form: Form::Still });
         if !query.newest {
@@ -134,15 +133,15 @@ impl StillMaker {
         self.go_on(now);
     }
 
-    /// A reader asks for the picture of a frame that was the newest when it looked. Each question is answered once, under its
-    /// number. Nothing is decoded twice for it: who comes too late takes the next.
+    /// A reader queries the picture of a frame that was the newest when the reader looked. Each query is answered once, under
+    /// its number `question`. No frame is decoded twice for a picture: a reader that comes too late takes the next picture.
     pub fn handle_picture_query(&mut self, now: Instant, question: u64, frame: FrameId) {
         let query = StillQuery { frame, newest: true };
         self.asked.push(Asked { question, query, form: Form::Picture });
         self.go_on(now);
     }
 
-    /// Nobody waits for the answer any more.
+    /// The reader no longer waits for the answer.
     pub fn handle_dropped(&mut self, question: u64) {
         self.asked.retain(|asked| asked.question != question);
     }
@@ -152,7 +151,7 @@ impl StillMaker {
         self.go_on(now);
     }
 
-    /// A decoder is done with a frame that it was given. Ignored if it was given another one.
+    /// A decoder has finished a frame. Ignored if the decoder was given another frame.
     pub fn handle_decoded(&mut self, now: Instant, decoder: usize, frame: FrameId, decoded: Decoded) {
         let Some(record) = self.places.handle_done(decoder, frame, &decoded) else { return };
         let chain = ChainId::of(&record.frame.meta);
@@ -174,7 +173,7 @@ impl StillMaker {
         self.go_on(now);
     }
 
-    /// The instant of [`StillMaker::poll_timeout`] has come, or any other.
+    /// Handles the instant of [`StillMaker::poll_timeout`]. It may be called at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outputs.extend(self.places.release_idle(now).map(|decoder| StillOutput::Release { decoder }));
         self.ahead.forget_old(now);
@@ -186,19 +185,19 @@ impl StillMaker {
 
     // ---- what is wanted -----------------------------------------------------------------------------------
 
-    /// The next thing to do.
+    /// The next action for the driver.
     pub fn poll_output(&mut self) -> Option<StillOutput> {
         self.outputs.pop_front()
     }
 
-    /// When [`StillMaker::handle_timeout`] is due. `None`: not before something happens.
+    /// When [`StillMaker::handle_timeout`] is due. `None`: no timeout is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.places.idle_due().into_iter().chain(self.ahead.due()).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    /// Answers what can be answered, and sends decoders to what cannot.
+    /// Answers the queries that can be answered, and sends decoders to the frames of the others.
     fn go_on(&mut self, now: Instant) {
         self.set_bytes_max();
         loop {
@@ -206,14 +205,14 @@ impl StillMaker {
             self.places.forget_targets();
             for Asked { query, .. } in &self.asked {
                 if let Some(record) = self.log.get_frame(query.frame) {
-                    // Whoever takes the newest does not wait for what others may take next.
+                    // A query for the newest frame does not wait for stills that are made ahead.
                     let stays = |decoded: &ChainFollower| {
                         !query.newest && next_ahead(decoded, &self.log, &self.refused, &self.ahead).is_some()
                     };
                     self.places.head_for(now, &record.frame.meta, stays);
                 }
             }
-            // One that cannot get where it was sent is free for others.
+            // A decoder that cannot reach its target is free for other queries.
             let blocked = (0..DECODERS_MAX).filter(|decoder| !self.send(now, *decoder)).count();
             if blocked == 0 {
                 return;
@@ -221,8 +220,7 @@ impl StillMaker {
         }
     }
 
-    /// Divides the camera's share, which may have changed. Of what the newest picture leaves, at most half is for stills that nobody has asked
-    /// for yet.
+    /// Divides the camera's share, which may have changed. Stills made ahead get at most half of the bytes that the newest picture leaves.
     fn set_bytes_max(&mut self) {
         let bytes_max = self.bytes_max();
         self.picture.take_if(|(_, picture)| picture.data.len() as u64 > bytes_max);
@@ -231,8 +229,7 @@ impl StillMaker {
         self.made.set_bytes_max(bytes_max - self.ahead.bytes());
     }
 
-    /// Gives a decoder what comes next on its way, if it waits for something. False if it cannot get where it was
-    /// sent.
+    /// Gives a free decoder the next frame on its way. Returns false if it cannot reach its target.
     fn send(&mut self, now: Instant, decoder: usize) -> bool {
         let ahead = |decoded: &ChainFollower| next_ahead(decoded, &self.log, &self.refused, &self.ahead);
         match self.places.next(now, decoder, &self.log, &self.refused, ahead) {
@@ -257,12 +254,12 @@ impl StillMaker {
         true
     }
 
-    /// Whether somebody asks for a form of a frame.
+    /// Whether an open query wants this form of a frame.
     fn form_asked(&self, frame: FrameId, form: Form) -> bool {
         self.asked.iter().any(|asked| asked.query.frame == frame && asked.form == form)
     }
 
-    /// What is wanted of a frame. A picture costs less than a still, so that comes first.
+    /// The form that is wanted of a frame. A picture costs less than a still, so it comes first.
     fn form_wanted(&self, frame: FrameId) -> Option<Form> {
         [Form::Picture, Form::Still].into_iter().find(|form| self.form_asked(frame, *form))
     }
@@ -288,7 +285,7 @@ impl StillMaker {
         }
     }
 
-    /// The answer to a question, if it is known.
+    /// The answer to a query for a still, if it is known.
     fn answer_to(&mut self, query: StillQuery) -> Option<StillAnswer> {
         let frame = query.frame;
         if let Some(made) = self.reads_made.get_frame(frame) {
@@ -308,7 +305,7 @@ impl StillMaker {
         is_overtaken.then_some(StillAnswer::Overtaken)
     }
 
-    /// The answer to a question for a picture, if it is known.
+    /// The answer to a query for a picture, if it is known.
     fn picture_of(&self, frame: FrameId) -> Option<PictureAnswer> {
         if let Some((_, picture)) = self.picture.as_ref().filter(|(of, _)| *of == frame) {
             return Some(PictureAnswer::Picture(picture.clone()));
@@ -322,13 +319,12 @@ impl StillMaker {
         }
     }
 
-    /// Whether no decoding of a frame is tried any more, for whoever takes the newest or for others.
+    /// Whether a frame is not decoded any more, for readers of the `newest` frame or for others.
     fn is_lost(&self, chain: ChainId, frame: FrameId, newest: bool) -> bool {
         self.lost.holds(chain, frame, newest) || self.refused.contains(&frame)
     }
 
-    /// Asks the camera for another chain if the newest frame is far from the beginning of its own, and no decoder is
-    /// near.
+    /// Asks the camera for another chain if the newest frame is far from the beginning of its chain and no decoder is near.
     fn look_how_far(&mut self, query: StillQuery) {
         let record = self.log.get_frame(query.frame).filter(|_| query.newest);
         let Some(record) = record else { return };
@@ -339,18 +335,18 @@ impl StillMaker {
         }
     }
 
-    /// Whether so many frames have to be decoded first that another chain is there sooner.
+    /// Whether so many frames must be decoded first that another chain would be ready sooner.
     fn is_far(&self, record: &Record) -> bool {
         self.places.is_further(record, FAR_FRAMES, &self.log)
     }
 
-    /// Whether a later chain than this one has begun.
+    /// Whether a chain later than this one has begun.
     fn has_begun_since(&self, chain: ChainId) -> bool {
         let newest = self.log.newest().and_then(|newest| ChainId::of(&newest.frame.meta));
         newest.is_some_and(|newest| newest.first_frame() > chain.first_frame())
     }
 
-    /// Keeps a still for others who ask, and answers those who have asked.
+    /// Keeps a still for later queries. If it cannot be kept, the open queries for it are answered at once.
     fn keep(&mut self, now: Instant, still: Record) {
         let id = still.frame.meta.id;
         self.ahead.keep(now, &still, &self.log);
@@ -359,7 +355,7 @@ impl StillMaker {
         if !is_asked || self.made.append(still.clone()) {
             return;
         }
-        // It is older than others, or readers hold too many of them: those who wait get memory of their own.
+        // The still is older than kept ones, or readers hold too many: the waiting readers get it as memory of their own.
         let is_it = |asked: &mut Asked| asked.form == Form::Still && asked.query.frame == id;
         let waiting = self.asked.extract_if(.., is_it);
         let answers = waiting.map(|Asked { question, .. }| {
@@ -369,7 +365,7 @@ impl StillMaker {
         self.outputs.extend(answers);
     }
 
-    /// Gives a picture to all who wait for it, and keeps it for those who ask until there is a newer one.
+    /// Answers all open queries for a picture, and keeps the picture for later ones until there is a newer picture.
     fn keep_picture(&mut self, now: Instant, id: FrameId, picture: &Picture) {
         let is_it = |asked: &mut Asked| asked.form == Form::Picture && asked.query.frame == id;
         for Asked { question, .. } in self.asked.extract_if(.., is_it) {
@@ -383,7 +379,7 @@ impl StillMaker {
         }
     }
 
-    /// What stills and the newest picture may take.
+    /// The bytes that stills and the newest picture may take.
     fn bytes_max(&self) -> u64 {
         still_bytes_max(self.log.share().bytes_max)
     }
@@ -400,7 +396,7 @@ impl StillMaker {
                 None
             }
         };
-        // After the first failure the camera was asked for another chain.
+        // The camera was already asked for another chain after the first failure.
         if failure != Some(Failure::Again) {
             self.outputs.push_back(StillOutput::ChainLost);
         }
@@ -410,12 +406,12 @@ impl StillMaker {
     }
 }
 
-/// Whether a decoder has decoded the frame that it was given.
+/// Whether a decoder has decoded its frame.
 fn is_decoded(decoded: &Decoded) -> bool {
     matches!(decoded, Decoded::Still { .. } | Decoded::Picture(_) | Decoded::Passed)
 }
 
-/// The frame that a decoder takes next to make a still of it ahead, if it has not come that far.
+/// The frame after the last one of a decoder, if a still of it is to be made ahead.
 fn next_ahead(
     decoded: &ChainFollower,
     log: &LogReader,
@@ -432,8 +428,7 @@ fn next_ahead(
     ahead.wants(next.frame.meta.id, log).then_some(next)
 }
 
-/// A still of a frame, made at `now`: the frame with other bytes, which says what was done to it, and when. It arrived when the
-/// frame did.
+/// A still of a frame, made at `now`: the frame's record with the payload, encoding and size of the still. Rung and arrival are those of the frame.
 pub fn still_of(
     record: &Record,
     (payload, encoding): (Bytes, Encoding),

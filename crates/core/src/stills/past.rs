@@ -1,73 +1,72 @@
-//! Makes stills of frames of the past for one reading, where a log on disk is read record by record.
+//! Makes stills of frames of the past for one reading, while a log on disk is read record by record.
 //!
-//! Records come in order, from the beginning of a chain on, so that a decoder of the reading's own goes along. Where a
-//! reading jumps into a chain, that is read from its beginning first. Of what lies before the frame that is wanted, only
-//! what that frame needs is decoded.
+//! Records come in order, from the beginning of a chain, so the reading's own decoder moves along. If a reading jumps into a chain, the
+//! chain is first read from its beginning. Of the frames before the wanted one, only those that the wanted frame needs are decoded.
 
 use crate::chain::{ChainFollower, ChainId, needed_before};
 use crate::frame::{Epoch, FrameId, FrameMeta, Sequence};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
 
-/// The most bytes of frames that are kept until it is known which of them are needed. If there are more, all of them are decoded.
+/// The most bytes of frames that are kept until it is known which of them are needed. Beyond this, all of them are decoded.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// What a decoder is to do with a frame of the past.
+/// A decoder's task for a frame of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastTask {
-    /// It must forget what it holds first.
+    /// Whether the decoder must first forget what it holds.
     pub afresh: bool,
-    /// A still is wanted. Otherwise the frame is decoded for those behind it.
+    /// Whether a still is wanted. If not, the frame is decoded only for later frames.
     pub wanted: bool,
 }
 
-/// What came of a frame of the past.
+/// The outcome of a frame of the past.
 #[derive(Clone, Debug)]
 pub enum PastDecoded {
-    /// Its still.
+    /// The still of the frame.
     Still(Box<Record>),
-    /// It was decoded, and no still was wanted.
+    /// The frame was decoded, and no still was wanted.
     Passed,
-    /// It could not be decoded. The decoder holds nothing now.
+    /// The frame could not be decoded. The decoder holds nothing now.
     Failed,
 }
 
-/// A log of the past, and a decoder, as one reading has them.
+/// The log of the past and the decoder of one reading.
 pub trait PastFrames {
     /// Why the log cannot be read.
     type Error;
 
     /// Finds the next frame for the reading.
     fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error>;
-    /// Finds a frame that the reading has passed, without moving its place.
+    /// Finds a frame that the reading has passed, without moving the reading.
     fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error>;
     /// Decodes a frame.
     fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded;
 }
 
-/// Where the decoder of a reading is.
+/// The place of a reading's decoder in its chain, and the frames kept for it.
 #[derive(Debug, Default)]
 pub struct PastStills {
     follower: ChainFollower,
-    /// Frames of one chain behind the one decoded last, in order. Nobody knows yet whether they are needed.
+    /// Frames of one chain after the last decoded one, in order. It is not known yet whether they are needed.
     kept: Vec<Record>,
     kept_bytes: usize,
-    /// The chain of which nothing is passed over any more.
+    /// The chain of which no frame is passed over any more.
     takes_all: Option<ChainId>,
-    /// The decoder holds frames that the follower does not know of.
+    /// Whether the decoder holds frames that the follower does not know of.
     is_dirty: bool,
-    /// From which frame on a chain could not be decoded.
+    /// A chain that could not be decoded, and from which frame on.
     lost: Option<(ChainId, FrameId)>,
-    /// The chain on which the decoder failed, until that is tried once more.
+    /// The chain on which the decoder failed, until it is tried once more.
     failed: Option<ChainId>,
     /// The last chain that had its second try.
     tried_again: Option<ChainId>,
 }
 
 impl PastStills {
-    /// The answer to a query, with a still in place of a frame that needs others. Frames before the beginning are decoded
-    /// where others need them. If no still can be made, the frame comes as it is held, and the reader counts it; but if the camera is
-    /// asked too, the frame counts as not held here, so that the camera gives it.
+    /// The answer to a query, with a still in place of a frame that needs others. Frames before the query's beginning are
+    /// decoded only if later frames need them. If no still can be made, the frame comes as it is held, and the reader counts
+    /// it as skipped. But if the query may go to the camera, the frame counts as not held here, so that the camera sends it.
     pub fn find<P: PastFrames>(&mut self, frames: &mut P, query: &PastQuery) -> Result<PastAnswer, P::Error> {
         let (mut asked, mut broken) = (*query, false);
         loop {
@@ -96,7 +95,7 @@ impl PastStills {
         }
     }
 
-    /// Keeps a frame that others may need.
+    /// Keeps a frame that later frames may need.
     fn keep<P: PastFrames>(&mut self, frames: &mut P, record: &Record) {
         let chain = |record: &Record| ChainId::of(&record.frame.meta);
         if self.kept.last().is_some_and(|last| chain(last) != chain(record)) {
@@ -114,7 +113,7 @@ impl PastStills {
         std::mem::take(&mut self.kept)
     }
 
-    /// Decodes all that was kept and can be decoded.
+    /// Decodes all kept frames that can be decoded.
     fn take_all<P: PastFrames>(&mut self, frames: &mut P) {
         for record in self.take_kept() {
             if self.follower.allows(&record.frame.meta) {
@@ -123,7 +122,7 @@ impl PastStills {
         }
     }
 
-    /// Decodes what a frame needs of those that were kept. False if they do not lead to it.
+    /// Decodes the kept frames that `meta` needs. Returns false if they do not lead to it.
     fn lead_to<P: PastFrames>(&mut self, frames: &mut P, meta: &FrameMeta) -> bool {
         if self.takes_all.is_some() && self.takes_all == ChainId::of(meta) {
             self.take_all(frames);
@@ -154,7 +153,7 @@ impl PastStills {
         }
     }
 
-    /// Whether a chain that could not be decoded is gone through once more: a decoder may fail on a sound frame, because it hung.
+    /// Whether a chain that could not be decoded is decoded once more. A decoder may fail on a sound frame, because it hung.
     fn tries_again(&mut self, chain: ChainId) -> bool {
         let again = self.failed.take() == Some(chain) && self.tried_again != Some(chain);
         if again {
@@ -163,10 +162,10 @@ impl PastStills {
         again
     }
 
-    /// Reads a chain from its beginning up to before a frame.
+    /// Reads a chain from its beginning up to the frame before `to`.
     fn go_to<P: PastFrames>(&mut self, frames: &mut P, chain: ChainId, to: FrameId) -> Result<(), P::Error> {
         if self.follower.chain() == Some(chain) {
-            // What was passed over is needed now, and may be again.
+            // Frames that were passed over are needed now, and may be needed again.
             self.takes_all = Some(chain);
         }
         self.forget();
@@ -178,7 +177,7 @@ impl PastStills {
         {
             let meta = &record.frame.meta;
             if std::mem::take(&mut begins) && meta.id != first {
-                // The beginning has gone.
+                // The first frame is gone.
                 return Ok(());
             }
             after = Some(meta.id);
@@ -189,7 +188,7 @@ impl PastStills {
         Ok(())
     }
 
-    /// Decodes a frame, if it is the turn of it.
+    /// Decodes a frame, if the decoder holds the frame's parent.
     fn step<P: PastFrames>(&mut self, frames: &mut P, record: &Record, wanted: bool) -> PastDecoded {
         let meta = &record.frame.meta;
         if !self.follower.allows(meta) {
@@ -225,7 +224,7 @@ impl PastStills {
     }
 }
 
-/// The last frame that may lie before one. Before the first of an epoch lie those of earlier epochs.
+/// The last identity before `id`. Earlier epochs lie before the first frame of an epoch.
 fn before(id: FrameId) -> Option<FrameId> {
     match id.sequence.0.checked_sub(1) {
         Some(sequence) => Some(FrameId { sequence: Sequence(sequence), ..id }),
@@ -261,7 +260,7 @@ mod tests {
             let mut spanned = self.records.iter().filter(|record| query.spans(record.frame.meta.id));
             let first = spanned.clone().find(|record| record.frame.meta.captured >= query.begin);
             let first = first.map_or(u64::MAX, |record| record.frame.meta.chain.chain.0);
-            // Reading begins where a chain begins, and goes on behind a frame.
+            // A reading begins where a chain begins, and continues after a frame.
             let record = match query.after {
                 Some(_) => spanned.next(),
                 None => spanned.find(|record| record.frame.meta.id.sequence.0 >= first),
@@ -310,7 +309,7 @@ mod tests {
         Shelf { records, damaged, unlucky, decoded: vec![], stills: vec![], held: BTreeSet::new() }
     }
 
-    /// Reads everything from a time on. A frame that comes as it is held has a minus.
+    /// Reads everything from a time on. A frame that comes as it is held has a negative number.
     fn read(shelf: &mut Shelf, begin: u64) -> Vec<i64> {
         let mut stills = PastStills::default();
         let mut query = PastQuery { begin: Timestamp::from_nanos(begin + 1), ..PastQuery::EVERY };
@@ -352,7 +351,7 @@ mod tests {
         assert_eq!(read(&mut shelf, 73), (73..100).collect::<Vec<_>>());
         let expected: Vec<u64> = [0, 10, 20, 30, 40, 50, 60].into_iter().chain(70..100).collect();
         assert_eq!(shelf.decoded, expected);
-        // The same for who jumps.
+        // The same for a reading that jumps into the chain.
         shelf.decoded.clear();
         let (mut stills, after) = (PastStills::default(), Some(id(32)));
         let Ok(answer) = stills.find(&mut shelf, &PastQuery { after, ..PastQuery::EVERY });
@@ -362,7 +361,7 @@ mod tests {
         assert_eq!(read(&mut shelf, 73), (73..100).collect::<Vec<_>>(), "nobody needs that one here");
     }
 
-    /// Frames that leap over others may need what was passed over. A chain is gone through again once for that, and no more.
+    /// A later frame may need frames that were passed over. The chain is then decoded again, but only once.
     #[test]
     fn who_passed_over_too_much_goes_back_once() {
         let mut shelf = shelf(60, 60);
@@ -375,7 +374,7 @@ mod tests {
         assert_eq!(shelf.decoded[15..], (0..41).chain(41..60).collect::<Vec<_>>());
     }
 
-    /// So many bytes are kept until it is known what is needed. Where a chain has more, it is decoded frame by frame.
+    /// Frames are kept up to a number of bytes until it is known which are needed. Beyond it, a chain is decoded frame by frame.
     #[test]
     fn a_chain_of_large_frames_is_not_kept_whole() {
         let mut shelf = shelf(8, 100);
@@ -385,7 +384,7 @@ mod tests {
         assert_eq!(shelf.decoded, [0, 1, 2, 3, 4, 6, 7], "the first four in order, then what is needed");
     }
 
-    /// Where the camera is asked too, what cannot be decoded here is left to it.
+    /// If the camera is asked too, frames that cannot be decoded here are left to it.
     #[test]
     fn the_camera_is_asked_for_what_cannot_be_decoded() {
         let (mut shelf, mut stills) = (shelf(20, 8), PastStills::default());
@@ -396,14 +395,14 @@ mod tests {
         assert_eq!(answer.left_to_ask(&query), Some(PastQuery { before: Some(id(16)), ..query }));
     }
 
-    /// A decoder that hung once does not cost the rest of the chain.
+    /// A decoder that hung once does not lose the rest of the chain.
     #[test]
     fn a_chain_has_a_second_try() {
         let mut shelf = shelf(20, 8);
         shelf.unlucky.push(10);
         assert_eq!(read(&mut shelf, 0), (0..20).collect::<Vec<_>>());
         assert_eq!(shelf.decoded.len(), 20 + 3, "from the beginning of the chain to the frame again");
-        // One chain, one more try.
+        // Each chain has one more try.
         shelf.unlucky.extend([11, 13]);
         let expected: Vec<i64> = (0..13).chain([-13, -14, -15]).chain(16..20).collect();
         assert_eq!(read(&mut shelf, 0), expected);

@@ -1,4 +1,4 @@
-//! Says where decoders are in their chains, which of them goes where, and which frame comes next on its way.
+//! Tracks where decoders are in their chains, sends them to wanted frames, and finds the next frame on their way.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,70 +9,71 @@ use crate::frame::{FrameId, FrameMeta};
 use crate::log::{LogReader, Record};
 use crate::units::Instant;
 
-/// The most decoders of one camera: one for the newest frame, one for whoever looks elsewhere.
+/// The most decoders of one camera: one for the newest frame, one for readers elsewhere.
 pub const DECODERS_MAX: usize = 2;
 /// After this long without a frame, a decoder's memory is freed.
 pub const IDLE_MAX: Duration = Duration::from_secs(10);
-/// A decoder that is further behind than this does not follow: the next question says where to go.
+/// A decoder that is more frames behind than this does not follow the log: the next query decides where it goes.
 const FOLLOWED_FRAMES_MAX: u64 = 32;
 
-/// So many frames behind the one that a reader asked for last are wanted before it asks for them.
+/// How many frames after the last query of a reader may be made ahead.
 pub(super) const AHEAD_FRAMES: u64 = 16;
 
-/// What a decoder does next.
+/// The next step of a decoder.
 pub(super) enum Path {
-    /// Nothing.
+    /// No step.
     Rest,
-    /// It decodes this frame.
+    /// The decoder decodes this frame.
     Decode { record: Record, afresh: bool },
-    /// It has decoded this frame, and makes something of it.
+    /// The decoder makes a form of this frame, which it decoded last.
     Show { frame: FrameId },
-    /// It cannot get to the frame that it was sent for.
+    /// The decoder cannot reach the frame that it was sent to.
     Unreachable { frame: FrameId },
 }
 
-/// How a decoder gets to a frame.
+/// The frames that lead a decoder to its target.
 #[derive(Default)]
 struct Way {
     target: Option<FrameId>,
-    /// The frame that it decoded last, as long as it is on the way.
+    /// The last frame decoded on this way. If the decoder has decoded another one since, the way is found anew.
     after: Option<FrameId>,
-    /// What comes next, the last first.
+    /// The frames still to decode, the last first.
     rest: Vec<FrameId>,
 }
 
-/// A decoder.
+/// The state of a decoder.
 #[derive(Default)]
 struct Place {
     follower: ChainFollower,
-    /// The frame that it goes to, and the chain of that.
+    /// The frame that the decoder is sent to, with its chain.
     target: Option<(ChainId, FrameId)>,
-    /// It makes stills of what readers take next who are where it is, before it goes elsewhere.
+    /// Whether the decoder makes stills ahead for readers where it is, before it goes elsewhere.
     stays: bool,
-    /// Somebody waits elsewhere. It goes there once it has decoded the frame with this index, also if readers still take what it makes.
+    /// A reader waits elsewhere. The decoder leaves once it has decoded the frame
+    /// with this index, even if readers still take the stills that it makes.
     leaves_at: Option<u32>,
-    /// What it is working on.
+    /// The frame that is being decoded.
     busy: Option<Record>,
-    /// The chain of which it passes over nothing any more.
+    /// The chain of which no frame is passed over any more.
     takes_all: Option<ChainId>,
-    /// How it gets to its target.
+    /// The way to the target.
     way: Way,
-    /// Until when it follows the log without being asked.
+    /// Until when the decoder follows the log without a query.
     follow_until: Instant,
     used: Instant,
-    /// It has memory.
+    /// Whether the decoder has memory.
     runs: bool,
 }
 
 impl Place {
-    /// The chain in which it is, or to which it goes.
+    /// The chain in which the decoder is, or to which it goes.
     fn chain(&self) -> Option<ChainId> {
         let begun = self.busy.as_ref().and_then(|record| ChainId::of(&record.frame.meta));
         self.target.map(|(chain, _)| chain).or(begun).or(self.follower.chain())
     }
 
-    /// How much is lost if it goes to a chain instead of where it is. Nothing, if that chain begins right behind, or if it
-    /// follows the newest frames and the chain is newer.
+    /// The cost of leaving the decoder's place for a chain. 0 if the chain begins right after
+    /// the last frame, or if the decoder follows the newest frames and the chain is newer.
     fn cost_of_leaving(&self, now: Instant, chain: ChainId) -> u8 {
         let follows = now < self.follow_until;
         let begins_next = self.follower.last().is_some_and(|last| last.next() == chain.first_frame());
@@ -82,25 +83,25 @@ impl Place {
         }
     }
 
-    /// Whether a chain begins behind where it is.
+    /// Whether a chain begins after the decoder's last frame.
     fn goes_on_to(&self, chain: ChainId) -> bool {
         self.follower.last().is_some_and(|last| last < chain.first_frame())
     }
 
-    /// Whether a frame of a chain lies before it.
+    /// Whether a frame of a chain lies ahead of the decoder.
     fn is_on_way(&self, chain: ChainId, frame: FrameId) -> bool {
         self.chain() == Some(chain) && !self.is_beyond(chain, frame)
     }
 
-    /// The chain in which it has passed over what a frame before it needs, and may do so again. For a frame behind it, it goes back
-    /// in any case.
+    /// The current chain, if the target lies ahead but needs frames that the decoder has passed over. This
+    /// may happen again in this chain. For a target behind, the decoder restarts the chain in any case.
     fn lacks_what_it_passed(&self) -> Option<ChainId> {
         let (chain, target) = self.target?;
         let is_ahead = self.follower.last().is_some_and(|last| last < target);
         (self.follower.chain() == Some(chain) && is_ahead).then_some(chain)
     }
 
-    /// Whether it has passed a frame of a chain.
+    /// Whether the decoder has passed a frame of a chain.
     fn is_beyond(&self, chain: ChainId, frame: FrameId) -> bool {
         self.follower.chain() == Some(chain) && self.follower.last().is_some_and(|last| last > frame)
     }
@@ -116,7 +117,7 @@ impl Places {
         self.0.iter().all(|place| !place.runs)
     }
 
-    /// Whether more frames than this have to be decoded for one.
+    /// Whether more than `frames` frames must be decoded for a record.
     pub(super) fn is_further(&self, record: &Record, frames: u32, log: &LogReader) -> bool {
         let meta = &record.frame.meta;
         if meta.chain.index < frames {
@@ -135,19 +136,19 @@ impl Places {
         ways.all(|way| way > frames as usize)
     }
 
-    /// Whether a decoder is behind a frame, so that it could only be decoded again.
+    /// Whether a decoder has passed a frame, so that the frame would have to be decoded again.
     pub(super) fn have_passed(&self, frame: FrameId) -> bool {
         self.0.iter().any(|place| place.follower.last().is_some_and(|last| last > frame))
     }
 
-    /// No decoder is on its way: those who ask say anew where to go.
+    /// Clears the targets of all decoders. Open queries then set new ones.
     pub(super) fn forget_targets(&mut self) {
         self.0.iter_mut().for_each(|place| (place.target, place.stays) = (None, false));
     }
 
-    /// Sends a decoder to a frame: the one that is nearest in its chain, or one that is free. If there is none, the
-    /// frame waits. The decoder that follows the newest frames does not go back: all who take those would wait until
-    /// it is there again. One that is inside a chain leaves when it has nothing to make ahead: `stays`.
+    /// Sends a decoder to a frame: the nearest one in the frame's chain, or a free one. If there is none, the frame
+    /// waits. The decoder that follows the newest frames does not go back, because all readers of the newest frames
+    /// would wait for its return. A decoder inside a chain first makes stills ahead, if `stays` says that there are any.
     pub(super) fn head_for(
         &mut self,
         now: Instant,
@@ -182,18 +183,18 @@ impl Places {
             }
             place.leaves_at = None;
         }
-        // Frames between two that are wanted may be passed over, but none that is wanted.
+        // Frames between two wanted ones may be passed over, but no wanted frame.
         let nearer = place.target.map_or(meta.id, |(_, to)| to.min(meta.id));
         place.target = Some((chain, nearer));
     }
 
-    /// Of the decoders that follow the log, the one that is furthest.
+    /// Of the decoders that follow the log, the one furthest ahead.
     fn foremost(&self, now: Instant) -> Option<usize> {
         let follow = self.0.iter().enumerate().filter(|(_, place)| now < place.follow_until);
         follow.max_by_key(|(_, place)| place.follower.last()).map(|(at, _)| at)
     }
 
-    /// What a decoder does next, if it waits for something.
+    /// The next step of a decoder, if it is free.
     pub(super) fn next(
         &mut self,
         now: Instant,
@@ -229,7 +230,7 @@ impl Places {
                 let record = place.target.and_then(|(_, frame)| log.get_frame(frame));
                 (place.busy, place.used) = (record, now);
                 if place.busy.is_none() {
-                    // It was evicted between the two looks.
+                    // The frame was evicted between the two look-ups.
                     return Path::Rest;
                 }
             }
@@ -238,7 +239,7 @@ impl Places {
         path
     }
 
-    /// A decoder is done with a frame. Returns the frame's record, unless the decoder was given another one.
+    /// A decoder has finished a frame. Returns the frame's record, unless the decoder was given another frame.
     pub(super) fn handle_done(
         &mut self,
         decoder: usize,
@@ -260,8 +261,7 @@ impl Places {
         Some(record)
     }
 
-    /// A question for a frame was answered. If it is one of the newest, the decoder that was there last follows the
-    /// log until then.
+    /// A query for a frame was answered. If the frame is one of the newest, the decoder that decoded it last follows the log until `until`.
     pub(super) fn served(&mut self, frame: FrameId, log: &LogReader, until: Instant) {
         if log.index_of(frame) + FOLLOWED_FRAMES_MAX < log.held().end {
             return;
@@ -272,7 +272,7 @@ impl Places {
         }
     }
 
-    /// Gives up the memory of decoders that nobody needs.
+    /// Frees the memory of decoders that were idle for [`IDLE_MAX`], and returns these decoders.
     pub(super) fn release_idle(&mut self, now: Instant) -> impl Iterator<Item = usize> + use<> {
         let mut released = Vec::new();
         for (decoder, place) in self.0.iter_mut().enumerate() {
@@ -284,14 +284,14 @@ impl Places {
         released.into_iter()
     }
 
-    /// When memory of a decoder is to be given up.
+    /// When the next decoder will have been idle for [`IDLE_MAX`].
     pub(super) fn idle_due(&self) -> Option<Instant> {
         let running = self.0.iter().filter(|place| place.runs && place.busy.is_none());
         running.map(|place| place.used + IDLE_MAX).min()
     }
 }
 
-/// The next step to the frame that a decoder was sent for. What that frame does not need is passed over.
+/// The next step to a decoder's target. Frames that the target does not need are passed over.
 fn to_target(
     place: &mut Place,
     (chain, target): (ChainId, FrameId),
@@ -328,7 +328,7 @@ fn to_target(
     Path::Decode { afresh: begins && !last.is_some_and(is_before), record }
 }
 
-/// What of the log has to be decoded for a frame, and that frame: the last first. `None`: some of it has gone.
+/// The frames that must be decoded for `target`, and `target` itself, the last first. `None`: some of them are gone.
 fn needed_for(follower: &ChainFollower, target: &Record, log: &LogReader) -> Option<Vec<FrameId>> {
     let meta = &target.frame.meta;
     let behind = (log.held().start..log.index_of(meta.id)).rev().filter_map(|index| log.get(index));
@@ -337,7 +337,7 @@ fn needed_for(follower: &ChainFollower, target: &Record, log: &LogReader) -> Opt
     Some([meta.id].into_iter().chain(needed.rev()).collect())
 }
 
-/// All that can be decoded of a chain up to a frame, the last first. `None`: the frame cannot.
+/// All frames of the chain up to `target` that can be decoded, the last first. `None`: `target` cannot be decoded.
 fn all_up_to(
     follower: &ChainFollower,
     target: &Record,
@@ -358,8 +358,7 @@ fn all_up_to(
     way.first().is_some_and(|last| *last == target.frame.meta.id).then_some(way)
 }
 
-/// The next frame of the log behind the last one, except the newest: whoever asks for that one decides whether a still
-/// is made.
+/// The next frame of the log after the last one, except the newest frame: a query for the newest frame decides whether a still is made of it.
 fn follow(place: &Place, log: &LogReader, refused: &VecDeque<FrameId>) -> Path {
     let Some(last) = place.follower.last() else { return Path::Rest };
     let next = log.index_of(last.next())..log.held().end.saturating_sub(1);

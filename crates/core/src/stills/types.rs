@@ -1,146 +1,144 @@
-//! What makers of stills are asked, told and want done.
+//! Defines the queries, answers and outputs of makers of stills.
 
 use bytes::Bytes;
 
 use crate::frame::{Encoding, Frame, FrameId};
 use crate::log::{LogReader, Record};
 
-/// In which form a frame of a chain is wanted.
+/// The form in which a frame of a chain is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As a still, which any application can take.
+    /// A still, which any application can take.
     Still,
-    /// As the codec gives it, for readers on this host.
+    /// A picture as the codec gives it, for readers on this host.
     Picture,
 }
 
-/// A decoded picture as the codec gave it. Whoever drives a maker of stills knows what the numbers and bytes mean; here they
-/// are only held and handed on.
+/// A decoded picture as the codec gave it. Only the driver of a maker of stills knows how to read its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
-    /// How the bytes are to be read.
+    /// The layout of the bytes.
     pub form: u8,
-    /// Its samples.
+    /// The samples.
     pub data: Bytes,
-    /// Pixels in a row, and rows.
+    /// Width and height in pixels.
     pub size: (u32, u32),
-    /// Where the samples lie, if others can look there too.
+    /// Where the samples are in memory, if other processes can read them there.
     pub place: Option<PicturePlace>,
 }
 
-/// A place that several processes can look at, in the numbers of whoever drives a maker of stills. What lies there stays as long as
-/// somebody has the samples.
+/// A place in memory that several processes can read; the driver defines the numbers. It is not reused while somebody holds the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PicturePlace {
     /// The memory.
     pub memory: u64,
-    /// The slot in it.
+    /// The slot in the memory.
     pub slot: u8,
 }
 
-/// What came of a frame that a decoder was given.
+/// The outcome of a frame that a decoder was given.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
-    /// The frame, in a form that decodes by itself.
+    /// The frame was decoded to a still.
     Still {
-        /// Its bytes.
+        /// The bytes of the still.
         payload: Bytes,
-        /// The encoding of the decoded frame. It is never one that [`Encoding::is_chained`].
+        /// The encoding of the still, never one that [`Encoding::is_chained`].
         encoding: Encoding,
-        /// Pixels in a row.
+        /// Width in pixels.
         width: u32,
-        /// Rows.
+        /// Height in pixels.
         height: u32,
     },
-    /// The frame, as the codec gives it.
+    /// The frame was decoded to a picture as the codec gives it.
     Picture(Picture),
-    /// It was decoded, and nobody wanted to see it.
+    /// The frame was decoded, and no form of it was wanted.
     Passed,
-    /// It needs frames that the decoder does not hold. The decoder's state is unchanged.
+    /// The frame needs frames that the decoder does not hold. The decoder's state is unchanged.
     NotHeld,
-    /// It is damaged, or the decoder failed or took too long. The decoder's state is lost.
+    /// The frame is damaged, or the decoder failed or took too long. The decoder's state is lost.
     Failed,
 }
 
-/// A question for the still of a frame.
+/// A query for the still of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillQuery {
     /// The frame, which is in the log.
     pub frame: FrameId,
-    /// It is asked for because it is the newest: a newer one that is there sooner would be better.
+    /// Whether the frame is wanted because it is the newest. A newer frame whose still is ready sooner would be better.
     pub newest: bool,
 }
 
-/// What there is of a still that was asked for.
+/// The answer to a query for a still.
 #[derive(Clone, Debug)]
 pub enum StillAnswer {
-    /// The still, and the log that holds its memory. Without a log the memory is the reader's own.
+    /// The still, and the log whose budget holds it. Without a log, the reader alone holds the still.
     Still(Box<Record>, Option<LogReader>),
-    /// It cannot be made: the frame, or one that it needs, is damaged or gone.
+    /// The still cannot be made: the frame, or a frame that it needs, is damaged or gone.
     NotDecoded,
-    /// It would take long, and a newer chain has begun of which a still is made at once.
+    /// The still would take long, and a newer chain has begun, of which a still is made at once.
     Overtaken,
-    /// The frame is in the log no more.
+    /// The frame is no longer in the log.
     Gone,
 }
 
-/// What there is of a picture that was asked for.
+/// The answer to a query for a picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PictureAnswer {
     /// The picture.
     Picture(Picture),
-    /// There is none, but a newer frame has been decoded, of which there will be one.
+    /// There is no picture, because a decoder has passed the frame. A newer frame will have a picture.
     Overtaken,
-    /// There is none: the frame, or one that it needs, cannot be decoded or is gone.
+    /// There is no picture: the frame, or a frame that it needs, cannot be decoded or is gone.
     NotDecoded,
 }
 
-/// What a maker of stills wants done.
+/// An action for the driver of a maker of stills.
 #[derive(Clone, Debug)]
 pub enum StillOutput {
     /// Give a decoder a frame, and report the outcome with [`StillMaker::handle_decoded`](super::StillMaker::handle_decoded).
     Decode {
         /// Which decoder, below [`DECODERS_MAX`](super::DECODERS_MAX).
         decoder: usize,
-        /// The frame as it came.
+        /// The frame to decode.
         frame: Box<Frame>,
-        /// The decoder must forget what it holds first.
+        /// Whether the decoder must first forget what it holds.
         afresh: bool,
-        /// What to make of it. `None`: it is decoded for those behind it.
+        /// The form wanted. `None`: the frame is decoded only for later frames.
         wanted: Option<Form>,
     },
-    /// Make something of the frame that a decoder decoded last, and report it in the same way.
+    /// Make a form of the frame that a decoder decoded last, and report the outcome in the same way.
     Show {
         /// Which decoder.
         decoder: usize,
         /// The frame.
         frame: FrameId,
-        /// What to make of it.
+        /// The form wanted.
         form: Form,
     },
-    /// A decoder is not needed now: free its memory.
+    /// Free the memory of a decoder, which is not needed now.
     Release {
         /// Which decoder.
         decoder: usize,
     },
-    /// A question is answered.
+    /// The answer to a query for a still.
     Answer {
-        /// Its number.
+        /// The number of the query.
         question: u64,
         /// The answer.
         answer: StillAnswer,
     },
-    /// A question for a picture is answered.
+    /// The answer to a query for a picture.
     Picture {
-        /// Its number.
+        /// The number of the query.
         question: u64,
         /// The answer.
         answer: PictureAnswer,
     },
-    /// A chain cannot be decoded any further: the camera must be asked for another.
+    /// A chain cannot be decoded, or not soon: ask the camera for a keyframe.
     ChainLost,
-    /// A decoder failed on this frame for the first time. Whoever wants it or a later one of its chain, and not the newest, has the chain decoded
-    /// once more.
+    /// A decoder failed on this frame for the first time. For queries for this or a later
+    /// frame of its chain that do not want the newest, the chain is decoded once more.
     TriesAgain {
         /// The frame.
         frame: FrameId,

@@ -1,30 +1,30 @@
-//! Encodes what camera and edge say of answers: pictures that applications make of frames.
+//! Encodes messages about answers: pictures that applications make of frames.
 
 use std::time::Duration;
 
 use super::codec::{Reader, WireError, Write};
 
-/// Why a publisher was not given an answer.
+/// Why an answer was not delivered to the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum AnswerSkip {
-    /// A newer answer took its place before all of it had left the edge.
+    /// A newer answer replaced this one before its last byte left the edge.
     Replaced = 1,
-    /// It was older than the publisher's bound before all of it had left the edge.
+    /// The answer became older than the publisher's bound before its last byte left the edge.
     Late = 2,
-    /// An answer to a newer frame had come before it.
+    /// An answer to a newer frame came first.
     Overtaken = 3,
-    /// The frame had been answered before.
+    /// The frame was answered before.
     Repeated = 4,
     /// The publisher wants no answers.
     NotWanted = 5,
-    /// The connection ended before all of it had left the edge.
+    /// The connection ended before the answer's last byte left the edge.
     LinkLost = 6,
-    /// The connection ended after all of it had left the edge and before the camera confirmed it. The publisher may have been given it.
+    /// The connection ended after the answer's last byte left the edge, and before the camera confirmed the answer. The publisher may have got it.
     Unconfirmed = 7,
-    /// The camera refused it.
+    /// The camera refused the answer.
     Refused = 8,
-    /// At the camera: a newer answer came before the publisher took it.
+    /// At the camera: a newer answer came before the publisher took this one.
     Unread = 9,
 }
 
@@ -63,29 +63,29 @@ impl AnswerSkip {
     }
 }
 
-/// How many answers a publisher was not given, by reason.
+/// How many answers were not delivered to a publisher, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSkips([u64; AnswerSkip::ALL.len()]);
 
 impl AnswerSkips {
-    /// Counts so many more. Counts saturate.
+    /// Adds `count` answers for a reason. Counts saturate.
     pub fn add(&mut self, reason: AnswerSkip, count: u64) {
         let known = &mut self.0[reason as usize - 1];
         *known = known.saturating_add(count);
     }
 
-    /// Counts one less: it was delivered after all.
+    /// Removes one answer, which was delivered after all.
     pub fn remove(&mut self, reason: AnswerSkip) {
         let known = &mut self.0[reason as usize - 1];
         *known = known.saturating_sub(1);
     }
 
-    /// Counts what `others` counts, too.
+    /// Adds the counts of `others`.
     pub fn add_all(&mut self, others: &Self) {
         others.iter().for_each(|(reason, count)| self.add(reason, count));
     }
 
-    /// What this counts more than `earlier`.
+    /// How much each count has grown since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = *self;
@@ -93,12 +93,12 @@ impl AnswerSkips {
         more
     }
 
-    /// How many there are for this reason.
+    /// How many answers were not delivered for this reason.
     pub const fn get(&self, reason: AnswerSkip) -> u64 {
         self.0[reason as usize - 1]
     }
 
-    /// How many there are in all.
+    /// How many answers were not delivered in all.
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |total, count| total.saturating_add(*count))
     }
@@ -110,16 +110,16 @@ impl AnswerSkips {
     }
 }
 
-/// The camera's word on answers: whether its publisher takes them, and how old they may be.
+/// Tells the edge whether the camera's publisher takes answers, and how old they may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerRequest {
-    /// The most that may pass from a frame's capture until the last byte of its answer leaves the edge. `None`: answers are not wanted.
+    /// The longest time from a frame's capture until the last byte of its answer leaves the edge. `None`: the publisher takes no answers.
     pub bound: Option<Duration>,
 }
 
 impl AnswerRequest {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        // No time to answer is no answer.
+        // A bound of 0 stands for no answers.
         out.u64(self.bound.map_or(0, |bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX)));
     }
 
@@ -129,15 +129,15 @@ impl AnswerRequest {
     }
 }
 
-/// The edge's account of the answers to the frames of one start of a camera.
+/// The edge's account of the answers to frames of one start of a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerAccount {
-    /// When the account began: the `attempt` of the [`Hello`](super::Hello) with which the edge took this start of the camera in first. An edge that
-    /// is started anew begins another account, with another number.
+    /// Identifies the account: the `attempt` of the [`Hello`](super::Hello) with which the edge first accepted
+    /// this start of the camera. After its own restart, the edge begins another account, with another number.
     pub since: u64,
-    /// How many answers applications gave since then.
+    /// How many answers applications gave since the account began.
     pub answered: u64,
-    /// How many of them were not delivered.
+    /// How many of these answers were not delivered.
     pub skipped: AnswerSkips,
 }
 

@@ -1,4 +1,4 @@
-//! Encodes what applications ask of a camera.
+//! Encodes what applications require of a camera.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub const CONTRACTS_MAX: usize = 64;
 /// What the applications want of a camera. Without contracts, the camera sends nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// The revision of the demand, from one edge for one camera. An older one is ignored.
+    /// The revision of the demand, from one edge for one camera. The camera ignores older revisions.
     pub revision: u64,
     /// One contract per subscription: those with an accuracy floor first, and of these the highest priority
     /// first.

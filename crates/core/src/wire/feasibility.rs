@@ -1,65 +1,63 @@
-//! Encodes what a camera can do for the contracts that lead.
+//! Encodes what a camera can do for the leading contracts.
 
 use super::codec::{Reader, WireError, Write};
 use crate::controller::Calibration;
 use crate::profile::{ProfileHash, SizeDrift};
 use crate::units::BitsPerSecond;
 
-/// What became of the profile that the leading contracts name.
+/// The state of the profile that the leading contracts name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProfileUse {
-    /// They name no profile, or no contract gives a floor.
+    /// The contracts name no profile, or no contract has a floor.
     #[default]
     None = 0,
-    /// The camera does not have it yet. Its rungs are those of the default ladder, whose accuracy is unknown.
+    /// The camera does not have the profile yet. It uses the default ladder, whose accuracy is unknown.
     Fetching = 1,
-    /// The rungs are those of the profile.
+    /// The camera uses the profile's rungs.
     InUse = 2,
-    /// It was made with frames of another size.
+    /// The profile was made with frames of another size.
     OtherSize = 3,
     /// The camera can make none of the profile's rungs.
     NoRung = 4,
-    /// The edge does not have it, or the camera could not read it.
+    /// The edge does not have the profile, or the camera could not read it.
     Unreadable = 5,
 }
 
 impl ProfileUse {
-    /// All of them, in the order of their codes.
+    /// All states, in the order of their codes.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Fetching, Self::InUse, Self::OtherSize, Self::NoRung, Self::Unreadable];
 }
 
-/// What a camera can do for the contracts that lead. It serves operators, and the states of contracts.
+/// What a camera can do for the leading contracts, for operators and for the states of contracts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FeasibilityReport {
     /// The rate of the link, if it was measured.
     pub link_rate: Option<BitsPerSecond>,
-    /// The present size of a frame of the cheapest rung that keeps the floor. `None`: there is no floor, or
-    /// no rung keeps it.
+    /// The present size of a frame at the cheapest rung that keeps the floor. `None`: there is no floor, or no rung keeps it.
     pub floor_bytes: Option<f64>,
     /// The accuracy of the best rung that the camera can make, by the profile.
     pub best_accuracy: Option<f64>,
-    /// Whether at the last frame that waited, no rung that keeps the floor was on time often enough.
+    /// Whether, at the last frame that waited, no rung that keeps the floor was on time often enough.
     pub infeasible: bool,
-    /// Whether the source gives video of its own, and frames are made of it at rungs, because the edge lacks what its next frame needs or the link
-    /// has no room for it. It goes on as it is at one of its key frames.
+    /// Whether the source's own video is interrupted: the camera encodes its frames at rungs, because the edge lacks
+    /// a frame that the next one needs, or the link has no room. The video continues at one of its key frames.
     pub interrupted: bool,
-    /// What became of the profile.
+    /// The state of the profile.
     pub profile_use: ProfileUse,
-    /// The profile.
+    /// The hash of the profile.
     pub profile: Option<ProfileHash>,
-    /// How the sizes of frames differ from those of the profile. `None`: they do not, or nobody can tell.
+    /// How the sizes of frames differ from those of the profile. `None`: they do not differ, or it is unknown.
     pub drift: Option<SizeDrift>,
-    /// How well the policy predicts which frames are on time, with shares in millionths. 0 frames: it does
-    /// not predict.
+    /// How well the policy predicts which frames are on time, with shares in millionths. 0 frames: the policy does not predict.
     pub calibration: Calibration,
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
 const FLAG_PROFILE: u8 = 2;
 const FLAG_INTERRUPTED: u8 = 4;
-/// The number of parts in which shares are sent.
+/// Shares are sent in millionths.
 const SHARE_PARTS: f64 = 1e6;
 
 impl FeasibilityReport {

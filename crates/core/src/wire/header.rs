@@ -16,20 +16,20 @@ pub const FRAME_HEADER_BYTES_MAX: usize = 1024;
 /// The header of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameHeader {
-    /// The frame, without its bytes.
+    /// The description of the frame.
     pub meta: FrameMeta,
     /// How many bytes of payload follow.
     pub payload_bytes: u32,
-    /// When the first byte was handed to the link, by the camera's monotonic clock.
+    /// When the frame's first byte was handed to the link, by the camera's monotonic clock.
     pub sent: Instant,
     /// The accuracy that the profile expects of this rung; `None` without a profile.
     pub expected_accuracy: Option<f64>,
     /// Whether the frame is below an accuracy floor, because no rung that keeps the floor would have been on
     /// time.
     pub infeasible: bool,
-    /// Frames of this epoch since the last one known to have arrived that will not come, in order.
+    /// Frames of this epoch that will not come, in order, since the last frame known to have arrived.
     pub skipped: Vec<SkipRange>,
-    /// The edge's number of the question about the past that the frame answers. 0: a live frame.
+    /// The number under which the frame answers a [`HistoryRequest`](super::HistoryRequest). 0: a live frame.
     pub history: u64,
     /// When the frame passed each stage at the camera, by the camera's monotonic clock. Sent in whole
     /// microseconds.
@@ -37,12 +37,12 @@ pub struct FrameHeader {
 }
 
 const FLAG_INFEASIBLE: u8 = 1;
-/// The flag that the number of a question about the past follows the payload's size.
+/// The flag that the number of a request for the past follows the payload's size.
 const FLAG_PAST: u8 = 2;
-/// The flag that stage times follow, after the number of a question if there is one.
+/// The flag that stage times follow, after the number of a request if there is one.
 const FLAG_TRACE: u8 = 4;
-/// The flag that the published width and height follow, after the stage times if there are any. Without it, they
-/// are the width and height of the frame.
+/// The flag that the published width and height follow, after the stage times if
+/// there are any. Without the flag, they are equal to the frame's width and height.
 const FLAG_SCALED: u8 = 8;
 
 impl FrameHeader {
@@ -184,7 +184,7 @@ fn micros_between(origin: Instant, at: Instant) -> i32 {
     micros.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
-/// The instant `micros` after `origin`, at the earliest the clock's first. `None` after the clock's last.
+/// The instant `micros` after `origin`, limited to the clock's first instant. `None` if it is after the clock's last instant.
 fn micros_after(origin: Instant, micros: i32) -> Option<Instant> {
     let nanos = u64::from(micros.unsigned_abs()) * 1_000;
     let origin = origin.as_nanos();

@@ -1,4 +1,4 @@
-//! Encodes questions about the past, and the answer that no frame fits.
+//! Encodes requests for frames of the past, and the answer that no frame matches.
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::{RUNG_BYTES_MAX, Rung};
@@ -10,23 +10,22 @@ const FLAG_BEFORE: u8 = 2;
 const FLAG_NEWEST: u8 = 4;
 const FLAG_CONTINUES: u8 = 8;
 
-/// A question for successive frames of the past.
+/// A request for successive frames of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryRequest {
-    /// The edge's number for the request, from 1. The frames that answer it have this number and the
-    /// following ones. No other request uses these numbers.
+    /// The edge's number for the request, from 1. The frames that answer the request
+    /// have this number and the following ones. No other request uses these numbers.
     pub request: u64,
-    /// The query for the first frame; each further frame is the next one after it. The reach of the query is
-    /// not sent: the camera asks its own memory and disk.
+    /// The query for the first frame; each further frame is the next one after it.
+    /// The query's `tier_max` is not sent: the camera asks its own memory and disk.
     pub query: PastQuery,
     /// The rung of the frames. It must stand alone
-    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The quality of the query is not
-    /// sent.
+    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The query's `quality` is not sent.
     pub rung: Rung,
     /// The most frames to send. 0: the rest of the request with this number is no longer wanted.
     pub count: u16,
-    /// Whether the numbers continue those of an earlier request. The frames then follow the last one that
-    /// answers it, and the query's `after` is ignored.
+    /// Whether the numbers continue those of an earlier request. The frames then follow the
+    /// last frame that answers the earlier request, and the query's `after` is ignored.
     pub continues: bool,
 }
 
@@ -66,7 +65,7 @@ impl HistoryRequest {
     }
 }
 
-/// Why no frame answers a question about the past.
+/// Why no frame answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HistoryCode {
@@ -74,26 +73,25 @@ pub enum HistoryCode {
     None = 1,
     /// The camera does not make this rung from frames of the past.
     Rung = 2,
-    /// Too many questions wait already.
+    /// Too many requests wait already.
     Busy = 3,
     /// The frame is larger than the edge accepts.
     TooLarge = 4,
 }
 
 impl HistoryCode {
-    /// All of them, in the order of their codes.
+    /// All codes, in ascending order.
     pub const ALL: [Self; 4] = [Self::None, Self::Rung, Self::Busy, Self::TooLarge];
 }
 
-/// The answer that no frame fits a question.
+/// The answer that no frame matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryEnd {
-    /// The number of the question.
+    /// The number of the request.
     pub request: u64,
-    /// Why.
+    /// Why no frame matches.
     pub code: HistoryCode,
-    /// The capture time of the oldest frame that the camera holds, if it holds any before the question's upper
-    /// limit.
+    /// The capture time of the oldest frame that the camera holds, if it holds any before the request's upper limit.
     pub held_from: Option<Timestamp>,
 }
 
@@ -117,12 +115,12 @@ impl HistoryEnd {
     }
 }
 
-/// The abilities of a camera beyond those of every camera of this version of the format.
+/// The abilities of a camera beyond those that every camera of this wire format has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// It answers every [`HistoryRequest`], with a frame or with [`HistoryEnd`].
+    /// The camera answers every [`HistoryRequest`], with a frame or with [`HistoryEnd`].
     pub past: bool,
-    /// It answers every [`SurveyRequest`](super::SurveyRequest), with a [`SurveyAnswer`](super::SurveyAnswer).
+    /// The camera answers every [`SurveyRequest`](super::SurveyRequest), with a [`SurveyAnswer`](super::SurveyAnswer).
     pub surveys: bool,
 }
 
@@ -138,7 +136,7 @@ impl Abilities {
         out.u64(flag(self.past, ABILITY_PAST) | flag(self.surveys, ABILITY_SURVEYS));
     }
 
-    /// Ignores abilities of a later version.
+    /// Abilities of a later version are ignored.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let flags = r.u64("abilities")?;
         Ok(Self { past: flags & ABILITY_PAST != 0, surveys: flags & ABILITY_SURVEYS != 0 })

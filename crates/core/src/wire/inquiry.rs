@@ -1,4 +1,4 @@
-//! Encodes the question how an edge would take a camera in, and the answer.
+//! Encodes the question whether an edge would accept a camera, and the answer.
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use super::session::RefuseCode;
@@ -7,10 +7,10 @@ use crate::units::Timestamp;
 
 /// The most bytes of a camera's name.
 const NAME_BYTES_MAX: usize = 1024;
-/// What stands for no refusal where a code is.
+/// The code that stands for no refusal.
 const NO_REFUSAL: u16 = 0;
 
-/// A camera's host asks how the edge would take this camera in. It is no [`super::Hello`]: nothing becomes of it.
+/// A camera host asks whether the edge would accept a camera. Unlike a [`super::Hello`], the inquiry changes nothing at the edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
     /// The camera's name.
@@ -28,7 +28,7 @@ pub struct Standing {
     pub wall: Timestamp,
     /// Whether the camera is connected to the edge, under the same identity.
     pub is_connected: bool,
-    /// Why the edge would refuse the camera, whatever its epoch; `None` if it would not.
+    /// Why the edge would refuse the camera, whatever its epoch; `None` if it would accept the camera.
     pub refusal: Option<(RefuseCode, String)>,
     /// The software and its version, for people.
     pub software: String,

@@ -1,4 +1,4 @@
-//! Encodes what becomes of each contract of a demand, if not all can be kept together.
+//! Encodes the outcome of each contract of a demand, if not all of them can be kept together.
 
 use super::codec::{Reader, WireError, Write};
 use super::demand::CONTRACTS_MAX;
@@ -9,8 +9,8 @@ use crate::contract::negotiation::ContractOutcome;
 pub struct NegotiationResult {
     /// The revision of the demand.
     pub revision: u64,
-    /// One outcome per contract, in their order. `None`: the camera has not looked at it. Empty: the camera
-    /// does not choose between these contracts.
+    /// One outcome per contract, in the order of the demand. `None`: the camera has not
+    /// judged the contract. Empty: the camera does not choose between these contracts.
     pub outcomes: Vec<Option<ContractOutcome>>,
 }
 

@@ -14,7 +14,7 @@ pub const PROFILE_PART_BYTES_MAX: usize = 8 << 10;
 /// Asks for a part of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileRequest {
-    /// Which profile.
+    /// The hash of the profile.
     pub hash: ProfileHash,
     /// The offset of the first byte wanted.
     pub offset: u32,
@@ -34,7 +34,7 @@ impl ProfileRequest {
 /// A part of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilePart {
-    /// Which profile.
+    /// The hash of the profile.
     pub hash: ProfileHash,
     /// The size of the whole profile. 0: the edge does not have it, or no contract on this camera names it.
     pub total: u32,

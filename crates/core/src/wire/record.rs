@@ -13,11 +13,11 @@ pub const RECORD_BYTES_MAX: usize = (16 << 10) - RECORD_HEAD_BYTES;
 pub enum RecordKind {
     /// A part of the control stream, either way. Its stream number is 0.
     Control = 1,
-    /// A part of the stream of a frame, or from the edge of an answer. The first record of a stream holds exactly the header.
+    /// A part of the stream of a frame, or, from the edge, of an answer. The first record of a stream holds exactly the header.
     Data = 2,
     /// The stream of a frame or answer is complete.
     End = 3,
-    /// The sender gave the frame or answer up.
+    /// The sender gave up the frame or answer.
     Reset = 4,
     /// The receiver refuses the frame or answer, so its bytes need not be sent.
     Stop = 5,
@@ -30,7 +30,7 @@ pub struct RecordHead {
     pub kind: RecordKind,
     /// The number of bytes that follow, at most [`RECORD_BYTES_MAX`].
     pub bytes: u16,
-    /// The number of its stream. Each side numbers the streams that it begins from 1, in increasing order.
+    /// The number of the record's stream. Each side numbers the streams that it begins from 1, in increasing order.
     pub stream: u32,
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Any head that is accepted is written as it was read, and keeps to the limits.
+        /// Every head that is accepted is encoded to the same bytes, and keeps to the limits.
         #[test]
         fn what_is_taken_is_what_was_written(
             kind in 0u8..8, reserved in prop_oneof![9 => Just(0u8), 1 => any::<u8>()], bytes: u16, stream in 0u32..4,

@@ -1,21 +1,21 @@
-//! Encodes the edge's reports to the camera of how frames arrive.
+//! Encodes reports of how frames arrive at the edge, and how answers arrive at the camera.
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
-/// How a frame is arriving, by the edge's clock.
+/// How a frame or an answer is arriving, by the receiver's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// A part of the payload has arrived. The first such report has the time of the first byte.
     Progress {
         /// The frame.
         frame: FrameId,
-        /// Payload bytes so far.
+        /// Payload bytes that have arrived so far.
         bytes: u32,
-        /// When the first of them arrived.
+        /// When the first byte arrived.
         first: Instant,
-        /// When this was true.
+        /// When the report was made.
         now: Instant,
     },
     /// All of the payload has arrived. This is also the frame's acknowledgement.
@@ -29,8 +29,7 @@ pub enum Report {
         /// When the last byte arrived.
         last: Instant,
     },
-    /// The frame was refused. The edge also stops its stream, but that tells nothing if the whole frame is
-    /// there already.
+    /// The frame was refused. The receiver also stops the frame's stream, but this tells the sender nothing if the whole frame has already arrived.
     Refused {
         /// The frame.
         frame: FrameId,

@@ -1,4 +1,4 @@
-//! Encodes how a connection begins, and how it ends if it is refused.
+//! Encodes how a connection begins, and how it ends if the edge refuses the camera.
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use crate::frame::{Epoch, FrameId};
@@ -8,16 +8,16 @@ use crate::units::{ClockAnchor, Timestamp};
 /// The most bytes of a camera's name.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// Which camera broker connects.
+/// The first message of a camera broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
     /// The version of the wire format that the camera speaks.
     pub version: u16,
     /// The camera's name; its certificate must allow it.
     pub camera: CameraName,
-    /// The epoch of the camera broker's present start.
+    /// The epoch of the camera broker's current start.
     pub epoch: Epoch,
-    /// The number of this connection in the present start. The highest is the current one.
+    /// The number of this connection within the current start. The highest number is the current connection.
     pub attempt: u64,
     /// Relates the camera's capture times to its monotonic clock.
     pub anchor: ClockAnchor,
@@ -42,7 +42,7 @@ pub struct Welcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RefuseCode {
-    /// The wire format's version is not spoken here.
+    /// The edge does not speak this version of the wire format.
     Version = 1,
     /// The certificate does not allow the name.
     NotPermitted = 2,
@@ -50,7 +50,7 @@ pub enum RefuseCode {
     NameHeld = 3,
     /// A newer connection or a newer start of the same camera has replaced this one.
     Replaced = 4,
-    /// A message made no sense, or claims an epoch that is not believed.
+    /// A message is invalid, or claims an epoch that the edge does not believe.
     Protocol = 5,
     /// The edge has as many cameras as it may.
     Full = 6,
@@ -132,7 +132,7 @@ impl RefuseCode {
         }
     }
 
-    /// Whether it is of no use to dial again soon.
+    /// Whether dialling again soon is useless.
     pub const fn is_lasting(self) -> bool {
         matches!(self, Self::Version | Self::NotPermitted | Self::NameHeld | Self::Full | Self::Revoked)
     }

@@ -1,4 +1,4 @@
-//! Encodes what a camera on a shared channel could send, and what it may send.
+//! Encodes which rungs a camera on a shared channel could send, and how much it may send.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use crate::profile::LADDER_RUNGS_MAX;
 
 /// The most rungs of a share request: as many as a ladder has.
 pub const SHARE_REQUEST_RUNGS_MAX: usize = LADDER_RUNGS_MAX;
-/// The longest lifetime of a cap. A longer one from an edge is shortened to it.
+/// The longest lifetime of a cap. A longer one from an edge is shortened to this.
 pub const SHARE_LIFETIME_MAX: Duration = Duration::from_millis(1000);
 /// The upper limit of a rung's bytes. No frame is that large, and sums stay bounded.
 const STEP_BYTES_MAX: f64 = u32::MAX as f64;
-/// The number of parts in which accuracies are sent.
+/// Accuracies are sent in millionths.
 const ACCURACY_PARTS: f64 = 1e6;
 
-/// What a camera may send on a channel that it shares with others.
+/// How much a camera may send on a channel that it shares with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Share {
-    /// Whatever it chooses: at present nothing is shared.
+    /// Frames of any size: at present the camera shares no channel.
     #[default]
     Free,
-    /// Frames up to a size.
+    /// Frames up to a mean size.
     Cap {
-        /// The largest mean size of its frames, in bytes.
+        /// The largest mean size of the camera's frames, in bytes.
         frame_bytes_max: u32,
-        /// How long this counts after its arrival, in whole milliseconds.
+        /// How long the cap is valid after its arrival, in whole milliseconds.
         lifetime: Duration,
     },
-    /// The channel has no room for frames that keep its floor.
+    /// The channel has no room for frames that keep the camera's accuracy floor.
     Shed {
-        /// How long this counts after its arrival, in whole milliseconds.
+        /// How long this state is valid after its arrival, in whole milliseconds.
         lifetime: Duration,
     },
 }
@@ -42,7 +42,7 @@ impl Share {
         Self::Cap { frame_bytes_max, lifetime: CAP_LIFETIME }
     }
 
-    /// Shed, for the usual lifetime.
+    /// The shed state with the usual lifetime.
     pub const SHED: Self = Self::Shed { lifetime: CAP_LIFETIME };
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -78,23 +78,22 @@ fn parts(accuracy: f64) -> u32 {
     (accuracy.clamp(0.0, 1.0) * ACCURACY_PARTS).round() as u32
 }
 
-/// What a camera could send on its channel: its rungs, with the sizes of its present frames.
+/// The rungs that a camera could send on its channel, with their sizes for its present frames.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShareRequest {
-    /// The time between its frames, in whole microseconds.
+    /// The time between the camera's frames, in whole microseconds.
     pub interval: Duration,
-    /// The longest time from capture to the application that it works for, in whole microseconds.
+    /// The longest time from capture to the application that the camera works for, in whole microseconds.
     pub latency_bound: Duration,
     /// The index of the cheapest rung that keeps the floor.
     pub floor: usize,
-    /// Its rungs, ascending in bytes and accuracy. Bytes are whole, accuracies in millionths. Empty: it sends
-    /// nothing.
+    /// The rungs, ascending in bytes and accuracy. Bytes are whole, accuracies in millionths. Empty: the camera sends nothing.
     pub steps: Vec<Step>,
 }
 
 impl ShareRequest {
     /// A request with values as they are sent: rounded as the fields say, bytes rounded up, and each step
-    /// larger than those before. Sizes above the upper limit are lowered to it.
+    /// larger than the one before. A size above the upper limit is lowered to it; rungs after it are dropped.
     pub(crate) fn new(
         interval: Duration,
         latency_bound: Duration,
@@ -126,8 +125,8 @@ impl ShareRequest {
         }
     }
 
-    /// Decodes a request. One that makes no sense is decoded as a request for nothing: rungs that do not
-    /// ascend, a floor that is none of them, or an interval of 0.
+    /// Decodes a request. An invalid request becomes an empty one: rungs that do not
+    /// ascend, a floor that is none of them, or an interval or latency bound of 0.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let interval = Duration::from_micros(r.u32("interval")?.into());
         let latency_bound = Duration::from_micros(r.u32("latency_bound")?.into());

@@ -5,20 +5,20 @@ use std::time::Duration;
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use crate::source::SourceState;
 
-/// The state of a camera's source, as the camera tells it.
+/// The state of a camera's source, as the camera reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceReport {
     /// The state.
     pub state: SourceState,
     /// Why, for people. May be empty.
     pub reason: String,
-    /// For how long it has been so.
+    /// How long the source has had this state.
     pub lasts: Duration,
-    /// After which time a lost source is tried again. `None`: it is not, or the camera does not know.
+    /// The time until a lost source is tried again. `None`: it is not tried again, or the time is unknown.
     pub retry: Option<Duration>,
 }
 
-/// Stands for a time that is not known.
+/// Stands for an unknown time.
 const UNKNOWN: u64 = u64::MAX;
 
 impl SourceReport {

@@ -1,4 +1,4 @@
-//! Encodes how a camera is doing.
+//! Encodes the status of a camera.
 
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 
@@ -7,13 +7,13 @@ use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 pub struct DiskStatus {
     /// Bytes of the log on disk.
     pub bytes: u64,
-    /// Frames that left memory before the disk took them, since the camera broker's start.
+    /// Frames that were evicted from memory before they were written to disk, since the camera broker's start.
     pub lost: u64,
     /// Why durability is suspended, for people. Empty if it is not.
     pub degraded: String,
 }
 
-/// What a camera is doing.
+/// The status of a camera.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
     /// Frames published in this epoch.

@@ -1,6 +1,6 @@
-//! Encodes the question what a camera holds of a span of its past, and the answer.
+//! Encodes the request for a survey of what a camera holds of its past, and the answer.
 //!
-//! Times of an answer are milliseconds behind the begin of the span, and counts have 32 bits: the message goes before frames, so it is kept small.
+//! The answer is sent before frames, so it is kept small: its times are milliseconds since the beginning of the span, and its counts have 32 bits.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::units::Timestamp;
 const FLAG_HOLDS: u8 = 1;
 const FLAG_CUT: u8 = 2;
 
-/// The code of an answer that has a survey.
+/// The code of an answer with a survey.
 const SURVEYED: u8 = 1;
 
-/// Codes of reasons other than skipped frames.
+/// The code of [`HoleReason::Gone`]. Codes from here on are reasons other than skipped frames.
 const GONE: u8 = 0x80;
 const CAMERA_RESTARTED: u8 = 0x81;
 const NOT_PUBLISHED: u8 = 0x82;
 const CAMERA_ABSENT: u8 = 0x83;
 
-/// A question what a camera holds of a span of capture times.
+/// Asks what a camera holds of a span of capture times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SurveyRequest {
-    /// The edge's number for the request, from 1. The answer has it as well.
+    /// The edge's number for the request, from 1. The answer repeats it.
     pub request: u64,
-    /// The first capture time that is asked for.
+    /// The first capture time of the span.
     pub begin: Timestamp,
-    /// How long the span is. Sent in whole milliseconds, rounded up; at most 49 days.
+    /// The length of the span. Sent in whole milliseconds, rounded up; at most 49 days.
     pub length: Duration,
 }
 
 impl SurveyRequest {
-    /// The last capture time that is asked for.
+    /// The last capture time of the span.
     pub fn end(&self) -> Timestamp {
         self.begin + Duration::from_millis(millis_up(self.length).into())
     }
@@ -54,18 +54,18 @@ fn millis_up(length: Duration) -> u32 {
     u32::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Why a camera does not say what it holds.
+/// Why a camera sends no survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NoSurvey {
     /// Too many requests wait already.
     Busy = 2,
-    /// Its log on disk cannot be read.
+    /// The camera's log on disk cannot be read.
     Unreadable = 3,
 }
 
 impl NoSurvey {
-    /// All of them, in the order of their codes.
+    /// All reasons, in the order of their codes.
     pub const ALL: [Self; 2] = [Self::Busy, Self::Unreadable];
 }
 
@@ -74,9 +74,9 @@ impl NoSurvey {
 pub struct SurveyAnswer {
     /// The number of the request.
     pub request: u64,
-    /// The first capture time that was asked for.
+    /// The first capture time of the span.
     pub begin: Timestamp,
-    /// What is held of the span, or why the camera does not say it. Of more stretches than a survey may have, the first are sent.
+    /// The survey, or why there is none. If there are more spans or holes than a survey may have, the first ones are sent.
     pub survey: Result<Survey, NoSurvey>,
 }
 
@@ -147,7 +147,7 @@ impl SurveyAnswer {
     }
 }
 
-/// Whole milliseconds from the begin of the span to a moment in it.
+/// Whole milliseconds from the beginning of the span to a moment in it.
 fn behind(begin: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(at.saturating_since(begin).as_millis()).unwrap_or(u32::MAX)
 }
@@ -184,7 +184,7 @@ fn reason_of(code: u8) -> HoleReason {
     }
 }
 
-/// An unknown reason of a later version still says that the frames are not held.
+/// An unknown reason of a later version still means that the frames are not held.
 fn skip_of(code: u8) -> SkipReason {
     SkipReason::from_code(code).unwrap_or(SkipReason::NotHeld)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The blocks of a document that begin with ` ```hex NAME `. What follows a `#` is for people.
+/// The blocks of a document that begin with ` ```hex NAME `. Text after a `#` is a comment.
 pub fn blocks(document: &'static str) -> BTreeMap<&'static str, Vec<u8>> {
     let mut blocks = BTreeMap::new();
     let mut open: Option<(&str, Vec<u8>)> = None;
@@ -23,7 +23,7 @@ pub fn blocks(document: &'static str) -> BTreeMap<&'static str, Vec<u8>> {
     blocks
 }
 
-/// Bytes as a document shows them, sixteen in a row.
+/// Bytes as a document shows them, sixteen per line.
 pub fn hex(bytes: &[u8]) -> String {
     let row = |row: &[u8]| row.iter().map(|byte| format!("{byte:02x} ")).collect::<String>() + "\n";
     bytes.chunks(16).map(row).collect()

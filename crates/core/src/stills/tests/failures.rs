@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A frame on which the decoder fails ends its chain for stills; frames before it and the next chain are there.
+/// A frame on which the decoder fails ends its chain for stills. Frames before it, and the next chain, can still be decoded.
 #[test]
 fn a_damaged_frame_costs_its_chain_from_there_on() {
     let mut rig = Rig::new(1 << 20);
@@ -18,7 +18,8 @@ fn a_damaged_frame_costs_its_chain_from_there_on() {
     assert_eq!((rig.answer(4), rig.answer(8)), (Some(4), Some(8)));
 }
 
-/// A decoder may fail on a sound frame. Who wants the past has the chain decoded once more; who takes the newest waits for the next chain.
+/// A decoder may fail on a sound frame. For a reader of the past, the chain is
+/// decoded once more. A reader of the newest frame waits for the next chain.
 #[test]
 fn a_decoder_that_failed_once_gets_a_second_try() {
     let mut rig = Rig::new(1 << 20);
@@ -35,7 +36,7 @@ fn a_decoder_that_failed_once_gets_a_second_try() {
     assert_eq!((rig.chains_lost, rig.tried_again.len()), (2, 1), "a chain has one more try");
 }
 
-/// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.
+/// A chain whose first frame is gone can be continued by a decoder inside it, but not be started.
 #[test]
 fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
     let mut rig = Rig::new(20_000);

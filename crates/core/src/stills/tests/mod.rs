@@ -17,7 +17,7 @@ pub(super) fn id(sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
 }
 
-/// A frame of a chain, or a still if it has none.
+/// A frame of a chain, or a still if `chain` is `None`.
 pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> Record {
     let link = |(first, index): (u64, u32)| ChainLink {
         chain: Sequence(first),
@@ -45,7 +45,7 @@ pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> 
     }
 }
 
-/// The same in a chain in which one of every so many frames refers to the one so many frames before it.
+/// The same record in a chain in which every frame at a multiple of `every` refers to the frame `every` frames before it.
 pub(super) fn anchored(mut record: Record, every: Option<u32>) -> Record {
     let chain = &mut record.frame.meta.chain;
     if let Some(every) = every.filter(|every| chain.index > 0 && chain.index.is_multiple_of(*every)) {
@@ -55,31 +55,32 @@ pub(super) fn anchored(mut record: Record, every: Option<u32>) -> Record {
     record
 }
 
-/// A log, a maker of stills, and decoders that know nothing but what they were given.
+/// A log, a maker of stills, and decoders that know only the frames that they were given.
 struct Rig {
     now: Instant,
     log: LogWriter,
     maker: StillMaker,
     next: u64,
-    /// The chain that goes on, and how many frames it has.
+    /// The current chain, and how many frames it has.
     chain: (u64, u32),
-    /// Every so many frames one refers to the one so many frames before it.
+    /// Every frame at a multiple of this refers to the frame this many frames before it.
     anchors: Option<u32>,
-    /// What each decoder holds, and the frame that it decoded last.
+    /// The frames that each decoder holds, and the frame that it decoded last.
     held: [(BTreeSet<u64>, Option<u64>); DECODERS_MAX],
-    /// Work that was handed out and is not done: the decoder, the frame, what is wanted of it.
+    /// Open tasks: the decoder, the frame, and the form wanted.
     work: VecDeque<(usize, u64, Option<Form>)>,
     /// Frames on which every decoder fails.
     damaged: BTreeSet<u64>,
-    /// Frames on which the next decoder fails, and no other.
+    /// Frames on which only the next decoder fails.
     unlucky: BTreeSet<u64>,
-    /// How often each frame was decoded, and how many stills were made.
+    /// How often each frame was decoded.
     decoded: BTreeMap<u64, u32>,
+    /// How many stills were made of each frame.
     made: BTreeMap<u64, u32>,
-    /// How many pictures were made of each.
+    /// How many pictures were made of each frame.
     pictures: BTreeMap<u64, u32>,
     picture_bytes: usize,
-    /// Questions for pictures that a newer frame has overtaken.
+    /// Queries for pictures that were answered as overtaken.
     overtaken: BTreeSet<u64>,
     answers: BTreeMap<u64, Option<u64>>,
     asked: u64,
@@ -115,7 +116,7 @@ impl Rig {
         }
     }
 
-    /// A frame comes: of the chain that goes on, of a new one, or a still.
+    /// Appends a frame: of the current chain, of a new chain, or a still.
     fn comes(&mut self, begins: bool, is_still: bool) -> u64 {
         let sequence = self.next;
         self.next += 1;
@@ -210,7 +211,7 @@ impl Rig {
         }
     }
 
-    /// The oldest work is done.
+    /// Finishes the oldest task.
     fn work(&mut self) -> bool {
         let Some((decoder, sequence, wanted)) = self.work.pop_front() else { return false };
         self.now += MS;
@@ -275,7 +276,7 @@ fn nothing_is_decoded_until_somebody_looks() {
     assert_eq!(rig.made.keys().copied().collect::<Vec<_>>(), [18]);
 }
 
-/// Who looks at one frame pays for what that frame needs, and a decoder that is on its way goes on over what was passed over.
+/// A query for one frame costs the decodings that this frame needs. A decoder on its way continues over frames that were passed over.
 #[test]
 fn what_a_frame_does_not_need_is_passed_over() {
     let mut rig = Rig::new(1 << 20);
@@ -291,14 +292,14 @@ fn what_a_frame_does_not_need_is_passed_over() {
     assert_eq!(rig.answer_as(99, true), Some(99));
     assert_eq!(decoded(&mut rig), [80, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99]);
     assert_eq!(rig.chains_lost, 0, "the newest is 19 decodings away from the beginning of its chain");
-    // The other decoder begins at the beginning, where the first one is too far.
+    // The other decoder starts at the first frame, because the first decoder is too far ahead.
     assert_eq!(rig.answer(61), Some(61));
     assert_eq!(decoded(&mut rig), [0, 10, 20, 30, 40, 50, 60, 61]);
     assert_eq!(rig.answer(75), Some(75));
     assert_eq!(decoded(&mut rig), [70, 71, 72, 73, 74, 75]);
 }
 
-/// Whoever looks at frames here and there pays for each what that frame needs: nothing is made for a reader that asked once.
+/// Queries for scattered frames each cost the decodings that their frame needs: nothing is made ahead for a reader after a single query.
 #[test]
 fn a_look_anywhere_costs_what_its_frame_needs() {
     let mut rig = Rig::new(1 << 20);
@@ -313,7 +314,7 @@ fn a_look_anywhere_costs_what_its_frame_needs() {
     assert!(rig.made.values().sum::<u32>() <= 100, "{:?}", rig.made);
 }
 
-/// A decoder that cannot go on from where it is has passed over too much, and takes all of that chain from then on.
+/// A decoder that cannot continue has passed over too much. From then on, it decodes every frame of this chain.
 #[test]
 fn who_passed_over_too_much_goes_back_once() {
     let mut rig = Rig::new(1 << 20);
@@ -333,7 +334,7 @@ fn who_passed_over_too_much_goes_back_once() {
     assert_eq!(decoded(&mut rig, 43), [42, 43]);
 }
 
-/// What is passed over for one is not what another waits for.
+/// Frames that are passed over for one query are not those that another one waits for.
 #[test]
 fn nobody_is_passed_over() {
     let mut rig = Rig::new(1 << 20);
@@ -343,7 +344,7 @@ fn nobody_is_passed_over() {
     rig.settle();
     assert!(asked.iter().all(|question| rig.answers[question].is_some()));
     assert!(rig.decoded.values().all(|times| *times == 1), "{:?}", rig.decoded);
-    // Nor is what a reader takes next, who reads frame by frame.
+    // Nor are they the frames that a reader takes next, who reads frame by frame.
     let mut rig = Rig::new(1 << 20);
     rig.anchors = Some(10);
     (0..100).for_each(|sequence| _ = rig.comes(sequence == 0, false));
@@ -357,7 +358,7 @@ fn nobody_is_passed_over() {
     assert!(twice <= 20, "{:?}", rig.decoded);
 }
 
-/// However many look, a frame is decoded once and one still is made of it.
+/// For any number of readers, a frame is decoded once and one still is made of it.
 #[test]
 fn all_who_look_share_one_decoding_and_one_still() {
     let mut rig = Rig::new(1 << 20);
@@ -377,7 +378,7 @@ fn all_who_look_share_one_decoding_and_one_still() {
     assert!(rig.held[1].1.is_none(), "a second decoder is for those who look elsewhere");
 }
 
-/// Who takes every third frame pays for pictures of those alone, and the decoder is there already when it asks.
+/// For a reader of every third frame, only pictures of these frames are made, and the decoder is already there when the reader asks.
 #[test]
 fn a_decoder_follows_whoever_takes_some_frames() {
     let mut rig = Rig::new(1 << 20);
@@ -395,7 +396,7 @@ fn a_decoder_follows_whoever_takes_some_frames() {
     assert!(rig.decoded.values().all(|times| *times == 1));
 }
 
-/// Who takes every frame, and is behind, finds the decoder where it left it.
+/// A reader of every frame that is behind finds the decoder where it was before.
 #[test]
 fn who_reads_on_behind_the_newest_frame_is_decoded_for_once() {
     let mut rig = Rig::new(1 << 20);
@@ -413,7 +414,7 @@ fn who_reads_on_behind_the_newest_frame_is_decoded_for_once() {
     assert!(rig.decoded.values().all(|times| *times == 1), "{:?}", rig.decoded);
 }
 
-/// Two who look at the past share what decoder there is beside that of the newest frames, which goes on.
+/// Two readers of the past share one decoder. The decoder of the newest frames continues.
 #[test]
 fn who_looks_at_the_past_does_not_hold_up_those_who_take_the_newest() {
     let mut rig = Rig::new(1 << 20);
@@ -433,7 +434,7 @@ fn who_looks_at_the_past_does_not_hold_up_those_who_take_the_newest() {
     assert!(past.iter().all(|question| rig.answers[question].is_some()));
 }
 
-/// Whoever looked once is not decoded for without end.
+/// After a single query, a decoder does not follow the log for ever.
 #[test]
 fn decoders_rest_and_let_go() {
     let mut rig = Rig::new(1 << 20);
@@ -455,7 +456,7 @@ fn decoders_rest_and_let_go() {
     assert_eq!(rig.answer(newest), Some(newest), "and begins again");
 }
 
-/// Who wants the newest still and comes late into a long chain does not pay for all of it: the camera is asked for another.
+/// A reader of the newest still that comes late into a long chain does not wait for all of it: the camera is asked for another chain.
 #[test]
 fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
     let mut rig = Rig::new(1 << 20);
@@ -474,7 +475,7 @@ fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
     rig.settle();
     assert_eq!((rig.answers[&newest], rig.decoded.len() < 40), (Some(begins), true));
     assert_eq!(rig.answer(280), Some(280), "who wants that one and no other gets it");
-    // Without another chain, the old one is gone through.
+    // Without another chain, the old chain is decoded.
     let mut rig = Rig::new(1 << 20);
     for sequence in 0..100 {
         rig.comes(sequence == 0, false);

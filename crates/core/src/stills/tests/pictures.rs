@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// However many readers of a host look, and whether one of them takes stills: a frame is decoded once, and one picture is made of it.
+/// For any number of readers on a host, even if some take stills: a frame is decoded once, and one picture is made of it.
 #[test]
 fn readers_of_pictures_and_of_stills_share_one_decoding() {
     let mut rig = Rig::new(1 << 20);
@@ -26,7 +26,7 @@ fn readers_of_pictures_and_of_stills_share_one_decoding() {
     }
 }
 
-/// A reader that is slow takes the next picture: nothing is decoded again for it.
+/// A slow reader takes the next picture: no frame is decoded again for it.
 #[test]
 fn no_frame_is_decoded_again_for_a_picture() {
     let mut rig = Rig::new(1 << 20);
@@ -45,7 +45,7 @@ fn no_frame_is_decoded_again_for_a_picture() {
     assert_eq!(rig.chains_lost, 0);
 }
 
-/// Where the decoder fails, readers are told that there is no picture, so that they decode themselves; the next chain has some.
+/// If the decoder fails, readers learn that there is no picture, so that they decode themselves. The next chain has pictures again.
 #[test]
 fn a_decoder_that_fails_is_told_to_readers_of_pictures() {
     let mut rig = Rig::new(1 << 20);
@@ -62,7 +62,7 @@ fn a_decoder_that_fails_is_told_to_readers_of_pictures() {
     assert_eq!(rig.chains_lost, 1);
 }
 
-/// A picture and the stills that are made ahead share what a camera may have: the stills make room.
+/// A picture and the stills made ahead share the camera's budget: stills give way.
 #[test]
 fn stills_that_are_made_ahead_make_room_for_a_picture() {
     let mut rig = Rig::new(16 * 700);
@@ -80,7 +80,7 @@ fn stills_that_are_made_ahead_make_room_for_a_picture() {
     assert_eq!(rig.answer(2), Some(2), "readers of stills go on");
 }
 
-/// A picture that is larger than what the camera's share leaves goes to those who wait, and is not kept.
+/// A picture larger than the rest of the camera's share goes to the waiting readers, and is not kept.
 #[test]
 fn the_newest_picture_stays_within_the_share() {
     let mut rig = Rig::new(16 * 150);

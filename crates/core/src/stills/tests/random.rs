@@ -1,13 +1,12 @@
-//! Questions, frames and failures in any order.
+//! Queries, frames and failures in any order.
 
 use proptest::prelude::*;
 
 use super::*;
 
 proptest! {
-    /// Whatever comes, is asked, fails or is dropped, and in whatever order decoders are done: each question is answered once, with the still of
-    /// its frame or with none; a still is made only of what a decoder could decode, and none is missing that
-    /// could be made.
+    /// For any order of frames, queries, failures, drops and finished decodings: each query is answered once, with the still of
+    /// its frame or without one. A still is made only of frames that a decoder could decode, and no possible still is missing.
     #[test]
     fn every_question_is_answered(
         steps in proptest::collection::vec((0u8..10, 0u64..40, 0u8..30), 1..200),
@@ -50,7 +49,7 @@ proptest! {
                 None => prop_assert!(dropped.contains(&question), "{} is not answered", question),
             }
         }
-        // Now that all is quiet, everything that can be decoded has a still.
+        // At the end, every frame that can be decoded has a still.
         let log = rig.maker.log.clone();
         for index in log.entry()..log.held().end {
             let meta = log.get(index).unwrap().frame.meta;

@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// Slow readers of every frame, each at another place of a chain, that share one decoder: it goes through the chain a few times, not once for
-/// each of their frames.
+/// Slow readers of every frame, each at another place of a chain, share one decoder. It decodes the chain a few times, not once for each still.
 #[test]
 fn readers_at_many_places_are_served_with_several_stills_at_a_visit() {
     const READERS: usize = 6;
@@ -30,8 +29,8 @@ fn readers_at_many_places_are_served_with_several_stills_at_a_visit() {
     assert!(decoded <= 300 * 5, "{decoded} frames were decoded for {} stills", TAKEN * READERS as u64);
 }
 
-/// Two readers take every frame of their chains as fast as it is made, so both decoders always have something to make. Who waits elsewhere is
-/// served all the same, also of the newest frame, and long before those chains end.
+/// Two readers take every frame of their chains as fast as stills are made, so both decoders always have stills to make
+/// ahead. A reader that waits elsewhere is still served, also with the newest frame, long before those chains end.
 #[test]
 fn who_waits_elsewhere_is_served_while_others_take_all_that_is_made() {
     for newest in [false, true] {

@@ -35,33 +35,33 @@ const OPTIONAL: u8 = 0x80;
 /// A message of the control stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Camera to edge, first: which camera it is.
+    /// Camera to edge, first: which camera connects.
     Hello(Hello),
     /// Edge to camera: the camera is accepted.
     Welcome(Welcome),
     /// Edge to camera: the camera is refused, or no longer accepted.
     Refuse {
-        /// What kind of refusal.
+        /// The kind of refusal.
         code: RefuseCode,
         /// A sentence for people.
         text: String,
     },
-    /// Camera's host to edge, in place of a [`Message::Hello`]: how would the edge take a camera in?
+    /// Camera host to edge, instead of a [`Message::Hello`]: asks whether the edge would accept a camera.
     Inquiry(Inquiry),
-    /// Edge to camera's host, in answer to [`Message::Inquiry`].
+    /// Edge to camera host, in answer to [`Message::Inquiry`].
     Standing(Standing),
     /// Either way: asks for a [`Message::Pong`]. Carries the sender's clock, `t1`.
     Ping {
-        /// When it was sent.
+        /// When the ping was sent.
         t1: Instant,
     },
-    /// The answer, sent at once: `t1` unchanged, `t2` and `t3` by the clock of the answering side.
+    /// The answer to a [`Message::Ping`], sent at once: `t1` unchanged, `t2` and `t3` by the clock of the answering side.
     Pong {
         /// The `t1` of the [`Message::Ping`].
         t1: Instant,
-        /// When the question arrived.
+        /// When the ping arrived.
         t2: Instant,
-        /// When the answer was sent.
+        /// When the pong was sent.
         t3: Instant,
     },
     /// Edge to camera: what the applications want.
@@ -70,40 +70,35 @@ pub enum Message {
     Report(Report),
     /// Camera to edge, about once a second: what the camera is doing.
     Status(Status),
-    /// Camera to edge: the state of its log on disk, if it keeps one.
+    /// Camera to edge: the state of the camera's log on disk, if there is one.
     DiskStatus(DiskStatus),
-    /// Camera to edge: the state of the source of its frames, when that changes. Until the first one on a
-    /// connection, the source gives frames.
+    /// Camera to edge: the state of the camera's source, when the state changes. Until the first report on a connection, the source counts as live.
     SourceReport(SourceReport),
-    /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts
-    /// that lead.
+    /// Camera to edge, with every [`Message::Status`] and when it matters: what the camera can do for the leading contracts.
     FeasibilityReport(FeasibilityReport),
-    /// Camera to edge, with every [`Message::Status`] and when it has changed: which contracts its frames
-    /// keep. Only if the contracts differ.
+    /// Camera to edge, with every [`Message::Status`] and when it has changed:
+    /// which contracts the camera's frames keep. Only if the contracts differ.
     NegotiationResult(NegotiationResult),
     /// Edge to camera, every 100 ms while the camera shares a declared channel with others: its share of the
     /// channel.
     Share(Share),
-    /// Camera to edge, every second and when it has changed, once it was told of a share: the rungs that it
-    /// could send.
+    /// Camera to edge, every second and when it has changed, once the camera has got a share: the rungs that the camera could send.
     ShareRequest(ShareRequest),
-    /// Camera to edge: it lacks a profile that a contract names.
+    /// Camera to edge: asks for a profile that a contract names and the camera lacks.
     ProfileRequest(ProfileRequest),
     /// Edge to camera: a part of a profile.
     ProfilePart(ProfilePart),
-    /// Edge to camera: a reader lacks frames of the past.
+    /// Edge to camera: asks for frames of the past that a reader lacks.
     HistoryRequest(HistoryRequest),
-    /// Camera to edge: no frame answers a question about the past.
+    /// Camera to edge: no frame answers a [`Message::HistoryRequest`].
     HistoryEnd(HistoryEnd),
-    /// Edge to camera: somebody wants to know what the camera holds of a span of its past.
+    /// Edge to camera: asks what the camera holds of a span of its past.
     SurveyRequest(SurveyRequest),
     /// Camera to edge, in answer to [`Message::SurveyRequest`].
     SurveyAnswer(SurveyAnswer),
-    /// Camera to edge, once, before its first [`Message::Status`]: its abilities. A camera that does not send
-    /// this has none.
+    /// Camera to edge, once, before its first [`Message::Status`]: its abilities. A camera that does not send this message has none.
     Abilities(Abilities),
-    /// Edge to camera: a keyframe request. A frame cannot be decoded, or somebody wants to join its chain, so
-    /// the next frame must stand alone.
+    /// Edge to camera: a keyframe request. A frame cannot be decoded, or a reader wants to join its chain, so the next frame must stand alone.
     Refresh {
         /// The frame.
         frame: FrameId,
@@ -117,41 +112,40 @@ pub enum Message {
         /// The result.
         result: ReplyResult,
     },
-    /// Camera to edge, after [`Message::Welcome`] and when it has changed: whether the publisher takes answers. Until the first one on a connection it
-    /// takes none.
+    /// Camera to edge, after [`Message::Welcome`] and when it has changed: whether the publisher
+    /// takes answers. Until the first one on a connection, the publisher takes no answers.
     AnswerRequest(AnswerRequest),
     /// Edge to camera, in answer to [`Message::AnswerRequest`] and when it has changed: the account of answers.
     AnswerAccount(AnswerAccount),
-    /// Either way, after [`Message::Welcome`]: the version of the site's deny list that the sender holds; 0 if
-    /// it holds none. The first one comes from whoever holds a list. The answer to a version above one's own is one's
-    /// own version; the answer to one below it is the list.
+    /// Either way, after [`Message::Welcome`]: the version of the site's deny list that the sender holds; 0 if it holds none. A side that holds a
+    /// list sends this message first. A receiver answers a version above its own with its own version, and a version below its own with its list.
     RevocationVersion {
         /// The version.
         version: u64,
     },
-    /// Either way, in answer to a [`Message::RevocationVersion`]: the site's deny list, signed by its authority.
+    /// Either way, in answer to a [`Message::RevocationVersion`]: the site's deny list, signed by the site's authority.
     RevocationList {
         /// The list with its signature, at most [`REVOCATION_LIST_BYTES_MAX`] bytes.
         signed: Bytes,
     },
-    /// Camera to edge: the camera host asks for its next certificate. A message `RenewCertificateRequest` of
-    /// `mez.proto`, which this crate does not look into, in at most [`RENEWAL_BYTES_MAX`] bytes.
+    /// Camera to edge: the camera host asks for its next certificate. A message `RenewCertificateRequest`
+    /// of `mez.proto`, which this crate does not parse, in at most [`RENEWAL_BYTES_MAX`] bytes.
     RenewalRequest(Bytes),
-    /// Edge to camera: the answer, a message `RenewCertificateResponse` of `mez.proto`, as long at most.
+    /// Edge to camera: the answer, a message `RenewCertificateResponse` of `mez.proto`, in at most [`RENEWAL_BYTES_MAX`] bytes.
     RenewalAnswer(Bytes),
 }
 
 /// An application's result for a frame, in at most [`REPLY_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyResult {
-    /// Bytes that mean something to the application and the publisher only.
+    /// Bytes that only the application and the publisher understand.
     Opaque(Bytes),
     /// A message `Detections` of `mez.proto`, in the pixels of the frame as it was published.
     Detections(Bytes),
 }
 
 impl ReplyResult {
-    /// Its bytes.
+    /// The bytes of the result.
     pub const fn bytes(&self) -> &Bytes {
         match self {
             Self::Opaque(bytes) | Self::Detections(bytes) => bytes,
@@ -199,7 +193,7 @@ impl Message {
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Decodes a message without its length field. `None`: its kind is not known, and may be ignored.
+    /// Decodes a message without its length field. `None`: the kind is unknown and may be ignored.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let mut r = Reader::new(bytes);
         let kind = r.u8("kind")?;
@@ -348,7 +342,7 @@ fn decode_list(r: &mut Reader<'_>) -> Result<Bytes, WireError> {
     r.bytes("list", length).map(Bytes::copy_from_slice)
 }
 
-/// Writes a request for a certificate, or the answer. Longer ones are cut, which their reader notices.
+/// Writes a request for a certificate, or the answer. A longer one is cut, which the reader detects.
 fn encode_renewal(bytes: &Bytes, out: &mut Vec<u8>) {
     let bytes = &bytes[..bytes.len().min(RENEWAL_BYTES_MAX)];
     out.u32(bytes.len() as u32);
@@ -372,8 +366,8 @@ pub struct MessageBuffer {
 }
 
 impl MessageBuffer {
-    /// Takes in bytes from the stream. Call [`MessageBuffer::next`] until it returns nothing before the next
-    /// push. The buffer then holds at most one message.
+    /// Takes in bytes from the stream. Before the next push, call [`MessageBuffer::next`]
+    /// until it returns `None`. The buffer then holds at most one message.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.start);
         self.start = 0;

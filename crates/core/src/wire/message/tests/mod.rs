@@ -257,7 +257,7 @@ fn any_claim() -> impl Strategy<Value = ShareRequest> {
     })
 }
 
-/// What cannot be is refused, or claims nothing; no cap lasts longer than the longest.
+/// Impossible values are refused, or decoded as empty. No cap lasts longer than the longest lifetime.
 #[test]
 fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     let share = |code: u8, lifetime: [u8; 2]| {
@@ -304,7 +304,7 @@ fn any_negotiation_result() -> impl Strategy<Value = NegotiationResult> {
     (any::<u64>(), outcomes).prop_map(|(revision, outcomes)| NegotiationResult { revision, outcomes })
 }
 
-/// What a camera claims of contracts that do not exist is not believed, and more of them than there can be is refused.
+/// Outcomes that name contracts that do not exist are not believed, and more outcomes than there can be are refused.
 #[test]
 fn claims_of_contracts_that_do_not_exist_are_clamped() {
     let decode = |outcomes: &[[u8; 2]]| {
@@ -504,8 +504,8 @@ fn the_largest_header_stays_within_its_limit() {
     assert_eq!(FrameHeader::decode(&bytes).unwrap().skipped.len(), SKIP_RANGES_MAX);
 }
 
-/// Stamps stand behind all that version 1 began with: whoever does not know their flag passes over them, and whoever does passes over stages of
-/// later versions.
+/// Stamps come after all fields that version 1 began with. A reader that does not
+/// know their flag ignores them; other readers ignore stages of later versions.
 #[test]
 fn stamps_are_passed_over_by_whoever_does_not_know_them() {
     let at = Instant::from_nanos;
@@ -535,7 +535,7 @@ fn stamps_are_passed_over_by_whoever_does_not_know_them() {
     let mut bytes = Vec::new();
     header.encode(&mut bytes);
     let read = FrameHeader::decode(&bytes).unwrap();
-    // To the microsecond below, and no further from `sent` than a stamp reaches.
+    // Rounded down to a microsecond, and limited to the reach of a stamp from `sent`.
     assert_eq!(read.trace.get(Stage::Published), Some(at(4_999_000)));
     assert_eq!(read.trace.get(Stage::Sent), Some(at(5_000_000 + 1_000 * i32::MAX as u64)));
 

@@ -1,11 +1,11 @@
-//! Questions what a camera holds of its past, and answers, on the wire.
+//! Survey requests and answers on the wire.
 
 use super::*;
 use crate::frame::SkipCounts;
 use crate::history::{HeldSpan, Hole, HoleReason, SURVEY_HOLES_MAX, SURVEY_SPANS_MAX, Survey};
 use crate::wire::NoSurvey;
 
-/// What is told of a stretch: milliseconds behind the begin, frames, and what is missing.
+/// A span or hole: its beginning and end in milliseconds since the beginning of the survey, its frames, and the skipped frames.
 type Told = (u32, u32, u32, SkipCounts);
 
 fn any_skips() -> impl Strategy<Value = SkipCounts> {
@@ -16,7 +16,7 @@ fn any_skips() -> impl Strategy<Value = SkipCounts> {
     })
 }
 
-/// Spans, holes with the places of their reasons, since when, and up to when; or why there is none.
+/// Spans, holes with the indices of their reasons, `held_from` and `cut_at`; or why there is no survey.
 type AnySurvey = Result<(Vec<Told>, Vec<(Told, usize)>, Option<u64>, Option<u32>), NoSurvey>;
 
 fn any_survey() -> impl Strategy<Value = AnySurvey> {
@@ -78,7 +78,7 @@ fn survey_answer(request: u64, begin: Timestamp, survey: AnySurvey) -> Message {
     Message::SurveyAnswer(SurveyAnswer { request, begin, survey })
 }
 
-/// Of the greatest survey that there can be, all is sent, in less than the limit of a message. Of more, the first stretches are.
+/// The largest survey is sent in full and stays below the limit of a message. Of a larger one, the first spans and holes are sent.
 #[test]
 fn the_largest_survey_stays_within_its_limit() {
     let mut skipped = SkipCounts::default();
@@ -102,17 +102,17 @@ fn the_largest_survey_stays_within_its_limit() {
     let survey = answer.survey.unwrap();
     let sizes = (survey.spans.len() as u32, survey.holes.len() as u32);
     assert_eq!(sizes, (SURVEY_SPANS_MAX, SURVEY_HOLES_MAX));
-    // Numbers that do not fit are the greatest that do.
+    // Numbers that do not fit into a field become the largest that does.
     assert_eq!(survey.spans[0].frames, u64::from(u32::MAX));
     assert_eq!(survey.spans[0].skipped.of(SkipReason::Damaged), u64::from(u32::MAX));
     assert_eq!(survey.spans[0].end, begin + Duration::from_millis(u32::MAX.into()));
 }
 
-/// More stretches than there can be are refused before memory is taken for them. Unknown codes are read as the nearest known meaning.
+/// More spans or holes than there can be are refused before memory is allocated for them. Unknown codes are read as the nearest known meaning.
 #[test]
 fn surveys_that_make_no_sense_are_refused() {
     let answer = |rest: &[u8]| Message::decode(&[&[0x9d], &[0; 16][..], rest].concat());
-    // Behind the number of spans stand these, and without any the number of holes.
+    // The number of spans is followed by the spans, and without spans by the number of holes.
     let surveyed =
         |spans: u16, rest: &[u8]| answer(&[&[1, 0], &[0; 12][..], &spans.to_le_bytes(), rest].concat());
     assert!(matches!(surveyed(202, &[]), Err(WireError::TooLong { field: "spans", length: 202, .. })));
@@ -123,7 +123,7 @@ fn surveys_that_make_no_sense_are_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!((why(2), why(3), why(200)), (NoSurvey::Busy, NoSurvey::Unreadable, NoSurvey::Unreadable));
-    // One hole, for a reason of a later version, with such a count beside it.
+    // One hole with a reason of a later version, and with a skip count of such a reason.
     let hole = [&[1, 0], &[0; 8][..], &[0x70, 1, 0x71, 5, 0, 0, 0]].concat();
     let Ok(Some(Message::SurveyAnswer(answer))) = surveyed(0, &hole) else { panic!("it is read") };
     let hole = answer.survey.unwrap().holes.remove(0);
@@ -131,7 +131,7 @@ fn surveys_that_make_no_sense_are_refused() {
     assert_eq!(hole.skipped.of(SkipReason::NotHeld), 5);
 }
 
-/// What is asked for in nanoseconds is sent in whole milliseconds, so that nothing at the end is left out.
+/// A length in nanoseconds is sent in whole milliseconds, rounded up, so that nothing at the end is left out.
 #[test]
 fn the_end_of_a_survey_is_rounded_up() {
     let request = |nanos| SurveyRequest {
