@@ -60,6 +60,17 @@ pub struct SentFrame {
     /// Whether the frame is part of its source's own video and is sent as the source coded it. Such a frame
     /// has no rung: `rung` is the best rung, and the frame's size says nothing about the sizes of rungs.
     pub of_source: bool,
+    /// Whether the frame was sent although no rung is expected to keep the contract.
+    pub infeasible: bool,
+}
+
+/// A frame of a source's own video that could be sent as the source coded it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SourceFrame {
+    /// Its bytes, with those of unsent frames that it needs.
+    pub bytes: f64,
+    /// The mean size of the source's frames.
+    pub mean_bytes: f64,
 }
 
 /// The receiver's report of a frame that is arriving.
@@ -295,6 +306,13 @@ pub trait Policy: Send {
     /// that cannot be made smaller and the frames that must go before it. False if the policy cannot tell.
     fn carries(&self, offer: &Offer<'_>, bytes: f64) -> bool {
         self.bytes_in_time(offer, Duration::ZERO).is_some_and(|in_time| bytes <= in_time)
+    }
+
+    /// Whether a frame of the source's own video serves at least as well as a frame at the rung of `choice`, which
+    /// [`Policy::decide`] has just returned. Asked only if no rung is expected to keep the contract. If it serves as
+    /// well, the owner of the link sends the source's frame with the returned choice.
+    fn prefers_source(&mut self, _offer: &Offer<'_>, _source: SourceFrame, _choice: Choice) -> Option<Choice> {
+        None
     }
 
     /// Whether the last frame was too small to show whether the link carries more.

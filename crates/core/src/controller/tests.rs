@@ -60,6 +60,7 @@ pub(crate) fn sent(sequence: u64, rung: usize, bytes: f64, at: Instant) -> SentF
         window: None,
         first_packet_bytes: None,
         of_source: false,
+        infeasible: false,
     }
 }
 

@@ -365,6 +365,7 @@ impl<'a> World<'a> {
             window: None,
             first_packet_bytes: None,
             of_source: false,
+            infeasible: choice.infeasible,
         });
         let plan = self.queue.push(self.now, index, frame, bytes, f64::from(choice.probe_bytes));
         let burst = plan.burst;

@@ -4,6 +4,7 @@
 //! pairs with which the frame is on time: the empirical distribution in place of a model of the link. The
 //! [module above](super) has the formula.
 
+use std::iter::repeat;
 use std::time::Duration;
 
 use super::config::{Config, LEARNING_INTERVAL, Mechanism};
@@ -11,7 +12,7 @@ use super::price::LatePrice;
 use super::rate::{PAIRS_MAX, Rate};
 use super::sizes::Sizes;
 use crate::controller::flight::{Backlog, Flights, Service, ms};
-use crate::controller::{Coding, Offer};
+use crate::controller::{Coding, Offer, SourceFrame};
 use crate::units::Instant;
 
 /// A frame with an on-time probability below this is probably late. It waits for own bytes
@@ -161,12 +162,25 @@ impl Forecast<'_> {
     /// Returns the share of remembered waits and errors with which a frame of this rung would
     /// be on time, and the mean number of later frames that it would keep from being sent.
     fn foresee(&self, rung: usize) -> (f64, f64) {
-        let (offer, knows) = (&self.offer, self.knows);
-        let left_ms = self.left_for(self.left_ms, rung);
-        let (age_ms, interval_ms) = (ms(offer.age()), ms(offer.interval_at(rung)).max(1.0));
+        let (offer, left_ms) = (&self.offer, self.left_for(self.left_ms, rung));
         let sizes = offer.bytes(rung);
+        let sizes = self.knows.sizes.spread(&self.knows.config, &sizes);
+        self.foresee_sizes(sizes, left_ms, offer.interval_at(rung), offer.coding.is_some())
+    }
+
+    /// The same for a frame that has one of these sizes with each remembered pair. `left_ms`: the time left for the network. `interval`: until
+    /// the next frame. `is_chained`: other frames may refer to it.
+    fn foresee_sizes(
+        &self,
+        sizes: impl Iterator<Item = f64>,
+        left_ms: f64,
+        interval: Duration,
+        is_chained: bool,
+    ) -> (f64, f64) {
+        let (offer, knows) = (&self.offer, self.knows);
+        let (age_ms, interval_ms) = (ms(offer.age()), ms(interval).max(1.0));
         let (mut on_time, mut displaced, mut pairs) = (0u32, 0.0, 0u32);
-        for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, &sizes)) {
+        for (pair, bytes) in knows.rate.pairs().zip(sizes) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
             // The first packet's time is part of the delay, and its excess over the smallest time
@@ -181,7 +195,7 @@ impl Forecast<'_> {
             // The next frame waits until this one ends or is cancelled for being late. A frame that others
             // refer to is seldom cancelled, because the next one would have to stand alone. It counts as
             // never cancelled. If the frame after the next comes first, the next one has waited in vain.
-            let held_ms = if offer.coding.is_some() { end_ms } else { end_ms.min(left_ms) };
+            let held_ms = if is_chained { end_ms } else { end_ms.min(left_ms) };
             let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
         }
@@ -191,13 +205,28 @@ impl Forecast<'_> {
     /// Predicts successive frames at this rung, each referring to the last, each on an idle link. Returns the on-time share
     /// as [`Self::foresee`] does, and the number of later frames that a frame of mean duration keeps from being sent.
     fn foresee_going_on(&self, rung: usize) -> (f64, f64) {
-        let (offer, knows) = (&self.offer, self.knows);
-        let bound_ms = ms(offer.latency_bound) - knows.flights.delay_ms() - knows.config.guard_ms;
-        let left_ms = self.left_for(bound_ms, rung);
-        let interval_ms = ms(offer.interval_at(rung)).max(1.0);
+        let (offer, left_ms) = (&self.offer, self.left_for(self.left_when_fresh(), rung));
         let sizes = &offer.ladder.rungs()[rung].bytes;
+        let sizes = self.knows.sizes.spread(&self.knows.config, sizes);
+        self.foresee_successive(sizes, left_ms, offer.interval_at(rung))
+    }
+
+    /// The time left for the network of a frame that has just been captured, before [`Self::left_for`].
+    fn left_when_fresh(&self) -> f64 {
+        ms(self.offer.latency_bound) - self.knows.flights.delay_ms() - self.knows.config.guard_ms
+    }
+
+    /// The same for frames that have one of these sizes with each remembered pair. `left_ms`: the time left for the network. `interval`: between
+    /// the frames.
+    fn foresee_successive(
+        &self,
+        sizes: impl Iterator<Item = f64>,
+        left_ms: f64,
+        interval: Duration,
+    ) -> (f64, f64) {
+        let interval_ms = ms(interval).max(1.0);
         let (mut on_time, mut took_ms, mut pairs) = (0u32, 0.0, 0u32);
-        for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, sizes)) {
+        for (pair, bytes) in self.knows.rate.pairs().zip(sizes) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
             let end_ms = pair.wait_at(self.rate, bytes) + (bytes - pair.first_bytes).max(0.0) * ms_per_byte;
@@ -218,27 +247,52 @@ impl Forecast<'_> {
         self.foresee_going_on(rung).0
     }
 
+    /// The worth `π · accuracy − λ (1 − π) − n · missed` of a frame with this on-time probability `π` and this number `n` of displaced frames.
+    /// `missed`: the worth of a frame that is not sent. `is_chained`: other frames may refer to it.
+    fn worth(&self, (on_time, displaced): (f64, f64), accuracy: f64, missed: f64, is_chained: bool) -> f64 {
+        let config = &self.knows.config;
+        let late_cost = self.knows.price.of(config, is_chained);
+        let displaced = if config.has(Mechanism::Displaced) { displaced } else { 0.0 };
+        on_time * accuracy - late_cost * (1.0 - on_time) - displaced * missed
+    }
+
     /// The worth `π · accuracy − λ (1 − π) − n · accuracy` of a rung. For a rung of a chain, it covers
     /// [`Config::chain_horizon`].
     pub(super) fn prospect(&self, rung: usize) -> Prospect {
-        let (offer, config) = (&self.offer, &self.knows.config);
-        let late_cost = self.knows.price.of(config, offer.coding.is_some());
-        let accuracy = offer.ladder.rungs()[rung].accuracy;
-        let counts_displaced = config.has(Mechanism::Displaced);
         // A frame that is not sent is worth as much as this one.
-        let worth = |(on_time, displaced): (f64, f64)| {
-            let displaced = if counts_displaced { displaced } else { 0.0 };
-            on_time * accuracy - late_cost * (1.0 - on_time) - displaced * accuracy
-        };
-        let now = self.foresee(rung);
+        self.prospect_if(rung, self.offer.ladder.rungs()[rung].accuracy)
+    }
+
+    /// The same where a frame that is not sent is worth `missed`.
+    fn prospect_if(&self, rung: usize, missed: f64) -> Prospect {
+        let (offer, now) = (&self.offer, self.foresee(rung));
+        let accuracy = offer.ladder.rungs()[rung].accuracy;
+        let worth = |foreseen| self.worth(foreseen, accuracy, missed, offer.coding.is_some());
         let Some(coding) = offer.coding else {
             return Prospect { rung, on_time: now.0, worth: worth(now) };
         };
         // A keyframe is expensive once, and the frames that follow at its rung are not. Both count, weighted by how long they last.
         let later = self.foresee_going_on(rung);
-        let horizon = ms(config.chain_horizon) / ms(offer.interval).max(1.0);
-        let share = (f64::from(coding.every[rung]) / horizon).min(1.0);
+        let share = self.share_of_horizon(coding.every[rung]);
         Prospect { rung, on_time: now.0, worth: share * worth(now) + (1.0 - share) * worth(later) }
+    }
+
+    /// The share of [`Config::chain_horizon`] that one frame covers if one in `every` captured frames is sent.
+    fn share_of_horizon(&self, every: u32) -> f64 {
+        let horizon = ms(self.knows.config.chain_horizon) / ms(self.offer.interval).max(1.0);
+        (f64::from(every) / horizon).min(1.0)
+    }
+
+    /// The on-time probability of a frame of the source's own video, if it is worth at least as much as a frame at `rung`. It is of full accuracy,
+    /// and costs no time to make. A frame that is not sent counts the same for both.
+    pub(super) fn on_time_of_source(&self, source: SourceFrame, rung: usize) -> Option<f64> {
+        let interval = self.offer.interval;
+        let now = self.foresee_sizes(repeat(source.bytes), self.left_ms, interval, true);
+        let later = self.foresee_successive(repeat(source.mean_bytes), self.left_when_fresh(), interval);
+        let worth = |foreseen| self.worth(foreseen, 1.0, 1.0, true);
+        let share = self.share_of_horizon(1);
+        let of_source = share * worth(now) + (1.0 - share) * worth(later);
+        (of_source >= self.prospect_if(rung, 1.0).worth).then_some(now.0)
     }
 
     /// The best on-time probability among the lowest rung and the rungs above it that leave out fewer frames. Frames of such rungs may be smaller.

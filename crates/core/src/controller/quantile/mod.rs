@@ -48,7 +48,7 @@ use self::probing::Probing;
 use self::rate::Sample;
 use self::steadiness::Steadiness;
 use super::flight::{Flight, Passage, ms, ms_between};
-use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
+use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame, SourceFrame};
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
 
@@ -198,8 +198,8 @@ impl Policy for Quantile {
 
     fn handle_sent(&mut self, frame: &SentFrame) {
         self.tried = Some(frame.sent);
-        // A source's frame is sent only if the link has room for it. Whether any rung keeps the contract was not computed.
-        if frame.of_source {
+        // The link has room for this frame of its source. Whether any rung keeps the contract was not computed.
+        if frame.of_source && !frame.infeasible {
             (self.infeasible, self.safest) = (false, 1.0);
         }
         self.steadiness.note(frame.sent, frame.rung);
@@ -296,6 +296,16 @@ impl Policy for Quantile {
             return Decision::Wait { until };
         }
         self.send(best.rung, Some(best.on_time), infeasible)
+    }
+
+    fn prefers_source(&mut self, offer: &Offer<'_>, source: SourceFrame, choice: Choice) -> Option<Choice> {
+        if self.out {
+            return None;
+        }
+        let forecast = self.knows.forecast(offer, self.knows.rate_now(offer.now)?);
+        let on_time = forecast.on_time_of_source(source, choice.rung)?;
+        self.predicted = Some(on_time);
+        Some(Choice { on_time_probability: self.predicted, stretch_bytes: None, ..choice })
     }
 
     fn measured_little(&self) -> bool {

@@ -90,6 +90,7 @@ mod tests {
                                         window: None,
                                         first_packet_bytes: None,
                                         of_source: false,
+                                        infeasible: choice.infeasible,
                                     });
                                     sent += 1;
                                 }

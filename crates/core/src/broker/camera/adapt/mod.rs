@@ -90,8 +90,8 @@ pub(super) enum Plan {
 
 /// How a waiting frame goes.
 enum Course {
-    /// As its source coded it.
-    Own(Own),
+    /// As its source coded it. `infeasible`: no rung is expected to keep the contract either.
+    Own { own: Own, infeasible: bool },
     /// At the rung that was decided, if any.
     Rung(Decision),
 }
@@ -233,23 +233,26 @@ impl Adapter {
             Some(until) => Course::Rung(without_room(now, until, self.chosen, &offer)),
             None => course(&mut *self.policy, &offer, own),
         };
-        let own = if let Course::Own(own) = &course { Some(own) } else { None };
         let floor = ladder.lowest_at(offer.accuracy_floor);
         self.seen = Some(Seen {
             at: now,
             profile_use: prepared.profile_use,
             floor_bytes: floor.map(|place| rungs.bytes_needed(place, interval, bound)),
             best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
-            infeasible: shed.is_some() || own.is_none() && self.policy.is_infeasible(),
+            infeasible: match course {
+                Course::Own { infeasible, .. } => infeasible,
+                Course::Rung(_) => shed.is_some() || self.policy.is_infeasible(),
+            },
             drift: prepared.drift,
             floor: offer.floor_rung().0,
             interval,
             bound,
         });
         match course {
-            Course::Own(own) => {
+            Course::Own { own, infeasible } => {
                 self.chosen = Some(now);
-                Plan::Own(Box::new(EncodePlan::of_source(&own, &offer, verified, basis.ratios)))
+                let plan = EncodePlan::of_source(&own, &offer, verified, basis.ratios);
+                Plan::Own(Box::new(EncodePlan { infeasible, ..plan }))
             }
             Course::Rung(Decision::Wait { until }) => Plan::Wait(until.max(now + Duration::from_millis(1))),
             Course::Rung(Decision::Send(Choice { rung, infeasible, stretch_bytes, .. })) => {
@@ -400,6 +403,7 @@ impl Adapter {
                 window,
                 first_packet_bytes,
                 of_source: making.of_source,
+                infeasible: making.infeasible,
             },
             // It goes unchanged: nothing was expected of it, but it still measures the link.
             None => SentFrame {
@@ -413,6 +417,7 @@ impl Adapter {
                 window,
                 first_packet_bytes,
                 of_source: false,
+                infeasible: false,
             },
         });
     }
@@ -462,22 +467,29 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
     KeptBy { rungs, marginal, chance, cheapest, lateness: Lateness::default(), floor: 0.0 }
 }
 
-/// Frames of a source's chain go as they are if they are likely enough on time, and the channel has room for such frames.
+/// Decides whether a frame of a source's chain is sent as it is. It is, if the channel has room for such frames and one of these holds:
 ///
-/// Where the policy would take the best rung, and its frames are too small to tell what the link carries beyond them, a key frame goes as a
-/// trial. If it was too much, the chain ends, and rests before the next trial.
+/// - The frame is likely enough to be on time.
+/// - It is a key frame, and the policy would take the best rung, whose frames are too small to tell what the link carries beyond them. The key
+///   frame is then a trial. If the link cannot carry it, the chain ends, and rests before the next trial.
+/// - No rung keeps the contract, and a frame at the rung of the policy's choice would serve no better. So it is where frames wait for something
+///   else than their own bytes, such as a busy processor. To make frames at a rung would only add work.
 fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
     let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
     if let Some(own) = own.filter(|own| policy.carries(offer, own.bytes as f64)) {
-        return Course::Own(own);
+        return Course::Own { own, infeasible: false };
     }
-    match (policy.decide(offer), own.filter(|own| own.begins)) {
-        (Decision::Send(choice), Some(own))
-            if choice.rung + 1 == offer.ladder.len() && !choice.infeasible && policy.measured_little() =>
-        {
-            Course::Own(own)
-        }
-        (decision, _) => Course::Rung(decision),
+    let decision = policy.decide(offer);
+    let (Some(own), Decision::Send(choice)) = (own, decision) else { return Course::Rung(decision) };
+    let is_best = choice.rung + 1 == offer.ladder.len() && !choice.infeasible;
+    if own.begins && is_best && policy.measured_little() {
+        return Course::Own { own, infeasible: false };
+    }
+    let source = SourceFrame { bytes: own.bytes as f64, mean_bytes: own.mean_bytes };
+    let is_asked = choice.infeasible && offer.degrade;
+    match is_asked.then(|| policy.prefers_source(offer, source, choice)).flatten() {
+        Some(_) => Course::Own { own, infeasible: true },
+        None => Course::Rung(decision),
     }
 }
 

@@ -128,3 +128,26 @@ fn a_late_key_frame_of_a_source_is_cancelled_unless_it_has_nearly_left() {
     assert!(!gives_up(true, 5_000), "6 kB more for a frame that stands alone");
     assert!(!gives_up(false, 20_000), "160 kB more at its own rung");
 }
+
+/// Where every frame waits for something else than its own bytes, making it smaller gains nothing, and the source's frame is as good. Where the
+/// link itself is slow, a smaller frame arrives sooner.
+#[test]
+fn a_frame_of_the_source_serves_where_a_smaller_one_would_be_as_late() {
+    let prefers = |bytes_per_ms: f64, others_ms: u64| {
+        let mut story = Story { ladder: two_rungs([2e3, 6e3]), ..Story::new() };
+        for _ in 0..100 {
+            story.free = story.free.max(story.now) + Duration::from_millis(others_ms);
+            story.frame(bytes_per_ms);
+        }
+        let alone = [8e3, 20e3].map(|bytes| ByteSizes::around(bytes, 0.08));
+        let ladder = story.ladder.clone();
+        let offer = coded(story.now, &ladder, &alone, Some(0));
+        let Decision::Send(choice) = story.policy.decide(&offer) else { panic!("the link is idle") };
+        assert!(choice.infeasible, "{choice:?}");
+        let source = SourceFrame { bytes: 12e3, mean_bytes: 12e3 };
+        story.policy.prefers_source(&offer, source, choice)
+    };
+    let choice = prefers(5_000.0, 150).expect("it would be late in any case");
+    assert!(choice.on_time_probability.expect("it predicts") < 0.1, "{choice:?}");
+    assert_eq!(prefers(15.0, 0), None, "12 kB take 800 ms, and 2 kB take 133 ms");
+}
