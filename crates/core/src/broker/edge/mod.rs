@@ -290,9 +290,9 @@ impl EdgeBroker {
         self.outputs.extend(said.into_iter().map(|(link, message)| EdgeOutput::Send { link, message }));
     }
 
-    /// Forgets everything about a camera, so that its next start may have a lower epoch. Closes the camera's connection. Ends
-    /// the subscriptions that read the camera ([`EdgeOutput::Ended`]), because its next frames may sort before frames already
-    /// delivered. Returns what was known, or `None` for an unknown camera. The owner of the log on disk puts that log aside.
+    /// Forgets everything about a camera, so that its next start may have a lower or a much higher epoch. Closes the camera's
+    /// connection. Ends the subscriptions that read the camera ([`EdgeOutput::Ended`]), because its next frames may sort before frames
+    /// already delivered. Returns what was known, or `None` for an unknown camera. The owner of the log on disk puts that log aside.
     pub fn handle_reset(&mut self, name: &CameraName) -> Option<Forgotten> {
         self.sessions.handle_reset(name);
         let camera = self.roster.cameras.get(name)?;
@@ -309,8 +309,8 @@ impl EdgeBroker {
     }
 
     /// Forgets a camera that is not connected, with its frames in memory. Subscriptions that read the
-    /// camera continue without it ([`EdgeOutput::Detach`]). If the camera connects again, it counts
-    /// as a new camera, and may have a lower epoch. The owner of the log on disk puts that log aside.
+    /// camera continue without it ([`EdgeOutput::Detach`]). If the camera connects again, it counts as
+    /// new: its epoch may be lower or much higher. The owner of the log on disk puts that log aside.
     pub fn handle_forget(&mut self, name: &CameraName) -> Result<Forgotten, ForgetError> {
         let camera = || name.clone();
         let Some(known) = self.roster.cameras.get(name) else {

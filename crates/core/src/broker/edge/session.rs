@@ -46,7 +46,7 @@ impl Sessions {
         Self { claims: Claims::default(), software }
     }
 
-    /// A camera is forgotten, so that its next start may have a lower epoch.
+    /// A camera is forgotten, so that its next start may have a lower or a much higher epoch.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) {
         self.claims.vouch(camera);
     }
