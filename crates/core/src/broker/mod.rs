@@ -36,7 +36,7 @@ pub struct EdgeIndex(pub usize);
 pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// After this long without a message from the edge, the camera dials anew, beside the old connection.
+/// After this long without a message from the edge, the camera dials again, and keeps the old connection meanwhile.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_millis(750);
 /// How often the camera dials while no connection of it works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);

@@ -54,7 +54,7 @@ pub enum CameraOutput {
     /// Connect to an edge, beside the existing connections. Report with [`CameraBroker::handle_dialled`](super::CameraBroker::handle_dialled)
     /// or [`CameraBroker::handle_dial_failed`](super::CameraBroker::handle_dial_failed).
     Dial {
-        /// Which edge.
+        /// The edge.
         edge: EdgeIndex,
     },
     /// Send a message on the control stream.

@@ -185,7 +185,7 @@ fn is_derived(known: &Camera, name: &CameraName) -> Option<(RefuseCode, String)>
     Some((RefuseCode::NameHeld, text))
 }
 
-/// Why no camera that the edge does not know is taken in, if there is no room for one.
+/// Why a camera that the edge does not know is refused, if there is no room for it.
 fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
     let cameras = &roster.cameras;
     (cameras.room() == 0).then(|| {

@@ -146,7 +146,7 @@ impl Shares {
         member.told.is_none().then(|| member.tell(link, Share::Free))
     }
 
-    /// Takes in a camera's share request.
+    /// A camera sends its share request.
     pub(super) fn handle_share_request(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
         let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());

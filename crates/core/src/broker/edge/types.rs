@@ -308,7 +308,7 @@ pub enum ReplyError {
     IsDerived {
         /// The stream.
         stream: CameraName,
-        /// Who publishes it.
+        /// The principal that publishes it.
         owner: String,
     },
     /// The result is too large.
@@ -360,7 +360,7 @@ pub enum AnswerError {
     IsDerived {
         /// The stream.
         stream: CameraName,
-        /// Who publishes it.
+        /// The principal that publishes it.
         owner: String,
     },
     /// The picture is too large.

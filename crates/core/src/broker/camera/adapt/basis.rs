@@ -34,9 +34,9 @@ pub(crate) struct Ratios {
 /// ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChainRatios {
-    /// Of frames that refer to others.
+    /// The ratio of frames that refer to others.
     pub(crate) going_on: f64,
-    /// Of keyframes.
+    /// The ratio of keyframes.
     pub(crate) alone: f64,
 }
 

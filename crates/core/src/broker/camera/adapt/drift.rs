@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// What one profile does not describe, another one may.
+    /// A scene that one profile does not describe may match another profile.
     #[test]
     fn another_profile_begins_anew() {
         let mut story = Story::default();

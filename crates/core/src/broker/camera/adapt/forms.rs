@@ -43,7 +43,7 @@ const LIFT_MAX: f64 = 64.0;
 /// A candidate, with the rungs that are available for it.
 pub(crate) struct Prepared<'a> {
     pub(crate) rungs: &'a Rungs,
-    /// What each rung costs for it.
+    /// What each rung costs for the candidate.
     pub(crate) costs: Costs,
     /// The state of the wanted profile.
     pub(crate) profile_use: ProfileUse,

@@ -64,7 +64,7 @@ impl Asked {
         self.skipped.1.add(id.sequence, reason);
     }
 
-    /// What was skipped before this frame.
+    /// The skips before this frame.
     fn take_skipped(&mut self, before: FrameId) -> Vec<SkipRange> {
         let (epoch, skipped) = std::mem::take(&mut self.skipped);
         if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }

@@ -185,7 +185,7 @@ impl Sharing {
     }
 }
 
-/// Whether a claim says about the same as another.
+/// Whether two claims are nearly the same.
 fn is_like(one: &ShareRequest, other: &ShareRequest) -> bool {
     let near = |one: f64, other: f64| (1.0 / TOLERANCE..=TOLERANCE).contains(&(one / other.max(1e-9)));
     one.floor == other.floor

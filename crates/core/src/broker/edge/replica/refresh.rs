@@ -1,4 +1,4 @@
-//! Decides when a camera is asked for a keyframe, which is seldom.
+//! Decides when a camera is asked for a keyframe, as rarely as possible.
 
 use std::time::Duration;
 
