@@ -1,8 +1,8 @@
 //! Bounds how far a camera's epoch is believed ([decision
 //! 0018](../../../../docs/decisions/0018-bounded-epochs.md)).
 //!
-//! An epoch only ever rises, so a camera with an epoch near the highest number could
-//! never start again. So neither side accepts more than a bounded step from the other.
+//! An epoch only ever rises, so a camera with an epoch near the highest number could never start again.
+//! Neither side accepts more than a bounded step from the other.
 
 use std::collections::BTreeMap;
 
