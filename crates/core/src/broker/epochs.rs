@@ -2,42 +2,38 @@
 //! 0018](../../../../docs/decisions/0018-bounded-epochs.md)).
 //!
 //! An epoch only ever rises, so a camera with an epoch near the highest number could never start again.
-//! Neither side takes more than a bounded step because the other one says so.
+//! Neither side accepts more than a bounded step from the other.
 
 use std::collections::BTreeMap;
 
 use crate::frame::Epoch;
 use crate::name::CameraName;
 
-/// The highest epoch that is ever believed, 2⁶². As many numbers lie beyond it, so any epoch that was
-/// believed can be followed.
+/// The highest epoch that is ever believed, 2⁶². As many numbers lie above it, so every believed epoch can have a successor.
 pub const EPOCH_MAX: Epoch = Epoch(1 << 62);
-/// Up to this epoch, 2³², any camera is believed. A camera that starts once a second reaches it after 136
-/// years.
+/// Up to this epoch, 2³², any camera is believed. A camera that starts once a second reaches it after 136 years.
 pub const EPOCH_BASE: Epoch = Epoch(1 << 32);
-/// Beyond [`EPOCH_BASE`], how far one claim of a camera may lie above the highest epoch that its edge knows,
-/// 2²⁴. A camera that starts once a second may be away for 194 days. A refused claim moves the bound by as
-/// much, so a camera that another edge has brought further gets in after a few attempts. To use up all
-/// numbers takes 2³⁸ connections: at a thousand a second, eight years.
+/// Above [`EPOCH_BASE`], a claim of a camera may lie at most this far, 2²⁴, above the highest epoch that its edge knows. A camera that
+/// starts once a second may be away for 194 days. A refused claim raises the bound by the same step, so a camera that used higher epochs
+/// at another edge is accepted after a few attempts. To use up all numbers takes 2³⁸ connections: at a thousand a second, eight years.
 pub const EPOCH_JUMP_MAX: u64 = 1 << 24;
-/// How far an edge may raise the epoch of a camera at once, 2⁴⁸. That is as far as a thief of its identity
-/// can have brought the edge with sixteen million connections.
+/// The most by which an edge may raise the epoch of a camera at once, 2⁴⁸. A thief of
+/// the camera's identity needs sixteen million connections to bring the edge this far.
 pub const EPOCH_RAISE_MAX: u64 = 1 << 48;
-/// The most cameras, besides those that it knows, for which an edge remembers how far it believes them.
+/// The most unknown cameras for which an edge remembers a raised bound.
 const CLAIMS_MAX: usize = 256;
 
-/// The highest epoch that is believed if `known` is the highest so far and one step is `step`.
+/// The highest epoch that is believed, if `known` is the highest so far and `step` is the largest step.
 pub fn highest_believed(known: Epoch, step: u64) -> Epoch {
     Epoch(known.max(EPOCH_BASE).0.saturating_add(step)).min(EPOCH_MAX)
 }
 
-/// How far an edge believes cameras, beyond the epochs that it knows.
+/// The raised bounds of cameras, beyond the epochs that the edge knows.
 #[derive(Debug, Default)]
 pub(super) struct Claims(BTreeMap<CameraName, Epoch>);
 
 impl Claims {
-    /// Whether a camera may claim this epoch if `known` is its highest. A claim that goes too far moves the
-    /// bound by one step.
+    /// Whether a camera may claim this epoch, if `known` is its highest. A claim above the bound raises the bound by one step.
     pub(super) fn admits(&mut self, camera: &CameraName, known: Epoch, claimed: Epoch) -> bool {
         let moved = self.0.get(camera).copied().unwrap_or_default();
         let bound = highest_believed(known.max(moved), EPOCH_JUMP_MAX);
@@ -47,21 +43,21 @@ impl Claims {
         claimed <= bound
     }
 
-    /// Believes the next start of a camera as far as a camera would follow an edge. So a thief that comes
-    /// first keeps nobody out.
+    /// Raises the bound for a camera's next start to the highest epoch that a camera would
+    /// accept from an edge. So a thief that connects first cannot lock the camera out.
     pub(super) fn vouch(&mut self, camera: &CameraName) {
         let followed = highest_believed(Epoch::default(), EPOCH_RAISE_MAX);
         self.remember(camera, Epoch(followed.0 - EPOCH_JUMP_MAX));
     }
 
-    /// Forgets the bound of a camera whose start was accepted: its own epoch counts from now on.
+    /// Forgets the raised bound of a camera whose start was accepted: its own epoch counts from now on.
     pub(super) fn settled(&mut self, camera: &CameraName) {
         self.0.remove(camera);
     }
 
     fn remember(&mut self, camera: &CameraName, bound: Epoch) {
         if self.0.len() >= CLAIMS_MAX && !self.0.contains_key(camera) {
-            // The camera that is forgotten needs a few more attempts.
+            // The forgotten camera needs a few more attempts.
             self.0.pop_first();
         }
         self.0.insert(camera.clone(), bound);

@@ -14,8 +14,8 @@ use crate::log::{AppendError, LogWriter};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::WireError;
 
-/// The last capture time that a publisher may give, in the year 2262. Frames are at least a nanosecond apart,
-/// so no frame could follow a time at the end of the range. A wrong unit would then stop the camera for good.
+/// The last capture time that a publisher may give, in the year 2262. Frames are at least a nanosecond apart, so no
+/// frame could follow a time at the end of the range: a publisher that uses a wrong unit would stop the camera for good.
 pub const CAPTURED_MAX: Timestamp = Timestamp::from_nanos(NUMBER_MAX);
 
 /// The settings of an [`Intake`].
@@ -30,7 +30,7 @@ pub struct IntakeConfig {
 }
 
 impl IntakeConfig {
-    /// The defaults.
+    /// The default settings.
     pub const fn new(epoch: Epoch, anchor: ClockAnchor) -> Self {
         Self { epoch, anchor, frame_bytes_max: FRAME_BYTES_MAX }
     }
@@ -41,11 +41,11 @@ impl IntakeConfig {
 pub struct Published {
     /// The coded pixels.
     pub payload: Bytes,
-    /// How they are coded.
+    /// How the pixels are coded.
     pub encoding: Encoding,
-    /// Pixels in a row.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
     /// When the frame was captured, if the publisher knows better than the time of publishing.
     pub captured: Option<Timestamp>,
@@ -58,14 +58,14 @@ impl Published {
     }
 }
 
-/// What a picture of a source's own video stream needs, and who needs it.
+/// The place of a picture in a source's own video stream: which frames it needs, and whether later frames need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPart {
-    /// A key frame: it needs nothing, and nothing after it needs anything before it.
+    /// A keyframe: it needs no other frame, and no later frame needs a frame before it.
     Key,
-    /// It needs all frames from the key frame on that others need.
+    /// The picture needs all frames since the keyframe that have `is_needed`, and the keyframe.
     Following {
-        /// Later frames may need it. If not, whoever sends or shows frames may leave it out.
+        /// Whether later frames may need this picture. If not, senders and viewers may leave it out.
         is_needed: bool,
     },
 }
@@ -78,11 +78,11 @@ pub enum PublishError {
         "the frame is empty ({width}x{height} pixels, {bytes} bytes); publish frames of at least one pixel"
     )]
     Empty {
-        /// Pixels in a row.
+        /// Width in pixels.
         width: u32,
-        /// Rows.
+        /// Height in pixels.
         height: u32,
-        /// The payload's size.
+        /// The payload's size in bytes.
         bytes: usize,
     },
     /// The payload exceeds the limit.
@@ -90,9 +90,9 @@ pub enum PublishError {
         "the frame has {bytes} bytes, more than the limit of {bytes_max}; raise frame_bytes_max or encode it smaller"
     )]
     TooLarge {
-        /// The payload's size.
+        /// The payload's size in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: u32,
     },
     /// The capture time is after [`CAPTURED_MAX`].
@@ -100,16 +100,16 @@ pub enum PublishError {
         "the capture time {captured} lies beyond {CAPTURED_MAX}, so that no frame could follow; give nanoseconds since 1970, or no time"
     )]
     TooFarAhead {
-        /// What was given.
+        /// The given capture time.
         captured: Timestamp,
     },
     /// A data record without bytes.
     #[error("the record is empty; publish at least one byte")]
     EmptyData,
-    /// It is said to be a data record, and its head is none.
+    /// The encoding is data, but the payload does not begin with the header of a data record.
     #[error("the payload is no data record: {0}; publish what `DataRecord::encode` gives")]
     NotData(WireError),
-    /// The log refused it.
+    /// The log refused the frame.
     #[error(transparent)]
     Log(#[from] AppendError),
 }
@@ -117,7 +117,7 @@ pub enum PublishError {
 /// Why a frame of a stream was not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishPartError {
-    /// A frame that it needs was not published.
+    /// A frame that this frame needs was not published.
     #[error("the frame needs one that was not published; publish a key frame first")]
     NoKeyFrame,
     /// The frame itself was refused.
@@ -125,7 +125,7 @@ pub enum PublishPartError {
     Publish(#[from] PublishError),
 }
 
-/// The source's own chain that is being published.
+/// The chain of the source's own video that is being published.
 #[derive(Clone, Copy, Debug)]
 struct SourceChain {
     first: Sequence,
@@ -136,7 +136,8 @@ struct SourceChain {
 }
 
 impl SourceChain {
-    /// The place of the next frame, which has this number. If something else lies between it and the frame that it needs, it names that.
+    /// The chain link of the next frame, which has this sequence. If other records
+    /// lie between the frame and the one that it needs, the link names that one.
     fn link(&self, sequence: Sequence) -> ChainLink {
         let reference = match self.needed.0 + 1 == sequence.0 {
             true => Reference::Previous,
@@ -152,26 +153,26 @@ pub struct Intake {
     config: IntakeConfig,
     next: Sequence,
     refused: u64,
-    /// `None`: the next frame of a stream has to be a key frame.
+    /// `None`: the next frame of a stream must be a keyframe.
     chain: Option<SourceChain>,
 }
 
 impl Intake {
-    /// An intake that is the only writer of a log.
+    /// An intake, which must be the only writer of its log.
     pub fn new(writer: LogWriter, config: IntakeConfig) -> Self {
         Self { writer, config, next: Sequence(0), refused: 0, chain: None }
     }
 
-    /// Stamps a frame that decodes by itself and appends it to the log. A refused frame takes no sequence number. A picture ends the chain of a
-    /// stream; a data record does not.
+    /// Stamps a frame that decodes by itself and appends it to the log. A refused frame takes
+    /// no sequence number. A picture ends the chain of a stream; a data record does not.
     pub fn publish(&mut self, now: Instant, frame: Published) -> Result<FrameId, PublishError> {
         self.chain = self.chain.filter(|_| !frame.encoding.is_picture());
         let link = ChainLink::still(self.next);
         self.published(now, frame, link)
     }
 
-    /// Stamps a picture of a source's own video stream and appends it to the log, as a part of its chain. Frames have to come in the order of
-    /// the stream. If one that others need is refused, so are those after it up to the next key frame.
+    /// Stamps a picture of a source's own video stream and appends it to the log, as part of its chain. Frames must come in
+    /// the order of the stream. If a frame that others need is refused, all later frames are refused up to the next keyframe.
     pub fn publish_part(
         &mut self,
         now: Instant,
@@ -179,7 +180,7 @@ impl Intake {
         part: StreamPart,
     ) -> Result<FrameId, PublishPartError> {
         debug_assert!(frame.encoding.is_chained(), "{} is no stream", frame.encoding.name());
-        // It is put back unless the chain ends with this frame.
+        // Set again below, unless this frame ends the chain.
         let chain = self.chain.take();
         let link = match part {
             StreamPart::Key => ChainLink::still(self.next),
@@ -216,7 +217,7 @@ impl Intake {
         self.writer.bytes()
     }
 
-    /// Begins a later epoch, because the edge holds frames of this one from another run of this camera.
+    /// Begins `epoch` if it is later than the present epoch, because the edge holds frames of the present epoch from another run of this camera.
     pub fn raise_epoch(&mut self, epoch: Epoch) {
         if epoch > self.config.epoch {
             self.config.epoch = epoch;
@@ -252,7 +253,7 @@ impl Intake {
     }
 }
 
-/// Checks a frame and says what stands in front of it in a log: its number, its place and its time. `last` is the newest frame of the log.
+/// Checks a frame and returns its metadata: number, place in a chain, and capture time. `last` is the newest frame of the log.
 pub(super) fn describe(
     config: &IntakeConfig,
     (sequence, chain): (Sequence, ChainLink),
@@ -276,7 +277,7 @@ pub(super) fn describe(
     if let Some(captured) = captured.filter(|captured| *captured > CAPTURED_MAX) {
         return Err(PublishError::TooFarAhead { captured });
     }
-    // Where there are no pixels, no size means anything.
+    // A data record has no size.
     let (width, height) = if encoding.is_picture() { (width, height) } else { (0, 0) };
     let (captured, clock_source) = match captured {
         Some(captured) => (*captured, ClockSource::Publisher),
@@ -295,7 +296,7 @@ pub(super) fn describe(
     })
 }
 
-/// The wall-clock time of `now`, moved on if the previous frame has the same time.
+/// The wall-clock time of `now`, but at least 1 ns after the capture time of the previous frame.
 fn stamp(config: &IntakeConfig, last: Option<(FrameId, Timestamp)>, now: Instant) -> Timestamp {
     let wall = config.anchor.wall_at(now);
     match last {
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!((intake.refused(), reader.held()), (4, 0..1));
     }
 
-    /// Such a time once stopped the camera until its broker was started again.
+    /// A capture time at the end of the range once stopped the camera until its broker was restarted.
     #[test]
     fn no_capture_time_keeps_frames_from_following() {
         let (mut intake, reader) = intake();
@@ -379,7 +380,7 @@ mod tests {
         intake.publish_part(Instant::from_nanos(200), frame, part)
     }
 
-    /// Whoever follows the references of a frame finds all that its decoder has to hold.
+    /// The references of a frame lead to every frame that its decoder needs.
     #[test]
     fn frames_of_a_stream_name_the_newest_frame_that_others_need() {
         const KEY: StreamPart = StreamPart::Key;
@@ -409,7 +410,7 @@ mod tests {
         );
     }
 
-    /// A data record between two pictures is no part of the stream. The next picture names the one that it needs.
+    /// A data record between two pictures is not part of the stream. The next picture names the picture that it needs.
     #[test]
     fn data_records_between_pictures_end_no_chain() {
         const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
@@ -440,17 +441,17 @@ mod tests {
         part(&mut intake, StreamPart::Key).unwrap();
         let now = Instant::from_nanos(200);
         let large = Published { encoding: Encoding::H264, ..image(65) };
-        // A refused frame that none needs costs itself.
+        // If no other frame needs the refused frame, only this one is lost.
         let spare = StreamPart::Following { is_needed: false };
         let too_large =
             |result| matches!(result, Err(PublishPartError::Publish(PublishError::TooLarge { .. })));
         assert!(too_large(intake.publish_part(now, large.clone(), spare)));
         part(&mut intake, NEEDED).unwrap();
-        // One that others need costs them too.
+        // If others need the refused frame, they are refused too.
         assert!(too_large(intake.publish_part(now, large, NEEDED)));
         assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
         part(&mut intake, StreamPart::Key).unwrap();
-        // So do a still in between, and another epoch.
+        // A still in between ends the chain too, and so does a new epoch.
         intake.publish(now, image(4)).unwrap();
         assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
         part(&mut intake, StreamPart::Key).unwrap();

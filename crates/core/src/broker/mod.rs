@@ -1,14 +1,14 @@
-//! Holds the camera broker and the edge broker, as state machines without input and output.
+//! Holds the camera broker and the edge broker, as state machines without I/O.
 //!
 //! Both follow one contract. The driver of a broker
-//! 1. tells it what happened through `handle_*`, each with the present instant;
-//! 2. then calls `poll_output` until it returns `None` and carries out what comes;
+//! 1. tells the broker what happened through `handle_*`, each with the present instant;
+//! 2. then calls `poll_output` until it returns `None`, and carries out each output;
 //! 3. then waits for the next event, at most until `poll_timeout`, and goes on with `handle_timeout`.
 //!
 //! `examples/one_screen.rs` of this crate drives both brokers that way, on one screen.
 //!
-//! The broker itself never sends, writes or waits. [`Intake`] is the camera's way in: it stamps and appends
-//! published frames on the publisher's own thread, so publishing never waits for a broker.
+//! The broker itself never sends, writes or waits. [`Intake`] stamps published frames and appends
+//! them to the camera's log, on the publisher's own thread. So publishing never waits for a broker.
 
 pub mod camera;
 pub mod edge;
@@ -36,12 +36,11 @@ pub struct EdgeIndex(pub usize);
 pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// After this long without a message from the edge, the camera dials anew, beside the old connection.
+/// After this long without a message from the edge, the camera dials again, and keeps the old connection meanwhile.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_millis(750);
 /// How often the camera dials while no connection of it works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
-/// The longest time for one attempt to connect. The driver gives the attempt up after it, so that attempts
-/// into a dead path end. Attempts run side by side, so this delays nothing.
+/// The longest time for one attempt to connect. The driver then ends the attempt. Attempts run in parallel, so a slow one delays no other.
 pub const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the camera waits after a refusal that will not soon change by itself.
 pub const REFUSED_INTERVAL: Duration = Duration::from_secs(5);

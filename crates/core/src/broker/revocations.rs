@@ -1,8 +1,8 @@
-//! Hands the site's deny list on: edges to cameras, cameras to the next edge that they come to.
+//! Passes on the site's deny list: edges to cameras, and cameras to the next edge that they connect to.
 //!
-//! Each side of a connection says which version it holds. Whoever holds a newer one is told so by the other side's
-//! version, and sends its list. What is in a list, and whether its signature is genuine, is not known here: the
-//! driver looks at what comes, and tells which list is held since.
+//! Each side of a connection tells the version that it holds. A side that hears of a newer version
+//! repeats its own, and the other side then sends its list. The content and the signature of a list are
+//! not known here: the driver checks each list that arrives, and tells which one is held from then on.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use bytes::Bytes;
 use super::LinkId;
 use crate::wire::Message;
 
-/// What was said of lists on one connection.
+/// The exchange of lists on one connection.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// The version that the other side holds, as far as is known.
+    /// The newest version that the other side is known to hold.
     theirs: u64,
-    /// The newest version that it was asked for.
+    /// The newest version that the other side was asked for.
     asked: u64,
-    /// The newest version that it was sent.
+    /// The newest version that the other side was sent.
     sent: u64,
 }
 
-/// The list that is held, and what the other sides know of it.
+/// The list that is held, and what is known of the other sides.
 #[derive(Debug, Default)]
 pub(super) struct Courier {
-    /// 0: none is held.
+    /// The version of the held list. 0: none is held.
     version: u64,
     signed: Bytes,
     links: BTreeMap<LinkId, Exchange>,
 }
 
 impl Courier {
-    /// A camera was taken in on a connection, at either side of it.
+    /// A camera was accepted on a connection. Both sides call this. Returns the message that tells the held version.
     pub(super) fn handle_taken_in(&mut self, link: LinkId) -> Option<Message> {
         self.links.insert(link, Exchange::default());
         (self.version > 0).then_some(Message::RevocationVersion { version: self.version })
@@ -43,7 +43,7 @@ impl Courier {
         self.links.remove(&link);
     }
 
-    /// The other side says which version it holds.
+    /// The other side tells the version that it holds. Returns the answer: a request for the newer list, or the held list if it is newer.
     pub(super) fn handle_version(&mut self, link: LinkId, theirs: u64) -> Option<Message> {
         let exchange = self.links.get_mut(&link)?;
         exchange.theirs = theirs;
@@ -58,12 +58,12 @@ impl Courier {
         None
     }
 
-    /// A list has come. Tells whether it is to be looked at: it was asked for.
+    /// A list has arrived. Returns whether the driver should check it: only if it was asked for.
     pub(super) fn handle_list(&self, link: LinkId) -> bool {
         self.links.get(&link).is_some_and(|exchange| exchange.asked > self.version)
     }
 
-    /// Another list is held from now on. Returns what is to be said on which connection.
+    /// Another list is held from now on. Returns the messages for connections whose other side has an older version.
     pub(super) fn handle_held(&mut self, version: u64, signed: Bytes) -> Vec<(LinkId, Message)> {
         debug_assert!(version >= self.version, "version {version} after {}", self.version);
         (self.version, self.signed) = (version, signed);
@@ -86,7 +86,7 @@ mod tests {
         courier
     }
 
-    /// Lets two sides talk until nobody has anything to say. Returns how many lists were sent.
+    /// Exchanges messages between two sides until neither has one left. Returns how many lists were sent.
     fn talk(sides: &mut [Courier; 2], mut said: Vec<(usize, Message)>) -> usize {
         let mut lists = 0;
         while !said.is_empty() {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// A list whose signature is bad changes nothing, and is not asked for again.
+    /// A list with a bad signature changes nothing, and is not asked for again.
     #[test]
     fn what_nobody_asked_for_is_not_looked_at() {
         let mut courier = holding(2);

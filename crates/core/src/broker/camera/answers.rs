@@ -1,4 +1,4 @@
-//! Takes pictures that applications made of the camera's frames. Which of them arrive, an inlet decides ([`crate::answers`]).
+//! Receives answers: pictures that applications made of the camera's frames. An inlet decides which of them are accepted ([`crate::answers`]).
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::wire::{AnswerAccount, AnswerRequest, FrameHeader, Message, Report};
 pub(super) struct Answers {
     inlet: Inlet,
     anchor: ClockAnchor,
-    /// How old they may be when they leave the edge. `None`: the publisher takes none.
+    /// The highest age of an answer that leaves the edge. `None`: the publisher takes no answers.
     bound: Option<Duration>,
-    /// The publisher has taken some, so that an edge may have to hear that it does not.
+    /// Whether the publisher has taken answers at any time. If so, edges are also told that it takes none.
     is_known: bool,
 }
 
@@ -27,18 +27,18 @@ impl Answers {
         Self { inlet: Inlet::default(), anchor, bound: None, is_known: false }
     }
 
-    /// What an edge has to hear on a connection, once it has welcomed the camera there.
+    /// The message that tells an edge whether answers are taken, once the edge has welcomed the camera.
     pub(super) fn request(&self, link: LinkId) -> Option<CameraOutput> {
         let message = Message::AnswerRequest(AnswerRequest { bound: self.bound });
         self.is_known.then_some(CameraOutput::Send { link, message })
     }
 
-    /// An edge counts answers.
+    /// An edge sends its account of answers.
     pub(super) fn handle_account(&mut self, account: AnswerAccount) -> CameraOutput {
         CameraOutput::AnswersSkipped(self.inlet.handle_account(account))
     }
 
-    /// The publisher takes answers from now on that are no older than this when they leave the edge; or none. Whether that is news.
+    /// Sets the highest age of an answer that leaves the edge. `None`: the publisher takes no answers. Returns whether this is a change.
     pub(super) fn set_bound(&mut self, bound: Option<Duration>) -> bool {
         let is_news = self.bound != bound;
         self.bound = bound;
@@ -46,7 +46,7 @@ impl Answers {
         is_news
     }
 
-    /// The header of an answer is here, on the connection to the edge that has the camera or on another one (`epoch` is `None`).
+    /// The header of an answer has arrived. `epoch` is `None` if this is not the connection on which the edge has welcomed the camera.
     pub(super) fn handle_header(
         &mut self,
         now: Instant,
@@ -62,7 +62,7 @@ impl Answers {
         (taken, refused)
     }
 
-    /// All of the payload of an answer is here.
+    /// The payload of an answer has arrived completely.
     pub(super) fn handle_complete(
         &mut self,
         now: Instant,
@@ -93,7 +93,7 @@ impl Answers {
     }
 }
 
-/// Tells an edge how an answer arrives.
+/// The message that tells an edge how an answer arrived.
 fn report(link: LinkId, report: Report) -> CameraOutput {
     CameraOutput::Send { link, message: Message::Report(report) }
 }

@@ -1,19 +1,19 @@
-//! Decides what the edge is told of frames that will not reach it: an account of them, by ranges and reasons.
+//! Keeps the account of frames that will not reach the edge, as ranges with reasons.
 
 use std::collections::VecDeque;
 
 use crate::frame::{Sequence, SkipRange, SkipReason};
 use crate::wire::SKIP_RANGES_MAX;
 
-/// Ranges of skipped frames since the last frame that the edge has acknowledged, in order, without overlap.
-/// Every header carries all of them, so a frame that is lost takes no account with it.
+/// Ranges of skipped frames since the last frame that the edge has acknowledged, in order,
+/// without overlap. Every header carries all ranges, so the loss of a frame loses none of them.
 #[derive(Debug, Default)]
 pub(super) struct SkipLedger {
     ranges: VecDeque<SkipRange>,
 }
 
 impl SkipLedger {
-    /// Notes a skipped frame. Frames come in any order: one that was being sent may be given up late.
+    /// Notes a skipped frame. Frames come in any order, because a frame that is being sent may be given up late.
     pub(super) fn add(&mut self, sequence: Sequence, reason: SkipReason) {
         let at = self.ranges.partition_point(|range| range.first < sequence);
         if at > 0 && self.ranges[at - 1].end() > sequence
@@ -32,8 +32,8 @@ impl SkipLedger {
         self.assert_ordered();
     }
 
-    /// Forgets what lies up to a frame that the edge has: it has been told. A range may reach beyond the frame,
-    /// where it was on its way when the link was lost and arrived all the same.
+    /// Forgets the ranges up to a frame that the edge has, because its header has told them. A range may
+    /// reach beyond the frame, if the frame was on its way when the link was lost, and arrived all the same.
     pub(super) fn acknowledged(&mut self, sequence: Sequence) {
         let after = Sequence(sequence.0.saturating_add(1));
         while let Some(range) = self.ranges.pop_front_if(|range| range.first < after) {
@@ -54,7 +54,7 @@ impl SkipLedger {
         self.ranges.iter().copied().filter(|range| range.first < sequence).collect()
     }
 
-    /// A frame is inserted in its place and never inside a range, and only neighbours are joined.
+    /// Asserts that the ranges are in order: frames are never inserted inside a range, and only neighbours are joined.
     fn assert_ordered(&self) {
         let mut pairs = self.ranges.iter().zip(self.ranges.iter().skip(1));
         debug_assert!(self.ranges.len() <= SKIP_RANGES_MAX, "a header has no room for so many ranges");
@@ -72,8 +72,8 @@ impl SkipLedger {
         }
     }
 
-    /// Makes room by giving the smaller of two touching ranges the other's reason. Where no two touch, the oldest
-    /// range goes: the edge then counts its frames as late or lost.
+    /// Makes room: the smaller of two touching ranges takes the reason of the other. If no two
+    /// ranges touch, the oldest is dropped, and the edge counts its frames as late or lost.
     fn merge_narrowest(&mut self) {
         let touching = (0..self.ranges.len() - 1)
             .filter(|&at| self.ranges[at].end() == self.ranges[at + 1].first)

@@ -1,31 +1,31 @@
 //! The camera broker: decides which frame goes to the edge, when, over which connection and in which form.
 //!
-//! It is made of parts (`docs/decisions/0021-brokers-of-parts.md`). Each owns its state and returns what is to be
-//! done; none knows the broker. Where a part needs something of another, the broker lends it as an argument. This
-//! file holds the parts, passes on what happened, and carries out what they return.
+//! The broker consists of parts (`docs/decisions/0021-brokers-of-parts.md`). Each part owns its state and
+//! returns outputs; no part knows the broker. If a part needs something of another part, the broker lends
+//! it as an argument. This file holds the parts, passes events to them, and collects their outputs.
 //!
 //! | question | part |
 //! | --- | --- |
 //! | which frames are published, and how often? | `Published`: `published.rs`, `rate.rs` |
 //! | which edge is dialled, and when is a connection given up? | `Connections`: `connection/mod.rs`, `dialler.rs` |
 //! | does the camera stay with an edge that welcomes it? | `connection/welcome.rs` |
-//! | what is on its way, and does it get through? | `EdgeLink`: `connection/link.rs` |
-//! | which frame is sent next, and is the one before it cancelled? | `Live`: `live/mod.rs` |
-//! | what may it refer to? | `live/chain.rs` |
-//! | which frames does its rung leave out? | `live/frame_skip.rs` |
+//! | which frames are on their way, and do they get through? | `EdgeLink`: `connection/link.rs` |
+//! | which frame is sent next, and is the frame before it cancelled? | `Live`: `live/mod.rs` |
+//! | which frame may the next one refer to? | `live/chain.rs` |
+//! | which frames does a rung with frame skip leave out? | `live/frame_skip.rs` |
 //! | which frames of a source's own video go as they are? | `live/source_chain.rs` |
-//! | what is made of it before it is sent? | `Adapter`: `adapt/mod.rs`; of which rungs, at which cost: `forms.rs`, `rungs.rs` |
-//! | what is the policy offered? | `adapt/candidate.rs`, which `Live::candidate` alone makes |
-//! | which profile is that by, and how does it come here? | `Profiles`: `adapt/profiles.rs` |
-//! | whose contracts is it made for? | `Negotiation`: `negotiation/contracts.rs` |
-//! | what does the camera have of a channel that it shares? | `Negotiation`: `negotiation/share.rs` |
-//! | what does the edge learn of that? | `Negotiation`: `negotiation/feasibility.rs` |
-//! | what does the edge learn of frames that are not sent? | `ledger.rs` |
-//! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
+//! | how is a frame encoded before it is sent? | `Adapter`: `adapt/mod.rs`; the rungs and their costs: `forms.rs`, `rungs.rs` |
+//! | what is the policy offered? | `adapt/candidate.rs`, built only by `Live::candidate` |
+//! | which profile applies, and how does the camera get it? | `Profiles`: `adapt/profiles.rs` |
+//! | which contracts does the camera serve? | `Negotiation`: `negotiation/contracts.rs` |
+//! | how much does the camera use of a shared channel? | `Negotiation`: `negotiation/share.rs` |
+//! | what does the edge learn about the contracts? | `Negotiation`: `negotiation/feasibility.rs` |
+//! | what does the edge learn about frames that are not sent? | `ledger.rs` |
+//! | when is a frame of the past sent, and at which rung? | `History`: `history/mod.rs`, `codec.rs` |
 //! | when is the camera's own log surveyed? | `Surveys`: `surveys.rs` |
-//! | how is the camera? | `StatusReport`: `status.rs` |
+//! | what is the camera's status? | `StatusReport`: `status.rs` |
 //! | does its source give frames? | `SourceWatch`: `source.rs` |
-//! | which pictures of applications arrive? | `Answers`: `answers.rs` |
+//! | which answers of applications arrive? | `Answers`: `answers.rs` |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 
 mod adapt;
@@ -78,7 +78,7 @@ use crate::wire::{Demand, DiskStatus, FrameHeader, Message, RefuseCode, Welcome}
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
-    /// What is to be done, the oldest first.
+    /// What the driver must do, oldest first.
     outputs: VecDeque<CameraOutput>,
     published: Published,
     connections: Connections,
@@ -92,7 +92,7 @@ pub struct CameraBroker {
     source: SourceWatch,
     courier: Courier,
     answers: Answers,
-    /// By which knobs data records may be degraded, if the publisher declares any.
+    /// The knobs by which data records may be degraded, if the publisher declares any.
     knobs: Option<Arc<DeclaredKnobs>>,
 }
 
@@ -135,34 +135,33 @@ impl CameraBroker {
         self.connections.active().map(|link| link.edge)
     }
 
-    /// What the applications want; without a connection, nothing.
+    /// The demand of the applications. `None` if there is none, or no connection on which the edge has welcomed the camera.
     pub fn demand(&self) -> Option<&Demand> {
         self.connections.demand()
     }
 
-    /// How the edge's clock relates to ours.
+    /// How the edge's clock relates to the camera's clock.
     pub fn clock(&self, now: Instant) -> Option<ClockEstimate> {
         self.connections.active().and_then(|link| link.clock.estimate(now))
     }
 
-    /// Of the frame that a codec is at work on: bytes that frames of its rung need on average in each interval
-    /// between published frames, and those that the cheapest rung needs that keeps the floor.
+    /// For the frame in the codec: the mean bytes that its rung needs in each interval between
+    /// published frames, and the mean bytes of the cheapest rung that keeps the floor.
     pub fn expected_bytes(&self) -> Option<(f64, f64)> {
         self.adapter.expected_bytes(self.live.making()?)
     }
 
-    /// What the contracts that frames are made for ask, of the present connection; `None` where frames go as
-    /// they are.
+    /// What the served contracts ask together on the present connection. `None` if frames go unchanged.
     pub fn joint(&self) -> Option<Joint> {
         self.negotiation.joint(self.connections.active()?)
     }
 
-    /// Whether the camera's source gives frames.
+    /// The state of the camera's source.
     pub fn source_state(&self) -> SourceState {
         self.source.state()
     }
 
-    /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
+    /// Whether the camera leaves frames out, or sends them rarely, because of its share of a channel.
     pub fn holds_back(&self, now: Instant) -> bool {
         self.negotiation.holds_back(now, self.connections.active())
     }
@@ -257,25 +256,26 @@ impl CameraBroker {
         self.pump(now);
     }
 
-    /// Of the payload of a frame that is being sent, so many bytes have not left: cancelled now, they never will.
-    /// To be told whenever bytes have left, though not more often than every few milliseconds; until then none
-    /// has. Decides whether a frame that will be late is cancelled for a newer one.
+    /// `bytes` of the payload of a frame that is being sent have not left yet. If the frame is cancelled now, they
+    /// never will. The driver calls this whenever bytes have left, but not more often than every few milliseconds.
+    /// Before the first call, no byte has left. Decides whether a frame that will be late is cancelled for a newer one.
     pub fn handle_unsent(&mut self, now: Instant, link: LinkId, frame: FrameId, bytes: u64) {
         let Some(known) = self.connections.get_mut(link) else { return };
         known.unsent(frame, bytes);
         self.pump(now);
     }
 
-    /// So many bytes may be on their way at most, as long as the path of this connection was never full
-    /// ([`Bound::opening`](crate::window::Bound::opening)); `None` once it was. To be told when a connection is
-    /// there, and before each message of the edge where it is another. A transport that cannot tell says nothing.
+    /// Sets the most bytes that may be on their way, while the path of this connection was never full
+    /// ([`Bound::opening`](crate::window::Bound::opening)). `None` once it was. The driver calls this when a connection is made,
+    /// and before each message of the edge if the value has changed. A transport that does not know the value does not call this.
     pub fn handle_window(&mut self, link: LinkId, window: Option<u64>) {
         if let Some(known) = self.connections.get_mut(link) {
             known.window = window;
         }
     }
 
-    /// A packet of this connection carries so many bytes of a frame and its header. A transport that cannot tell says nothing.
+    /// Sets how many bytes of a frame and its header a packet of this connection
+    /// carries. A transport that does not know the value does not call this.
     pub fn handle_packet_bytes(&mut self, link: LinkId, bytes: Option<u32>) {
         if let Some(known) = self.connections.get_mut(link) {
             known.packet_bytes = bytes;
@@ -286,13 +286,13 @@ impl CameraBroker {
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
         self.connections.handle_epoch(now, self.live.epoch());
         self.live.handle_epoch(epoch);
-        // On every connection the edge was told the old epoch, also where its answer is still to come.
+        // Every connection was opened with the old epoch, even if the edge has not answered yet.
         for link in self.connections.all() {
             self.close(now, link);
         }
     }
 
-    /// A codec has done what [`CameraOutput::Transform`] asked, or has not.
+    /// A codec has finished [`CameraOutput::Transform`], or has failed.
     pub fn handle_transformed(&mut self, now: Instant, frame: FrameId, transformed: Transformed) {
         let Some(made) = self.live.take_made(frame) else { return };
         let (live, lent) = self.lend(now);
@@ -301,45 +301,44 @@ impl CameraBroker {
         self.pump(now);
     }
 
-    /// The publisher declares by which knobs the data records of its stream may be degraded, and whoever drives the broker carries them out. To be
-    /// told before the first record.
+    /// Sets the knobs by which the data records of the stream may be degraded, as the publisher
+    /// declares them. The driver applies them. Must be called before the first record.
     pub fn set_knobs(&mut self, knobs: DeclaredKnobs) {
         let knobs = Arc::new(knobs);
         self.history.set_knobs(Arc::clone(&knobs));
         self.knobs = Some(knobs);
     }
 
-    /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at
-    /// most 1. Default [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are
-    /// smaller or fewer meanwhile.
+    /// Sets the share of the time for which frames of the past may use the link beside live ones, above 0 and at most 1.
+    /// Default [`HISTORY_SHARE`]. With a larger share, the past arrives sooner, and live frames are smaller or fewer meanwhile.
     pub fn set_history_share(&mut self, share: f64) {
         self.history.set_share(share);
     }
 
-    /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
+    /// The answer of the log to [`CameraOutput::ReadHistory`].
     pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
         let live = live_traffic(&self.live, &self.connections);
         let effects = self.history.handle_answer(ticket, answer, live);
         self.go_on_with_history(now, effects);
     }
 
-    /// What the log holds of the span that [`CameraOutput::Survey`] asked for; `None` if the log cannot be read.
+    /// The result of [`CameraOutput::Survey`]; `None` if the log cannot be read.
     pub fn handle_surveyed(&mut self, now: Instant, survey: Option<Survey>) {
         self.outputs.extend(self.surveys.handle_surveyed(now, survey));
         self.pump(now);
     }
 
-    /// A codec has done what [`CameraOutput::TransformPast`] asked, or has not.
+    /// A codec has finished [`CameraOutput::TransformPast`], or has failed.
     pub fn handle_past_transformed(&mut self, now: Instant, ticket: u64, transformed: Transformed) {
         let live = live_traffic(&self.live, &self.connections);
         let Some(effects) = self.history.handle_transformed(now, ticket, transformed, live) else { return };
         self.go_on_with_history(now, effects);
-        // Whatever came of it, the codec is free.
+        // The codec is free now, whatever the result.
         self.pump(now);
     }
 
-    /// The publisher takes answers from now on: pictures that applications make of its frames. They leave the edge no later than
-    /// so long after the frame's capture. `None`, the default: it takes none.
+    /// Sets whether the publisher takes answers: pictures that applications make of its frames. An answer leaves the
+    /// edge at most `bound` after the capture of its frame. `None`, the default: the publisher takes no answers.
     pub fn set_answers(&mut self, bound: Option<Duration>) {
         if self.answers.set_bound(bound) {
             let link = self.link();
@@ -347,8 +346,8 @@ impl CameraBroker {
         }
     }
 
-    /// The header of an answer is here. After `Ok`, its payload may be received, until [`CameraBroker::handle_answer_complete`]
-    /// or [`CameraBroker::handle_answer_cancelled`].
+    /// The header of an answer has arrived. After `Ok`, its payload may be received, until
+    /// [`CameraBroker::handle_answer_complete`] or [`CameraBroker::handle_answer_cancelled`].
     pub fn handle_answer_header(
         &mut self,
         now: Instant,
@@ -361,7 +360,7 @@ impl CameraBroker {
         taken
     }
 
-    /// All of the payload of an answer is here.
+    /// The payload of an answer has arrived completely.
     pub fn handle_answer_complete(&mut self, now: Instant, link: LinkId, frame: FrameId, payload: Bytes) {
         let clock = self.clock(now);
         self.outputs.extend(self.answers.handle_complete(now, (link, frame), payload, clock));
@@ -379,49 +378,49 @@ impl CameraBroker {
         }
     }
 
-    /// A profile has been read, as [`CameraOutput::ReadProfile`] asked; `None` if it is none, or not what its name says.
+    /// A profile was read, as [`CameraOutput::ReadProfile`] asked. `None` if the bytes are no profile, or do not match the hash.
     pub fn handle_profile(&mut self, now: Instant, hash: ProfileHash, profile: Option<SizedProfile>) {
         self.profiles.handle_profile(hash, profile);
         self.adapter.handle_profile();
         self.pump(now);
     }
 
-    /// Numbers that only the intake knows, for the edge's people.
+    /// Numbers that only the intake knows, for the operators of the edge.
     pub fn handle_intake(&mut self, refused: u64, log_bytes: u64) {
         self.status.handle_intake(refused, log_bytes);
     }
 
-    /// How the log on disk is doing, for the edge's people; `None` if there is none.
+    /// The state of the log on disk, for the operators of the edge; `None` if there is no such log.
     pub fn handle_disk(&mut self, disk: Option<DiskStatus>) {
         self.status.handle_disk(disk);
     }
 
-    /// Something was heard of the source of the camera's frames. That it gives frames, they tell themselves.
+    /// There is news about the source of the camera's frames. The frames themselves show that the source is live.
     pub fn handle_source(&mut self, now: Instant, news: SourceNews) {
         self.source.handle_news(now, news);
         self.pump(now);
     }
 
-    /// This deny list is held from now on: edges that lack it are told so.
+    /// This deny list is held from now on. Edges with an older list are told so.
     pub fn handle_revocations(&mut self, version: u64, signed: Bytes) {
         let said = self.courier.handle_held(version, signed);
         self.outputs.extend(said.into_iter().map(|(link, message)| CameraOutput::Send { link, message }));
     }
 
-    /// The camera broker ends soon: what the edge should know is said now.
+    /// The camera broker ends soon. Reports that wait are sent to the edge now.
     pub fn handle_leaving(&mut self, now: Instant) {
         self.source.handle_leaving();
         self.pump(now);
     }
 
-    /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
+    /// Does what is due at `now`. The driver calls this at [`CameraBroker::poll_timeout`], and may call it at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.source.handle_timeout(now);
         self.outputs.extend(self.connections.dial(now));
         for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
-        // An outage begins with a ping.
+        // This comes before the pings, because an outage begins with a ping.
         if let Some(link) = self.connections.active_mut() {
             self.outputs.extend(self.live.handle_timeout(now, link, &mut self.adapter));
         }
@@ -437,7 +436,7 @@ impl CameraBroker {
 
     // ---- what is to be done -------------------------------------------------------------------------------
 
-    /// The next thing to do.
+    /// The next output to carry out. `None`: there is none for now.
     pub fn poll_output(&mut self) -> Option<CameraOutput> {
         self.outputs.pop_front()
     }
@@ -459,7 +458,7 @@ impl CameraBroker {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    /// The edge takes the camera in.
+    /// The edge has welcomed the camera.
     fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
         let epoch = self.live.epoch();
         match self.connections.handle_welcome(now, link, welcome, self.published.next_frame(epoch)) {
@@ -481,7 +480,7 @@ impl CameraBroker {
         self.outputs.extend(greeting.map(|message| CameraOutput::Send { link, message }));
     }
 
-    /// Carries out what came of an event that concerns the past.
+    /// Carries out the effects of an event that concerns the past.
     fn go_on_with_history(&mut self, now: Instant, Effects { outputs, goes_on }: Effects) {
         self.outputs.extend(outputs);
         if goes_on {
@@ -489,7 +488,7 @@ impl CameraBroker {
         }
     }
 
-    /// The live frames, and what they are lent of the other parts.
+    /// The live part, and what the other parts lend it.
     fn lend(&mut self, now: Instant) -> (&mut Live, Lent<'_>) {
         let interval = self.published.interval(now);
         let present = Present { now, interval, profiles: &self.profiles, knobs: self.knobs.as_deref() };
@@ -504,7 +503,7 @@ impl CameraBroker {
         self.status.handle_published(meta, bytes);
         self.source.handle_published(now);
         let reason = self.live.reason_to_wait(now, link, meta);
-        // Frames of a source's own video that do not fit are made smaller.
+        // Frames of a source's own video are not left out: if they do not fit, they are encoded at a rung.
         let is_video = meta.encoding.is_chained();
         let bytes = if is_video { self.live.source_bytes() as usize } else { bytes };
         if self.negotiation.leaves_out(now, link, bytes) && !is_video {
@@ -516,8 +515,8 @@ impl CameraBroker {
         self.pump(now);
     }
 
-    /// Does what the parts may have to do after any event: asks for the profile that is wanted and not here,
-    /// sends the waiting frame or has it made ready, sends one of the past, and tells the edge what has changed.
+    /// Does what may be due after any event: asks for a missing profile, sends or encodes
+    /// the waiting frame, sends a frame of the past, and reports changes to the edge.
     fn pump(&mut self, now: Instant) {
         let link = self.connections.active();
         let wanted =
@@ -546,7 +545,7 @@ impl CameraBroker {
         self.forget(now, link);
     }
 
-    /// A connection is gone, and what was on its way there with it.
+    /// A connection is gone, and with it the frames that were on their way.
     fn forget(&mut self, now: Instant, link: LinkId) {
         self.courier.handle_closed(link);
         self.answers.handle_closed(link);
@@ -561,7 +560,7 @@ impl CameraBroker {
     }
 }
 
-/// What goes on beside frames of the past.
+/// The state of the live frames, for the part that sends frames of the past.
 fn live_traffic<'a>(live: &Live, connections: &'a Connections) -> LiveTraffic<'a> {
     let (is_made, waits) = (live.making().is_some(), live.is_waiting());
     LiveTraffic { connections, epoch: live.epoch(), is_made, waits, unmodified: live.unmodified() }

@@ -1,4 +1,4 @@
-//! Reads what is published, and knows how often that is.
+//! Reads the published frames, and measures how often they are published.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::frame::{Epoch, FrameId, Sequence};
 use crate::log::{Cursor, LogReader, Read, Record};
 use crate::units::Instant;
 
-/// The frames that are published.
+/// Reads the frames that are published.
 pub(super) struct Published {
     /// The place in the log after the last frame that was looked at.
     cursor: Cursor,
@@ -20,8 +20,7 @@ impl Published {
         Self { cursor: log.cursor_at_end(), rate: PublishingRate::default() }
     }
 
-    /// The next frame of the log. Passes over those that were published just before the epoch was raised: the
-    /// edge would refuse them.
+    /// The next frame of the log. Passes over frames that were published just before the epoch was raised: the edge would refuse them.
     pub(super) fn next(&mut self, now: Instant, epoch: Epoch) -> Option<Record> {
         loop {
             match self.cursor.next() {
@@ -30,8 +29,7 @@ impl Published {
                     self.rate.note(now);
                     return Some(record);
                 }
-                // Frames that the log dropped before the broker looked: their place in the sequence tells of
-                // them.
+                // The log dropped frames before the broker read them. The numbers of the next frames show the gap.
                 Read::Evicted { .. } => {}
                 Read::Pending => return None,
             }
@@ -43,7 +41,7 @@ impl Published {
         self.rate.interval(now)
     }
 
-    /// Frames per second of late.
+    /// The recent number of frames per second.
     pub(super) fn frames_per_second(&self, now: Instant) -> f64 {
         self.rate.frames_per_second(now)
     }

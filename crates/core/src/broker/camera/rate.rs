@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::units::Instant;
 
-/// The time between frames, before two were published.
+/// The assumed time between frames, before two were published.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(66);
-/// Frames that are remembered.
+/// How many frames are remembered.
 const FRAMES_MAX: usize = 64;
 /// Frames that were published longer ago than this do not count.
 const WINDOW: Duration = Duration::from_secs(4);
@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// When the last frames were published.
 #[derive(Debug, Default)]
 pub(super) struct PublishingRate {
-    /// The oldest first.
+    /// Oldest first.
     published: VecDeque<Instant>,
 }
 

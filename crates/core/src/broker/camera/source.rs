@@ -1,4 +1,4 @@
-//! Knows whether the source of the camera's frames gives any, and tells the edge when it does not.
+//! Knows the state of the source of the camera's frames, and reports it to the edge.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use crate::source::SourceState;
 use crate::units::Instant;
 use crate::wire::{Message, SourceReport};
 
-/// A source has stalled if it has given no frame for so many times the longest of its last intervals.
+/// A source has stalled after this many times the longest of its last intervals without a frame.
 const STALLED_INTERVALS: u32 = 5;
-/// A source has stalled only after it has given no frame for so long.
+/// A source has stalled only after at least this time without a frame.
 const STALLED_MIN: Duration = Duration::from_millis(300);
-/// The intervals between frames that a source's own rate is known by.
+/// How many of the last intervals between frames give a source's own rate.
 const INTERVALS_MAX: usize = 8;
 /// The fewest intervals that make a rate. A source that has given fewer frames never stalls.
 const INTERVALS_MIN: usize = 4;
-/// The shortest time between two reports on one connection. Of more changes, the last is told.
+/// The shortest time between two reports on one connection. Of more changes, the last is reported.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is known of the source.
@@ -38,13 +38,13 @@ impl Known {
 /// The camera's source.
 pub(super) struct SourceWatch {
     known: Known,
-    /// Since when it is in that state.
+    /// Since when the source is in its present state.
     since: Instant,
-    /// When it gave the last frame.
+    /// When the source gave its last frame.
     last: Option<Instant>,
-    /// The times between its last frames, without those in which it gave none for a known reason.
+    /// The last intervals between frames, without pauses that have a known reason.
     intervals: VecDeque<Duration>,
-    /// What the edge believes.
+    /// What the edge knows of the source.
     told: Known,
     /// When the edge was told last.
     told_at: Option<Instant>,
@@ -85,7 +85,7 @@ impl SourceWatch {
         self.told_at.map_or(Instant::ZERO, |at| at + TELL_INTERVAL)
     }
 
-    /// The camera broker ends: what there is to tell is told at once, or never.
+    /// The camera broker ends: a report that waits is due at once.
     pub(super) fn handle_leaving(&mut self) {
         self.told_at = None;
     }
@@ -105,7 +105,7 @@ impl SourceWatch {
         }
     }
 
-    /// Something was heard of the source.
+    /// There is news about the source.
     pub(super) fn handle_news(&mut self, now: Instant, news: SourceNews) {
         let known = match news {
             SourceNews::Lost { reason, retry } => {
@@ -128,13 +128,12 @@ impl SourceWatch {
         self.become_known(since, Known { state: SourceState::Stalled, reason, retry: None });
     }
 
-    /// An edge has taken the camera in. It believes that frames come until it is told otherwise.
+    /// An edge has welcomed the camera. It assumes a live source until it is told otherwise.
     pub(super) fn handle_welcomed(&mut self) {
         (self.told, self.told_at) = (Known::live(), None);
     }
 
-    /// Tells the edge at the other end of a connection, if it believes something else and was not told just
-    /// now.
+    /// Reports the source to the edge at the other end of a connection, if the edge knows something else and the last report is not too recent.
     pub(super) fn tell(&mut self, now: Instant, link: LinkId) -> Option<CameraOutput> {
         if self.told == self.known || now < self.may_tell_at() {
             return None;
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_source_stalls_by_its_own_rate() {
-        // 15 a second, and one frame in two seconds.
+        // 15 and 50 frames a second, and one frame in two seconds.
         for (interval_ms, stalls_after_ms) in [(66, 330), (20, 300), (2_000, 10_000)] {
             let (mut watch, last) = running(9, interval_ms);
             assert_eq!(watch.due(true), Some(at(last + stalls_after_ms)), "every {interval_ms} ms");
@@ -196,12 +195,12 @@ mod tests {
             assert_eq!(report.lasts, Duration::from_millis(stalls_after_ms), "since its last frame");
             watch.handle_published(at(last + 60_000));
             assert_eq!(watch.state(), SourceState::Live);
-            // The pause is no interval of its rate.
+            // The pause does not count as an interval.
             assert_eq!(watch.due(false), Some(at(last + 60_000 + stalls_after_ms)));
         }
     }
 
-    /// A program that sends seldom, sends once more and closes: the edge hears of the end although it was told something just before.
+    /// A program that sends rarely sends once more and closes. The edge hears of the end even right after another report.
     #[test]
     fn who_leaves_tells_the_end_at_once() {
         let (mut watch, last) = running(9, 66);
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(watch.due(true), None);
     }
 
-    /// Each try is told, and how long it has been lost; frames make it live again.
+    /// Each attempt to reopen is reported, with the time since the loss. A frame makes the source live again.
     #[test]
     fn a_lost_source_is_lost_until_a_frame_comes() {
         let (mut watch, last) = running(9, 66);
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(told(&mut watch, last + 2_000), None);
     }
 
-    /// A source that comes and goes all the time does not flood the edge, and the edge knows the last.
+    /// A source that comes and goes all the time does not flood the edge, and the edge learns the last state.
     #[test]
     fn the_edge_is_told_seldom_and_in_the_end() {
         let (mut watch, last) = running(9, 66);
@@ -260,7 +259,7 @@ mod tests {
         assert_eq!((watch.state(), &watch.told), (SourceState::Live, &Known::live()));
     }
 
-    /// An edge that takes the camera in believes that frames come: it is told only if they do not.
+    /// An edge that welcomes the camera assumes a live source. It is told only if the source is not live.
     #[test]
     fn a_new_edge_is_told_what_it_does_not_expect() {
         let (mut watch, last) = running(9, 66);

@@ -1,4 +1,4 @@
-//! Decides when the edge's people are told how the camera is, and what.
+//! Decides when the camera reports its status to the edge, and what it reports.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::frame::{Epoch, FrameMeta};
 use crate::units::Instant;
 use crate::wire::{DiskStatus, Message, Status};
 
-/// How often the edge is told.
+/// The time between two status reports.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How the camera is.
+/// The status that the camera reports.
 pub(super) struct StatusReport {
     status: Status,
-    /// Which start the frames counted are of.
+    /// The epoch whose frames are counted.
     epoch: Epoch,
-    /// How the log on disk is doing, if there is one.
+    /// The state of the log on disk, if there is one.
     disk: Option<DiskStatus>,
     due: Instant,
 }
@@ -43,22 +43,22 @@ impl StatusReport {
         (self.status.refused, self.status.log_bytes) = (refused, log_bytes);
     }
 
-    /// How the log on disk is doing; `None` if there is none.
+    /// The state of the log on disk; `None` if there is none.
     pub(super) fn handle_disk(&mut self, disk: Option<DiskStatus>) {
         self.disk = disk;
     }
 
-    /// An edge that knows nothing of the camera has taken it in: it is told at once.
+    /// An edge has welcomed the camera, and knows nothing of it: a report is due at once.
     pub(super) fn handle_welcomed(&mut self, now: Instant) {
         self.due = now;
     }
 
-    /// When the edge is told next.
+    /// When the next report is due.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Whether it is time to tell the edge; if so, the next time is an interval later.
+    /// Returns whether a report is due. If so, the next one is due an interval later.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         let is_due = now >= self.due;
         if is_due {
@@ -67,7 +67,7 @@ impl StatusReport {
         is_due
     }
 
-    /// What the edge is told.
+    /// The messages of a report.
     pub(super) fn tell(&mut self, link: LinkId, frames_per_second: f64) -> Vec<CameraOutput> {
         self.status.frames_per_second = frames_per_second;
         let messages =

@@ -1,5 +1,5 @@
-//! Decides when the camera surveys its own log for an edge. One survey runs at a time. Then the camera rests for as long as it took, and for a second
-//! at least: an edge that asks without end gets half a thread, and one answer a second of the link.
+//! Decides when the camera surveys its own log for an edge. One survey runs at a time. Then the camera rests for as long as the
+//! survey took, at least a second. So an edge that asks without end takes half a thread, and one answer per second of the link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::wire::{Message, NoSurvey, SurveyAnswer, SurveyRequest};
 /// The most requests for surveys that may wait at a camera. A further one is answered with [`NoSurvey::Busy`].
 pub const SURVEY_REQUESTS_MAX: usize = 4;
 
-/// The shortest pause after a survey. An answer may have several kilobytes, and goes before frames.
+/// The shortest rest after a survey. An answer may have several kilobytes, and goes before frames.
 const REST_MIN: Duration = Duration::from_secs(1);
-/// The longest pause after a survey: a disk that stands still for long takes no thread meanwhile.
+/// The longest rest after a survey. A survey that waits for a stalled disk takes no processor meanwhile.
 const REST_MAX: Duration = Duration::from_secs(10);
-/// A request that has waited longer is forgotten: the edge does not wait for its answer any more.
+/// A request that has waited longer than this is dropped: the edge no longer waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A survey that is being made.
 struct Running {
-    /// Who asked. `None`: that connection is gone.
+    /// The connection of the request. `None`: it is gone.
     link: Option<LinkId>,
     request: SurveyRequest,
     begun: Instant,
@@ -31,7 +31,7 @@ struct Running {
 /// The edge's requests for surveys.
 pub(super) struct Surveys {
     running: Option<Running>,
-    /// The oldest first, with when it came.
+    /// The requests that wait, oldest first, with the time at which each came.
     waiting: VecDeque<(LinkId, SurveyRequest, Instant)>,
     rests_until: Instant,
 }
@@ -56,7 +56,7 @@ impl Surveys {
         None
     }
 
-    /// The survey that [`CameraOutput::Survey`] asked for is made; `None` if the log cannot be read.
+    /// The survey that [`CameraOutput::Survey`] asked for is complete; `None` if the log cannot be read.
     pub(super) fn handle_surveyed(&mut self, now: Instant, survey: Option<Survey>) -> Option<CameraOutput> {
         let Running { link, request, begun } = self.running.take()?;
         self.rests_until = now + now.saturating_since(begun).clamp(REST_MIN, REST_MAX);

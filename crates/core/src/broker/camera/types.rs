@@ -1,4 +1,4 @@
-//! What enters and leaves a camera broker.
+//! Defines the settings, events and outputs of a camera broker.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::setting::Setting;
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::{AnswerSkips, FrameHeader, Message, RefuseCode, ReplyResult};
 
-/// Who a camera broker is.
+/// How a camera broker is set up.
 #[derive(Clone, Debug)]
 pub struct CameraConfig {
     /// The camera's name.
@@ -24,37 +24,37 @@ pub struct CameraConfig {
     pub epoch: Epoch,
     /// Relates capture times to the monotonic clock.
     pub anchor: ClockAnchor,
-    /// The software, for people.
+    /// The name and version of the software, for people.
     pub software: String,
-    /// What chooses the rungs of live frames.
+    /// The policy that chooses the rungs of live frames.
     pub policy: PolicyName,
-    /// How many edges there are to be connected to, one at a time; at least one. They are named by their place in the order of preference.
+    /// How many edges the camera may connect to, one at a time. At least one. [`EdgeIndex`] gives their order of preference.
     pub edges: usize,
 }
 
-/// What is heard of the source of a camera's frames, besides the frames.
+/// News about the source of a camera's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceNews {
-    /// It is gone, or cannot be read. It is live again with its next frame.
+    /// The source is gone, or cannot be read. It is live again with its next frame.
     Lost {
         /// Why, for people, without a full stop.
         reason: String,
-        /// After which time it is tried again. `None`: it is not, or nobody knows.
+        /// The time until the next attempt to open it. `None`: there is none, or it is not known.
         retry: Option<Duration>,
     },
-    /// It ended in good order.
+    /// The source ended in good order.
     Ended,
 }
 
-/// What a camera broker wants done.
+/// What the driver of a camera broker must do.
 #[derive(Clone, Debug)]
 pub enum CameraOutput {
-    /// Ask the source of the frames for a key frame, if it takes such requests: from there on its frames can go as they are. Nothing is reported.
+    /// Ask the source for a keyframe, if it takes such requests. From this keyframe on, its frames can go as they are. No result is reported.
     AskKeyFrame,
-    /// Connect to an edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`](super::CameraBroker::handle_dialled)
+    /// Connect to an edge, beside the existing connections. Report with [`CameraBroker::handle_dialled`](super::CameraBroker::handle_dialled)
     /// or [`CameraBroker::handle_dial_failed`](super::CameraBroker::handle_dial_failed).
     Dial {
-        /// Which edge.
+        /// The edge.
         edge: EdgeIndex,
     },
     /// Send a message on the control stream.
@@ -64,23 +64,24 @@ pub enum CameraOutput {
         /// The message.
         message: Message,
     },
-    /// Make of a frame what its rung says; report with [`CameraBroker::handle_transformed`](super::CameraBroker::handle_transformed), whatever came of it. One at a time.
+    /// Encode a frame at its rung. Report every result with
+    /// [`CameraBroker::handle_transformed`](super::CameraBroker::handle_transformed). One at a time.
     Transform(Box<Transform>),
-    /// The same for a frame of the past, by a codec of its own that knows no other frame; report with
-    /// [`CameraBroker::handle_past_transformed`](super::CameraBroker::handle_past_transformed), whatever came of it. One at a time.
+    /// Encode a frame of the past, with a separate codec that knows no other frame. Report every result with
+    /// [`CameraBroker::handle_past_transformed`](super::CameraBroker::handle_past_transformed). One at a time.
     TransformPast {
-        /// For the report.
+        /// The ticket for the report.
         ticket: u64,
         /// The work.
         transform: Box<Transform>,
     },
-    /// Send a frame on a stream of its own, ahead of older frames; report with [`CameraBroker::handle_sent`](super::CameraBroker::handle_sent)
-    /// once its last byte has left. One whose header names a question for the past goes behind all others, and is reported
-    /// with [`CameraBroker::handle_history_sent`](super::CameraBroker::handle_history_sent).
+    /// Send a frame on a stream of its own, ahead of older frames. Call [`CameraBroker::handle_sent`](super::CameraBroker::handle_sent)
+    /// once its last byte has left. A frame whose header names a question about the past goes behind all others, and is reported with
+    /// [`CameraBroker::handle_history_sent`](super::CameraBroker::handle_history_sent).
     SendFrame {
         /// The connection.
         link: LinkId,
-        /// What stands before the payload.
+        /// The header, which precedes the payload.
         header: Box<FrameHeader>,
         /// The payload.
         payload: Bytes,
@@ -103,11 +104,11 @@ pub enum CameraOutput {
         /// The newest epoch that the edge holds.
         above: Epoch,
     },
-    /// The edge refused the camera; for the log.
+    /// A connection was refused, by the edge or by this camera; for the log.
     Refused {
         /// Why.
         code: RefuseCode,
-        /// In words.
+        /// The reason in words.
         text: String,
     },
     /// The link came up or went down; for people.
@@ -115,42 +116,40 @@ pub enum CameraOutput {
         /// Whether frames can be sent.
         up: bool,
     },
-    /// Look for a frame of the past, in memory and on disk; report with [`CameraBroker::handle_history`](super::CameraBroker::handle_history).
+    /// Look for a frame of the past, in memory and on disk. Report with [`CameraBroker::handle_history`](super::CameraBroker::handle_history).
     ReadHistory {
-        /// For the report.
+        /// The ticket for the report.
         ticket: u64,
         /// The question.
         query: PastQuery,
     },
-    /// Survey what this camera holds of a span of capture times, in memory and on disk, with
-    /// [`SURVEY_HOLES_MAX`](crate::history::SURVEY_HOLES_MAX) holes at most; report with
-    /// [`CameraBroker::handle_surveyed`](super::CameraBroker::handle_surveyed), whatever came of it. One at a time.
+    /// Survey what this camera holds of a span of capture times, in memory and on disk, with at
+    /// most [`SURVEY_HOLES_MAX`](crate::history::SURVEY_HOLES_MAX) holes. Report every result with
+    /// [`CameraBroker::handle_surveyed`](super::CameraBroker::handle_surveyed). One at a time.
     Survey {
         /// The first capture time.
         begin: Timestamp,
         /// The last capture time.
         end: Timestamp,
     },
-    /// A profile has come: see whether it is what its name says and whether it can be read; report with
-    /// [`CameraBroker::handle_profile`](super::CameraBroker::handle_profile).
+    /// A profile has arrived: check its hash, and read it. Report with [`CameraBroker::handle_profile`](super::CameraBroker::handle_profile).
     ReadProfile {
-        /// Its name.
+        /// Its hash.
         hash: ProfileHash,
-        /// All of it.
+        /// All its bytes.
         bytes: Bytes,
     },
-    /// An edge has handed on a deny list that is newer than the one that is held, as it says. If its signature is
-    /// genuine, the driver keeps it, and tells with
-    /// [`CameraBroker::handle_revocations`](super::CameraBroker::handle_revocations).
+    /// An edge sent a deny list that it says is newer than the held one. If its signature is genuine, the driver
+    /// keeps the list and calls [`CameraBroker::handle_revocations`](super::CameraBroker::handle_revocations).
     Revocations {
-        /// The connection that it came on.
+        /// The connection on which the list came.
         link: LinkId,
         /// The list with its signature.
         signed: Bytes,
     },
-    /// An application made a picture of a frame, and it is here. It is newer than all that came before.
+    /// An answer has arrived: a picture that an application made of a frame. It is newer than all answers before it.
     Answer(Box<Answered>),
-    /// So many answers have not come so far, by the edges' accounts.
+    /// How many answers were not delivered so far, by the edges' accounts.
     AnswersSkipped(AnswerSkips),
     /// An application replied to a frame.
     Reply {
@@ -166,63 +165,63 @@ pub enum CameraOutput {
 /// What became of frames that others may refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// The edge has all of them.
+    /// Frames that the edge has, with all that they refer to.
     pub arrived: Vec<Sequence>,
-    /// They were not sent, given up, or refused, or their connection is gone.
+    /// Frames that were not sent, given up, or refused, or whose connection is gone.
     pub lost: Vec<Sequence>,
 }
 
 /// Work for a codec.
 #[derive(Clone, Debug)]
 pub struct Transform {
-    /// The frame as it was published. One of a source's own chain is decoded with those that it needs, which are in the camera's log. If that
-    /// takes longer than a frame may take, the answer is [`Transformed::NotYet`], and the next frame is decoded from where this one came to. If the log
-    /// has dropped some of them, it is [`Transformed::Lacking`].
+    /// The frame as it was published. A frame of a source's own chain is decoded with the frames that it needs, which are
+    /// in the camera's log. If this takes longer than a frame may take, the result is [`Transformed::NotYet`], and the
+    /// next frame continues the decoding. If the log has dropped a needed frame, the result is [`Transformed::Lacking`].
     pub frame: Frame,
-    /// What to do to it. That it leaves out frames is the broker's business.
+    /// How to encode the frame. The codec ignores frame skip, which is up to the broker.
     pub setting: Setting,
-    /// The most that it may refer to, where the setting is one of a chain: [`Reference::Independent`], nothing;
-    /// [`Reference::Previous`], whatever the codec made before and was not lost, the last frame first.
+    /// What the frame may refer to, if the setting is chained. [`Reference::Independent`]: nothing.
+    /// [`Reference::Previous`]: any frame that the codec made before and that was not lost, preferably the last.
     pub reference: Reference,
-    /// What became of frames that the codec made before, to be heeded first.
+    /// What became of frames that the codec made before. The codec takes this into account first.
     pub news: News,
-    /// The most bytes that may come out.
+    /// The most bytes of the result.
     pub bytes_max: u32,
-    /// The codec may refer to an older frame than the last one, so that later ones are decoded without those between
-    /// (`docs/decisions/0047-anchors.md`), if the frame then has about so many bytes or fewer. 0: it may not.
+    /// The most bytes of an anchor, approximately. An anchor refers to an older frame than the last one, so that later frames
+    /// decode without the frames in between (`docs/decisions/0047-anchors.md`). 0: the codec may not make one.
     pub anchor_bytes_max: u32,
-    /// When the codec is given up: the frame would be too late anyway.
+    /// When the codec is given up, because the frame would be too late.
     pub deadline: Instant,
 }
 
-/// What came of a [`Transform`].
+/// The result of a [`Transform`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transformed {
-    /// A payload, and what has to be said of it.
+    /// The codec made a payload.
     Made {
-        /// What is sent.
+        /// The payload.
         payload: Bytes,
-        /// How it is coded.
+        /// How the payload is coded.
         encoding: Encoding,
-        /// Pixels in a row.
+        /// Width in pixels.
         width: u32,
-        /// Rows.
+        /// Height in pixels.
         height: u32,
-        /// What was done; lower than asked for where the bytes forced it.
+        /// The rung of the payload. Its quality is lower than requested if the limit of bytes forced that.
         rung: Rung,
         /// Its place in a chain.
         chain: ChainLink,
     },
-    /// Nothing: the codec could not keep to the bytes. It is in order otherwise.
+    /// The codec could not keep the limit of bytes. It works otherwise.
     TooLarge {
-        /// The fewest that it came down to.
+        /// The fewest bytes that it reached.
         bytes: u32,
     },
-    /// Nothing yet: the frames that it needs are not all decoded. The codec is in order.
+    /// Not all frames that this one needs are decoded yet. The codec works.
     NotYet,
-    /// Nothing: the log has no longer all frames that it needs. The codec is in order, and nothing can be made of the source's video before its next
-    /// key frame.
+    /// The log no longer holds all frames that this one needs. The codec works,
+    /// but nothing can be made of the source's video before its next keyframe.
     Lacking,
-    /// Nothing: the codec failed or was late, or the frame cannot be read. The driver's log says why.
+    /// The codec failed or was late, or the frame cannot be read. The driver's log says why.
     Failed,
 }

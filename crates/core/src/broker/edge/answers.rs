@@ -1,4 +1,5 @@
-//! Sends pictures that applications make of a camera's frames to the camera. What is sent when, an outlet of each camera ([`crate::answers`]) decides.
+//! Sends answers to a camera: pictures that applications make of its frames.
+//! The camera's outlet ([`crate::answers`]) decides which answer is sent when.
 
 use bytes::Bytes;
 
@@ -16,9 +17,9 @@ use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
 
 impl EdgeBroker {
-    /// An application has made a picture of a frame. Returns what the next one may have.
+    /// An application has made a picture of a frame. Returns the limits for its next picture.
     ///
-    /// The newest one goes to the camera if its publisher takes answers. Of every other one the publisher is told why it did not come.
+    /// The newest picture goes to the camera if its publisher takes answers. For every other picture, the publisher is told why it did not come.
     pub fn handle_answer(
         &mut self,
         now: Instant,
@@ -65,13 +66,13 @@ impl EdgeBroker {
         self.with_answers(link, |camera, _| camera.answers.handle_sent(now, frame));
     }
 
-    /// Of an answer that is being sent, so many bytes have not left: cancelled now, they never will. To be told as
-    /// [`CameraBroker::handle_unsent`](crate::broker::camera::CameraBroker::handle_unsent).
+    /// `bytes` of an answer that is being sent have not left yet. If the answer is cancelled now, they never will.
+    /// Call this as described at [`CameraBroker::handle_unsent`](crate::broker::camera::CameraBroker::handle_unsent).
     pub fn handle_answer_unsent(&mut self, now: Instant, link: LinkId, frame: FrameId, bytes: u64) {
         self.with_answers(link, |camera, _| camera.answers.handle_unsent(now, frame, bytes));
     }
 
-    /// A camera says something of answers.
+    /// A camera sends a message about answers.
     pub(super) fn handle_answer_message(&mut self, now: Instant, id: LinkId, message: Message) {
         self.with_answers(id, |camera, link| match message {
             Message::AnswerRequest(request) => camera.answers.handle_request(now, request.bound),
@@ -99,7 +100,7 @@ impl EdgeBroker {
         self.roster.cameras.iter().filter_map(|(_, camera)| camera.answers.due()).min()
     }
 
-    /// Does something with the answers for the camera that a connection is of.
+    /// Applies `what` to the camera of a connection, and carries out the resulting steps.
     fn with_answers(&mut self, id: LinkId, what: impl FnOnce(&mut Camera, &Connection) -> Vec<OutletStep>) {
         let Some(link) = self.roster.connections.get(id) else { return };
         let camera = link.camera().and_then(|name| self.roster.cameras.get_mut(name));
@@ -118,7 +119,7 @@ fn answer(
 ) -> MadeAnswer {
     let FrameMeta { id, captured, clock_source, .. } = frame.meta;
     let mut stamps = CameraTrace::default();
-    // The sender's stages: what it had first is the frame, and what it made of it is the answer.
+    // The sender's stages: the frame counts as published when it arrived here, and as encoded when the answer is ready.
     stamps.stamp(Stage::Published, trace.as_ref().map_or(*arrived, |trace| trace.arrived));
     stamps.stamp(Stage::Encoded, now);
     let meta = FrameMeta {

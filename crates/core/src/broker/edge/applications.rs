@@ -1,5 +1,4 @@
-//! Knows what applications want, and passes it on to the cameras: contracts, the profiles that they name, and
-//! who reads which log.
+//! Knows what applications want, and passes it on to the cameras: contracts, the profiles that they name, and who reads which log.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ pub(super) struct Applications {
 }
 
 impl Applications {
-    /// A camera, or a derived stream, is known from now on. If it was not before, the subscriptions that select it get its log.
+    /// Makes a camera or a derived stream known. If it was not known before, the subscriptions that select it get its log.
     pub(super) fn introduce(
         &self,
         roster: &mut Roster,
@@ -40,8 +39,8 @@ impl Applications {
         readers.filter_map(|subscription| roster.attach(subscription, camera)).collect()
     }
 
-    /// An application subscribes. Cameras that are not known yet may come until `expected`. Returns until when
-    /// unknown cameras may come whose past it wants.
+    /// An application subscribes. Unknown cameras may connect until `expected`. Returns until
+    /// when the subscription waits for cameras that are not known yet and whose past it wants.
     pub(super) fn handle_subscribe(
         &mut self,
         roster: &mut Roster,
@@ -73,7 +72,7 @@ impl Applications {
         if self.subscriptions.handle_unsubscribe(id) { self.ask_all(roster) } else { Vec::new() }
     }
 
-    /// A subscription asks for something else, as soon as that may be.
+    /// A subscription changes its contract, which takes effect as soon as a change is allowed.
     pub(super) fn handle_update(
         &mut self,
         now: Instant,
@@ -85,7 +84,7 @@ impl Applications {
         if is_known { self.handle_updates(now, roster) } else { Vec::new() }
     }
 
-    /// Frames take so long from the edge to a subscription's application.
+    /// Frames take `way` from the edge to a subscription's application.
     pub(super) fn handle_way(
         &mut self,
         roster: &mut Roster,
@@ -95,23 +94,23 @@ impl Applications {
         if self.subscriptions.handle_way(id, way) { self.ask_all(roster) } else { Vec::new() }
     }
 
-    /// Lets changes of contracts take effect that are due.
+    /// Applies the contract changes that are due.
     pub(super) fn handle_updates(&mut self, now: Instant, roster: &mut Roster) -> Vec<EdgeOutput> {
         if self.subscriptions.handle_updates(now) { self.ask_all(roster) } else { Vec::new() }
     }
 
-    /// Lets subscriptions end that are over.
+    /// Ends the subscriptions that are over.
     pub(super) fn handle_ends(&mut self, now: Instant, roster: &mut Roster) -> Vec<EdgeOutput> {
         if self.subscriptions.handle_ends(now) { self.ask_all(roster) } else { Vec::new() }
     }
 
-    /// A camera is to be forgotten: the subscriptions that read it end.
+    /// A camera is reset: the subscriptions that read it end.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) -> Vec<EdgeOutput> {
         let ended = self.subscriptions.handle_reset(camera).into_iter();
         ended.map(|subscription| EdgeOutput::Ended { subscription, camera: camera.clone() }).collect()
     }
 
-    /// A camera asks for a part of a profile. It gets those that contracts on it name.
+    /// A camera asks for a part of a profile. Only profiles that contracts on the camera name are sent.
     pub(super) fn handle_profile_request(
         &self,
         link: &Connection,
@@ -122,12 +121,12 @@ impl Applications {
         Some(EdgeOutput::Send { link: link.id, message })
     }
 
-    /// Asks a camera for what the subscriptions that select it want together, if that has changed.
+    /// Sends a camera the combined demand of the subscriptions that select it, if the demand has changed.
     pub(super) fn ask(&self, roster: &mut Roster, camera: &CameraName) -> Vec<EdgeOutput> {
         roster.ask(camera, self.subscriptions.contracts(camera))
     }
 
-    /// Asks every camera for what is wanted of it, if that has changed.
+    /// Sends every camera its demand, if the demand has changed.
     pub(super) fn ask_all(&self, roster: &mut Roster) -> Vec<EdgeOutput> {
         let names = roster.cameras.names(|_, _| true);
         names.iter().flat_map(|name| self.ask(roster, name)).collect()

@@ -1,4 +1,4 @@
-//! Decides which frames may arrive on a connection, and when it is the turn of one that has arrived.
+//! Decides which frames may arrive on a connection, and in which order complete frames are taken.
 //!
 //! Frames of a chain are taken in the order of their references ([decision
 //! 11](../../../../../docs/decisions/0011-frames-wait-for-what-they-need.md)).
@@ -12,24 +12,23 @@ use crate::frame::{ChainLink, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, Report};
 
-/// The most frames that may be arriving on one connection at once. A camera sends at most one frame at a
-/// time, and has 32 that are sent and not acknowledged. Frames that it has cancelled may still be announced
-/// until the news arrives.
+/// The most frames that may be arriving on one connection at once. A camera sends one frame at a time, and has at
+/// most 32 that are sent and not acknowledged. A cancelled frame still counts here until the cancellation arrives.
 pub const ARRIVING_FRAMES_MAX: usize = 64;
-/// Bytes that are told this soon after a frame's first one came with it.
+/// Payload bytes that are reported this soon after a frame's header came with it.
 const FIRST_TIME_MAX: Duration = Duration::from_millis(2);
 /// The most bytes of the frames arriving on one connection at once, unless there is only one frame.
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The shortest time between two progress reports of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a whole frame of a chain waits for the frame that it refers to. The content of lost packets comes one
-/// or two round trips later. By then the wait has cost less than a keyframe, which would have taken as long.
+/// How long a complete frame of a chain waits for the frame that it refers to. Lost packets are retransmitted
+/// one or two round trips later. A keyframe would have taken as long, and would have cost more.
 pub const HELD_MAX: Duration = Duration::from_millis(500);
 
-/// Why a frame that announced itself is not taken.
+/// Why an announced frame is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameRefused {
-    /// The connection has not been taken in, or has been replaced.
+    /// The connection was not accepted as a camera, or has been replaced.
     #[error("the connection has not been taken in")]
     NotWelcome,
     /// The frame is of another epoch than the connection.
@@ -43,9 +42,9 @@ pub enum FrameRefused {
     /// The payload is larger than the limit.
     #[error("a frame of {bytes} bytes; the limit is {bytes_max}")]
     TooLarge {
-        /// The size announced.
+        /// The announced size in bytes.
         bytes: u32,
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: u32,
     },
     /// The frame is empty.
@@ -54,21 +53,21 @@ pub enum FrameRefused {
     /// More frames or bytes at once than a camera has reason to send.
     #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
     TooMany,
-    /// The number lies beyond the last one.
+    /// The sequence is not below [`NUMBER_MAX`].
     #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
     Number {
         /// The frame.
         frame: FrameId,
     },
-    /// A capture time beyond the last one.
+    /// The capture time is after [`CAPTURED_MAX`].
     #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
     Captured {
         /// The frame.
         frame: FrameId,
-        /// What it says.
+        /// Its capture time.
         captured: Timestamp,
     },
-    /// A frame of the past that was not asked for, or not so.
+    /// The frame is of the past, and was not asked for, or not in this form.
     #[error("frame {frame} is of the past, and was not asked for")]
     NotAsked {
         /// The frame.
@@ -82,24 +81,25 @@ pub enum FrameRefused {
     },
 }
 
-/// A frame that is here.
+/// A frame that has arrived completely.
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
-    /// When the first and the last of its bytes came.
+    /// When its header arrived.
     pub(super) first: Instant,
+    /// When its last byte arrived.
     pub(super) last: Instant,
     pub(super) bytes: u32,
     /// The size of its header.
     pub(super) header_bytes: u32,
-    /// How many bytes of the payload were there when the first one was, if that was told.
+    /// How many bytes of the payload came with the header, if reported.
     pub(super) first_bytes: Option<u32>,
 }
 
-/// What the end of a frame's payload tells.
+/// The result of the end of a frame's payload.
 pub(super) struct Completed {
-    /// For the camera.
+    /// The report to the camera.
     pub(super) report: Report,
-    /// Bytes of the payload.
+    /// The size of the payload in bytes.
     pub(super) bytes: u32,
     /// The frame, if it has as many bytes as its header said.
     pub(super) whole: Option<Whole>,
@@ -109,11 +109,11 @@ pub(super) struct Completed {
 pub(super) struct Ready {
     pub(super) header: FrameHeader,
     pub(super) payload: Bytes,
-    /// When its header was here.
+    /// When its header arrived.
     pub(super) first: Instant,
-    /// It comes too late: one that was sent later and does not need it has been taken.
+    /// The frame comes too late: a frame that was sent later and does not need it has been taken.
     pub(super) is_overtaken: bool,
-    /// The headers of older frames that have arrived and wait.
+    /// The headers of older frames that are complete and still wait.
     pub(super) overtakes: Vec<FrameHeader>,
 }
 
@@ -121,27 +121,27 @@ pub(super) struct Ready {
 struct Arriving {
     header: FrameHeader,
     first: Instant,
-    /// Bytes of the payload that came with the header, if that was told.
+    /// Bytes of the payload that came with the header, if reported.
     first_bytes: Option<u32>,
     reported: Instant,
     /// The payload, and when its last byte arrived.
     whole: Option<(Bytes, Instant)>,
 }
 
-/// How far a connection's frames of chains have been taken.
+/// The last frame of a chain that was taken on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Taken {
     chain: Sequence,
     index: u32,
 }
 
-/// When it is a frame's turn.
+/// When a frame is taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Now,
     /// Later: when something else has arrived, and at the latest at this instant.
     Later(Option<Instant>),
-    /// Never: one that was sent later and does not need it has been taken.
+    /// Never: a frame that was sent later and does not need this one has been taken.
     Gone,
 }
 
@@ -150,19 +150,19 @@ enum Turn {
 pub(super) struct Arrivals {
     arriving: Vec<Arriving>,
     taken: Option<Taken>,
-    /// When a frame that is whole has waited long enough.
+    /// When a complete frame has waited long enough.
     held_until: Option<Instant>,
     /// The connection is over: nothing more arrives.
     over: bool,
 }
 
 impl Arrivals {
-    /// When a frame that is whole has waited long enough.
+    /// When a complete frame has waited long enough.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.held_until
     }
 
-    /// Whether nothing of a frame is here that is not whole.
+    /// Whether no frame is partly here.
     pub(super) fn is_empty(&self) -> bool {
         self.arriving.iter().all(|arriving| arriving.whole.is_some())
     }
@@ -172,12 +172,12 @@ impl Arrivals {
         self.taken.map(|taken| taken.chain)
     }
 
-    /// Whether the connection is over, so that whole frames are taken now.
+    /// Whether the connection is over, so that complete frames are taken at once.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// A header is here, on a connection of `epoch`.
+    /// A header has arrived, on a connection of `epoch`.
     pub(super) fn handle_header(
         &mut self,
         now: Instant,
@@ -213,7 +213,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Takes in that more bytes of a frame have arrived. Returns the report, if one is due.
+    /// In total, `bytes` of a frame's payload have arrived. Returns the report, if one is due.
     pub(super) fn handle_progress(&mut self, now: Instant, frame: FrameId, bytes: u32) -> Option<Report> {
         let place = self.incomplete(frame)?;
         let arriving = &mut self.arriving[place];
@@ -227,7 +227,7 @@ impl Arrivals {
         Some(Report::Progress { frame, bytes, first: arriving.first, now })
     }
 
-    /// All of a frame's payload is here.
+    /// A frame's payload has arrived completely.
     pub(super) fn handle_complete(
         &mut self,
         now: Instant,
@@ -248,14 +248,14 @@ impl Arrivals {
         Some(Completed { report, bytes, whole: Some(whole) })
     }
 
-    /// The rest of a frame's payload will not come. True if it was on its way.
+    /// The rest of a frame's payload will not come. Returns whether the frame was arriving.
     pub(super) fn handle_cancelled(&mut self, frame: FrameId) -> bool {
         let place = self.incomplete(frame);
         place.map(|place| self.arriving.swap_remove(place)).is_some()
     }
 
-    /// The connection is over. Whole frames are taken without further waiting, because the camera was told
-    /// that they arrived. Returns the number of frames that will never be whole.
+    /// The connection is over. Complete frames are taken without further waiting, because the
+    /// camera was told that they arrived. Returns the number of frames that will never be complete.
     pub(super) fn handle_over(&mut self) -> u64 {
         self.over = true;
         let arriving = self.arriving.len();
@@ -267,13 +267,13 @@ impl Arrivals {
     pub(super) fn next(&mut self, now: Instant) -> Option<Ready> {
         let (place, turn) = self.next_turn(now)?;
         let Arriving { header, first, whole, .. } = self.arriving.swap_remove(place);
-        // A frame that is not whole has its turn later.
+        // An incomplete frame has its turn later.
         debug_assert!(whole.is_some(), "it is the turn of a frame that is not whole");
         let (payload, _) = whole?;
         let meta = &header.meta;
         if turn == Turn::Now && meta.encoding.is_chained() {
             let taken = Taken { chain: meta.chain.chain, index: meta.chain.index };
-            // One that is no later than the last one is gone.
+            // The turn of a frame that is not later than the last one is `Gone`.
             debug_assert!(
                 self.taken < Some(taken),
                 "a chain is taken backwards: {:?}, {taken:?}",
@@ -286,8 +286,7 @@ impl Arrivals {
         Some(Ready { header, payload, first, is_overtaken: turn == Turn::Gone, overtakes })
     }
 
-    /// The index of the oldest frame that must wait no longer. If there is none, notes when the next one will
-    /// be due.
+    /// The index of the oldest frame that need not wait, and its turn. If there is none, notes when the next frame will be due.
     fn next_turn(&mut self, now: Instant) -> Option<(usize, Turn)> {
         let turns: Vec<(usize, Turn)> =
             self.arriving.iter().map(|known| self.turn(now, known)).enumerate().collect();
@@ -301,8 +300,7 @@ impl Arrivals {
         next
     }
 
-    /// When it is a frame's turn. While a frame that it needs is on its way, going on without that one would
-    /// cost the whole chain.
+    /// When a frame is taken. It waits while a frame that it needs may still arrive: to skip that frame would cost the whole chain.
     fn turn(&self, now: Instant, known: &Arriving) -> Turn {
         let Some((_, since)) = &known.whole else { return Turn::Later(None) };
         let meta = &known.header.meta;
@@ -334,13 +332,13 @@ impl Arrivals {
         Turn::Later(Some(until))
     }
 
-    /// The place of a frame of which not all is here.
+    /// The index of a frame that is not complete.
     fn incomplete(&self, frame: FrameId) -> Option<usize> {
         self.arriving.iter().position(|known| known.whole.is_none() && known.header.meta.id == frame)
     }
 }
 
-/// Refuses a payload that is empty or larger than may be.
+/// Refuses a payload that is empty or too large, and a frame without a size.
 pub(super) fn admit_size(header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
     if header.payload_bytes > bytes_max {
         return Err(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max });

@@ -1,4 +1,4 @@
-//! Holds the cameras that are known, divides the memory between them, and decides when one counts as silent.
+//! Holds the known cameras, divides the memory between them, and decides when a camera counts as silent.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +18,45 @@ use crate::name::{CameraName, CameraPattern};
 use crate::stills::still_bytes_max;
 use crate::units::{ClockAnchor, Instant};
 
-/// A camera that is or was connected.
+/// A camera that is or was connected, or a derived stream.
 pub(super) struct Camera {
     /// Its present connection.
     pub(super) link: Option<LinkId>,
-    /// Whether that was not heard of lately.
+    /// Whether nothing was heard on the present connection for [`PEER_SILENCE_MAX`].
     pub(super) silent: bool,
-    /// When the last connection was heard of last, once it is over.
+    /// When the last connection was last heard, once it is over.
     pub(super) gone: Option<Instant>,
     pub(super) identity: String,
-    /// The highest accepted epoch, and the anchor of the start that it belongs to. No two starts take their
-    /// anchors at the same moment, so the anchor tells them apart if their epochs are equal.
+    /// The highest accepted epoch, and the anchor of its start. No two starts take their
+    /// anchors at the same moment, so the anchor tells apart starts with the same epoch.
     pub(super) newest_start: (Epoch, ClockAnchor),
-    /// Its frames here.
+    /// The camera's frames at the edge.
     pub(super) replica: Replica,
     /// What the camera is asked for, and what it reports.
     pub(super) report: CameraReport,
     /// How often its frames come.
     pub(super) pace: Pace,
-    /// What it publishes and sends at present.
+    /// The rates at which its frames are published and cross the link.
     pub(super) traffic: TrafficMeter,
-    /// Pictures that applications made of its frames, on their way to it.
+    /// Answers of applications to its frames, on their way to the camera.
     pub(super) answers: Outlet,
-    /// What is known of it besides, if applications publish it at this edge. It then never has a connection.
+    /// Set if this is a derived stream, which never has a connection.
     pub(super) derived: Option<Derived>,
 }
 
-/// The parts of the memory that a camera and a derived stream have, in relation to each other. Results are small beside frames.
+/// The weight of a camera when memory is divided. Results are small beside frames, so a derived stream has less.
 const CAMERA_PARTS: u64 = 8;
+/// The weight of a derived stream when memory is divided.
 const DERIVED_PARTS: u64 = 1;
 
 impl Camera {
-    /// Whether it is connected and was heard of lately, or somebody publishes it here.
+    /// Whether the camera is connected and not silent, or the derived stream has a publisher.
     pub(super) fn is_heard(&self) -> bool {
         let is_published = self.derived.as_ref().is_some_and(|derived| derived.publishers > 0);
         self.link.is_some() && !self.silent || is_published
     }
 
-    /// What is known of it, to be forgotten.
+    /// What is known of the camera, for the caller that forgets it.
     pub(super) fn forgotten(&self) -> Forgotten {
         let (epoch, identity) = (self.newest_start.0, self.identity.clone());
         Forgotten { epoch, identity, connected: self.is_heard() }
@@ -68,7 +69,7 @@ impl Camera {
         identity: String,
         start: (Epoch, ClockAnchor),
     ) {
-        // Whoever held the name was refused first.
+        // The previous holder of the name was refused first.
         debug_assert!(self.link.is_none(), "a camera has two connections");
         debug_assert!(self.derived.is_none(), "a camera takes the name of a derived stream");
         debug_assert!(start.0 >= self.newest_start.0, "an older start takes the place of a newer one");
@@ -78,7 +79,7 @@ impl Camera {
         self.answers.handle_taken_in(start, attempt);
     }
 
-    /// Its connection is gone, which was heard of last at that instant.
+    /// The camera's connection is gone. `heard` is when it was last heard.
     pub(super) fn handle_gone(&mut self, heard: Instant) {
         (self.link, self.silent, self.gone) = (None, false, Some(heard));
         self.report.handle_gone();
@@ -109,17 +110,17 @@ impl Cameras {
         self.known.get_mut(name)
     }
 
-    /// All of them, by name.
+    /// All cameras, sorted by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&CameraName, &Camera)> {
         self.known.iter()
     }
 
-    /// The names of those for which something holds.
+    /// The names of the cameras that `which` selects.
     pub(super) fn names(&self, which: impl Fn(&CameraName, &Camera) -> bool) -> Vec<CameraName> {
         self.known.iter().filter(|(name, camera)| which(name, camera)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The names of those that a pattern selects.
+    /// The names of the cameras that a pattern selects.
     pub(super) fn matching(&self, pattern: &CameraPattern) -> Vec<CameraName> {
         self.names(|name, _| pattern.matches(name))
     }
@@ -144,23 +145,23 @@ impl Cameras {
         self.cameras_max
     }
 
-    /// What the frames of all cameras may take in memory together, in bytes.
+    /// The memory budget of the frames of all cameras together, in bytes.
     pub(super) fn log_bytes_max(&self) -> u64 {
         self.log_bytes_max
     }
 
-    /// The largest payload that is accepted now: the camera's log must be able to hold it.
+    /// The largest payload that is accepted now, in bytes: the camera's log must be able to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.share(CAMERA_PARTS);
         self.frame_bytes_max.min(fits(share - still_bytes_max(share)))
     }
 
-    /// The same for records of derived streams.
+    /// The largest record of a derived stream that is accepted now, in bytes.
     pub(super) fn derived_bytes_max(&self) -> u32 {
         self.frame_bytes_max.min(DERIVED_BYTES_MAX).min(fits(self.share(DERIVED_PARTS)))
     }
 
-    /// A camera, or a derived stream, is known from now on. True if it was not before.
+    /// Makes a camera or a derived stream known. Returns false if it was known before.
     pub(super) fn know(
         &mut self,
         name: &CameraName,
@@ -193,19 +194,19 @@ impl Cameras {
         true
     }
 
-    /// Puts back a camera's frames that a log on disk returned. Returns how many do not fit.
+    /// Restores a camera's frames from a log on disk. Returns how many do not fit.
     pub(super) fn restore(&mut self, name: &CameraName, records: Vec<Record>) -> u64 {
         let Some(camera) = self.known.get_mut(name) else { return records.len() as u64 };
         records.into_iter().map(|record| u64::from(!camera.replica.restore(record))).sum()
     }
 
-    /// Nothing is known of a camera any more.
+    /// Forgets a camera.
     pub(super) fn remove(&mut self, name: &CameraName) {
         self.known.remove(name);
         self.share_out();
     }
 
-    /// Takes note of which cameras are silent: a connection was last heard of when `heard` says.
+    /// Notes which cameras have become silent, or are heard again.
     pub(super) fn handle_timeout(&mut self, now: Instant, connections: &Connections) -> Vec<EdgeOutput> {
         let mut outputs = Vec::new();
         for (name, camera) in &mut self.known {
@@ -221,22 +222,22 @@ impl Cameras {
         outputs
     }
 
-    /// What the frames of one camera or derived stream with so many parts may take in memory, in bytes.
+    /// The memory budget of one camera or derived stream of weight `parts`, in bytes.
     fn share(&self, parts: u64) -> u64 {
         self.share_among(parts, self.parts().max(parts))
     }
 
     fn share_among(&self, parts: u64, all: u64) -> u64 {
-        // Not more than the whole, so it fits.
+        // The result is at most `log_bytes_max`, so it fits.
         (u128::from(self.log_bytes_max) * u128::from(parts) / u128::from(all)) as u64
     }
 
-    /// The parts of all together.
+    /// The sum of all weights.
     fn parts(&self) -> u64 {
         self.known.values().map(parts_of).sum()
     }
 
-    /// Gives every camera its share.
+    /// Sets every camera's budget to its share.
     fn share_out(&mut self) {
         let (of_camera, of_derived) = (self.share(CAMERA_PARTS), self.share(DERIVED_PARTS));
         for camera in self.known.values_mut() {
@@ -250,7 +251,7 @@ fn parts_of(camera: &Camera) -> u64 {
     if camera.derived.is_some() { DERIVED_PARTS } else { CAMERA_PARTS }
 }
 
-/// The largest payload that a log of so many bytes holds.
+/// The largest payload that a log of `log_bytes` bytes holds.
 fn fits(log_bytes: u64) -> u32 {
     let fits = payload_within(log_bytes.saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize);
     u32::try_from(fits).unwrap_or(u32::MAX)

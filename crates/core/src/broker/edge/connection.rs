@@ -16,30 +16,26 @@ use crate::wire::{Abilities, FrameHeader, Message};
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// After this long without a message, a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How many pings are answered before it is said how long the path takes: those of two seconds in which no frame is on its way.
-/// Behind a frame an answer would wait for it.
+/// How many pongs are needed before the one-way delay counts as measured: the pings of two
+/// seconds. Only pongs while no frame is arriving count, because a pong would wait behind a frame.
 const ANSWERS_MIN: u32 = 8;
-/// A connection on which nothing of any frame came for longer than this was silent. While a link carries next to nothing,
-/// pings come between the bytes of a frame.
+/// After this long without bytes of any frame, a connection was silent. Pings do not
+/// count: while a link carries next to nothing, they arrive between the bytes of a frame.
 const SILENCE_MIN: Duration = Duration::from_millis(300);
-/// After a silence, a shorter one than that counts as its continuation: a link that carries next to nothing brings something
-/// now and then.
+/// Soon after a silence, a pause longer than this continues it: a link that carries next to nothing still delivers a few bytes now and then.
 const SILENCE_AGAIN_MIN: Duration = Duration::from_millis(100);
-/// How long after a silence that is so.
+/// How soon after a silence a pause longer than [`SILENCE_AGAIN_MIN`] continues it.
 const SILENCE_AGAIN_WITHIN: Duration = Duration::from_secs(1);
-/// A frame whose first byte comes within this time and two round trips after the camera gave it to the link has not waited in the network.
+/// A frame that was sent less than this time and two round trips before a silence ended has not waited in the network.
 const CROSSING_MAX: Duration = Duration::from_millis(100);
-/// How long, beside two round trips, a stale frame waits for a newer one at least: time to make one and to send
-/// it over a slow link.
+/// The minimum time that a stale frame waits for a newer one, beside two round trips: enough to encode a frame and to send it over a slow link.
 const STALE_WAIT_MIN: Duration = Duration::from_millis(250);
-/// How long after a silence stale frames wait at most. Up to this they wait for as long as the silence lasted:
-/// after a long one the camera has to learn that the link is back, and its first frame is a whole picture that
-/// goes through a window which opens anew.
+/// The maximum time after a silence that stale frames wait. Up to this maximum they wait as long as the silence lasted. After a long silence
+/// the camera must first notice that the link is back. Its first frame is then a keyframe, sent while the congestion window opens again.
 const STALE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// The time between frames that is assumed while the camera has not said how often it publishes.
+/// The assumed time between frames while the camera's frame rate is not known.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
-/// The most connections that have not said which camera they are; one more is closed. Connections that have
-/// said so are at most as many as the cameras.
+/// The most connections that have not said which camera they are; each further one is closed. The number of cameras limits the other connections.
 pub const NAMELESS_LINKS_MAX: usize = 256;
 /// The most of [`NAMELESS_LINKS_MAX`] from one identity. A camera broker dials at most eight times at once.
 pub const NAMELESS_LINKS_OF_IDENTITY_MAX: usize = 16;
@@ -58,8 +54,9 @@ pub(super) struct Session {
 struct Silence {
     /// When it ended.
     end: Instant,
-    /// When the last one ended that continued no other, and how long that one lasted.
+    /// When the last silence ended that continued no earlier one.
     first_end: Instant,
+    /// How long the silence lasted that ended at `first_end`.
     lasted: Duration,
 }
 
@@ -67,23 +64,23 @@ struct Silence {
 pub(super) struct Connection {
     pub(super) id: LinkId,
     pub(super) peer: Peer,
-    /// Whom it has been taken in as.
+    /// The camera's start, once the connection was accepted.
     pub(super) session: Option<Session>,
-    /// What it can do, once it has said so.
+    /// What the camera can do, once it has said so.
     pub(super) abilities: Option<Abilities>,
     opened: Instant,
     pub(super) heard: Instant,
-    /// When something of a frame last came; before the first, when the connection was made.
+    /// When bytes of a frame last arrived. Before the first frame: when the connection was made.
     carried: Instant,
     silence: Option<Silence>,
     ping_due: Instant,
     pub(super) clock: ClockEstimator,
-    /// How many pings it has answered while no frame was on its way.
+    /// How many pongs arrived while no frame was arriving.
     answers: u32,
     pub(super) arrivals: Arrivals,
 }
 
-/// A connection on which something can still be said to a camera.
+/// A connection on which messages can still be sent to a camera.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub(super) link: LinkId,
@@ -92,7 +89,7 @@ pub(super) struct Way {
 }
 
 impl Connection {
-    /// Its camera has been taken in.
+    /// The connection was accepted as that of a camera.
     pub(super) fn handle_taken_in(&mut self, now: Instant, session: Session) {
         debug_assert!(self.session.is_none(), "a connection is taken in twice");
         self.session = Some(session);
@@ -112,12 +109,12 @@ impl Connection {
         None
     }
 
-    /// Something came on it.
+    /// A message or part of a frame arrived.
     pub(super) fn hear(&mut self, now: Instant) {
         self.heard = now;
     }
 
-    /// Something of a frame came on it.
+    /// Bytes of a frame arrived. Notes the silence that they end, if there was one.
     pub(super) fn hear_frame(&mut self, now: Instant) {
         let lasted = now.saturating_since(self.carried);
         if lasted > SILENCE_MIN {
@@ -131,9 +128,9 @@ impl Connection {
         (self.heard, self.carried) = (now, now);
     }
 
-    /// Until when a newer frame may come right behind this one: it was captured before the last silence ended,
-    /// and the camera has captured others since, whose `interval` this is. They come in a burst with those that
-    /// were in the network, oldest first. `None`: it is not stale.
+    /// Until when a newer frame may come right behind this one. `None`: the frame is not stale. A stale frame
+    /// was captured before the last silence ended and waited in the network, and the camera has captured
+    /// newer frames since, one per `interval`. After the silence these arrive in a burst, oldest first.
     pub(super) fn stale_until(
         &self,
         now: Instant,
@@ -142,14 +139,14 @@ impl Connection {
     ) -> Option<Instant> {
         let (clock, meta) = (self.clock.estimate(now)?, &header.meta);
         let Silence { end, lasted, .. } = self.silence?;
-        // It did not lie in the network meanwhile: it was the camera that had nothing to send.
+        // The frame did not wait in the network: the camera had nothing to send during the silence.
         if clock.to_ours(header.sent) + clock.round_trip_time * 2 + clock.error + CROSSING_MAX >= end {
             return None;
         }
         let soon = now + clock.round_trip_time * 2 + STALE_WAIT_MIN;
         let until = soon.max(end + lasted).min(end + STALE_WAIT_MAX);
         let (captured, error) = self.capture_clock(now)?.captured_at(meta.id, meta.captured)?;
-        // The newest frame may be as old as this when the link is back.
+        // The camera's newest frame may be this old when the link is back.
         let newest = interval.unwrap_or(INTERVAL_DEFAULT).mul_f64(1.5) + clock.round_trip_time + error;
         (now < until && captured + newest < end).then_some(until)
     }
@@ -166,14 +163,14 @@ impl Connection {
         (!self.arrivals.is_over()).then_some(Way { link: self.id, chain })
     }
 
-    /// How its camera's capture times map to instants of our clock.
+    /// Maps its camera's capture times to the edge's clock.
     pub(super) fn capture_clock(&self, now: Instant) -> Option<CaptureClock> {
         let Session { epoch, anchor, .. } = self.session.as_ref()?;
         Some(CaptureClock::new(now, *epoch, *anchor, self.clock.estimate(now)?))
     }
 
-    /// What a camera's path takes at least, one way. `None` before it is measured well: the first answers may
-    /// have waited behind the first frames, or behind the start of a codec.
+    /// The minimum one-way delay of the camera's path. `None` before it is measured well: the
+    /// first pongs may have waited behind the first frames, or behind the start of a codec.
     pub(super) fn one_way_delay(&self, now: Instant) -> Option<Duration> {
         let clock = self.clock.estimate(now).filter(|_| self.answers >= ANSWERS_MIN)?;
         Some(clock.round_trip_time / 2)
@@ -187,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// Why it is given up, if it is.
+    /// Why the connection is given up, if it is.
     fn is_given_up(&self, now: Instant) -> Option<&'static str> {
         if self.session.is_none() && now.saturating_since(self.opened) >= HELLO_TIME_MAX {
             Some("it did not say which camera it is")
@@ -204,7 +201,7 @@ impl Connection {
     }
 }
 
-/// What is due of connections.
+/// What is due on connections.
 pub(super) struct Due {
     /// Pings.
     pub(super) outputs: Vec<EdgeOutput>,
@@ -227,19 +224,19 @@ impl Connections {
         self.links.get_mut(&link)
     }
 
-    /// Those on which a frame that is whole has waited long enough.
+    /// The connections on which a complete frame has waited long enough.
     pub(super) fn held(&self, now: Instant) -> Vec<LinkId> {
         let due = |link: &&Connection| link.arrivals.held_until().is_some_and(|until| now >= until);
         self.links.values().filter(due).map(|link| link.id).collect()
     }
 
-    /// When something is due on one of them.
+    /// When something is due on a connection.
     pub(super) fn due(&self) -> Option<Instant> {
         let held = self.links.values().filter_map(|link| link.arrivals.held_until());
         self.links.values().map(Connection::due).chain(held).min()
     }
 
-    /// A connection was made. One that would be more than may be is closed.
+    /// A connection was made. It is closed at once if there are too many that have not said which camera they are.
     pub(super) fn handle_connected(&mut self, now: Instant, id: LinkId, peer: Peer) -> Option<EdgeOutput> {
         let nameless = || self.links.values().filter(|link| link.session.is_none());
         let of_identity = nameless().filter(|link| link.peer.identity == peer.identity).count();
@@ -261,12 +258,12 @@ impl Connections {
             arrivals: Arrivals::default(),
         };
         let before = self.links.insert(id, link);
-        // Whoever makes connections numbers them anew.
+        // The driver gives each connection a new number.
         debug_assert!(before.is_none(), "two connections have the number {}", id.0);
         None
     }
 
-    /// Looks after all of them.
+    /// Returns the pings that are due, and the connections that are given up.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Due {
         let (mut outputs, mut given_up) = (Vec::new(), Vec::new());
         for (&id, link) in &mut self.links {

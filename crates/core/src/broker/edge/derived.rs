@@ -1,4 +1,4 @@
-//! Holds what is known of a stream that applications publish at this edge: whose it is, what it is made of, and how its records are numbered.
+//! Holds the state of a derived stream: its owner, its sources, and the numbering of its records.
 
 use super::replica::Replica;
 use super::types::Deriving;
@@ -11,35 +11,35 @@ use crate::wire::Status;
 
 /// A derived stream.
 pub(super) struct Derived {
-    /// Who publishes it, or did so last, and what it is made of.
+    /// The present or last owner, and the sources.
     pub(super) deriving: Deriving,
-    /// How it counts in this run of the edge. `None`: nobody has published it in this run.
+    /// The epoch and the anchor of this run of the edge. `None`: the stream was not published in this run.
     start: Option<(Epoch, ClockAnchor)>,
     next: Sequence,
-    /// How many publish it.
+    /// How many publishers the stream has.
     pub(super) publishers: usize,
-    /// What was published in this epoch. The rate and the size of the log are those of whoever asks.
+    /// Counts the records of this epoch. The frame rate and the size of the log are measured elsewhere.
     status: Status,
 }
 
 impl Derived {
-    /// Nobody has published it in this run of the edge.
+    /// A stream that was not published yet in this run of the edge.
     pub(super) fn new(deriving: Deriving) -> Self {
         Self { deriving, start: None, next: Sequence(0), publishers: 0, status: Status::default() }
     }
 
-    /// Whether it has an epoch of this run of the edge.
+    /// Whether the stream has an epoch of this run of the edge.
     pub(super) fn is_begun(&self) -> bool {
         self.start.is_some()
     }
 
-    /// Its epoch begins.
+    /// The stream's epoch begins.
     pub(super) fn begin(&mut self, start: (Epoch, ClockAnchor)) {
         debug_assert!(self.start.is_none(), "an epoch begins twice in one run of the edge");
         self.start = Some(start);
     }
 
-    /// What was published, with the rate that is measured elsewhere.
+    /// The counts of this epoch, with the frame rate that is measured elsewhere.
     pub(super) fn status(&self, frames_per_second: f64) -> Status {
         Status { frames_per_second, ..self.status }
     }

@@ -1,27 +1,26 @@
-//! Runs the edge broker: it accepts cameras, keeps a replica log of each, and asks each for what applications
-//! want.
+//! Runs the edge broker: it accepts cameras, keeps a replica log of each, and asks each for what applications want.
 //!
-//! It is made of parts, as the camera broker is (`docs/decisions/0021-brokers-of-parts.md`). This file holds
-//! the parts, passes events on to them, and carries out what they return.
+//! Like the camera broker, the edge broker consists of parts (`docs/decisions/0021-brokers-of-parts.md`).
+//! This file holds the parts, passes events to them, and collects their outputs.
 //!
 //! | question | part |
 //! | --- | --- |
-//! | who may be which camera, and who takes over? | `Sessions`: `session.rs` |
+//! | which connection may be which camera, and which start takes over? | `Sessions`: `session.rs` |
 //! | which camera is on which connection? | `Roster`: `roster.rs` |
 //! | which connections may stay? | its `Connections`: `connection.rs` |
-//! | which frame may arrive, and when is it its turn? | `Arrivals` of a connection: `arrivals.rs` |
-//! | which cameras are known, and what of the memory is each one's? | its `Cameras`: `camera.rs` |
+//! | which frame may arrive, and when is it taken? | `Arrivals` of a connection: `arrivals.rs` |
+//! | which cameras are known, and how much memory does each get? | its `Cameras`: `camera.rs` |
 //! | what becomes of a camera's frames? | `Replica` of a camera: `replica/mod.rs` |
-//! | what is a camera asked for, and what did it say to that? | `CameraReport` of a camera: `report.rs` |
+//! | what is a camera asked for, and what does it report? | `CameraReport` of a camera: `report.rs` |
 //! | how much does a camera publish, and how much of that crosses the link? | its `TrafficMeter`: `traffic.rs` |
 //! | who publishes which derived stream? | `Publishers`: `publishing.rs` |
-//! | whose is a derived stream, and how is it numbered? | its `Derived`: `derived.rs` |
-//! | what does a camera have of a channel that it shares with others? | its `Shares`: `shares.rs` |
+//! | who owns a derived stream, and how are its records numbered? | its `Derived`: `derived.rs` |
+//! | what is a camera's share of its channel? | its `Shares`: `shares.rs` |
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs`, asked in `past.rs` |
 //! | what does a camera hold of a span of its past? | `Surveys`: `surveys.rs`, asked in `past.rs` |
-//! | what is told of a camera? | `view.rs` |
-//! | which picture of an application goes to its camera? | `Outlet` of a camera: `answers.rs`, [`crate::answers`] |
+//! | what do contracts and people see of a camera? | `view.rs` |
+//! | which answers of applications go to a camera? | `Outlet` of a camera: `answers.rs`, [`crate::answers`] |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
@@ -95,7 +94,7 @@ pub struct EdgeBroker {
     surveys: Surveys,
     courier: Courier,
     forget_after: Option<Duration>,
-    /// When it began to listen to cameras.
+    /// When the broker began to listen to cameras.
     started: Instant,
 }
 
@@ -116,18 +115,17 @@ impl EdgeBroker {
         }
     }
 
-    /// Starts to listen to cameras. Those that knew the edge before are expected, and questions to them wait
-    /// for [`CAMERA_RETURN_MAX`]. Without this call, only cameras that have been here are waited for.
+    /// Starts to listen to cameras. Cameras of an earlier run are expected to connect, so questions to cameras that are not
+    /// connected wait for [`CAMERA_RETURN_MAX`]. Without this call, questions wait only for cameras that were connected in this run.
     pub fn handle_started(&mut self, now: Instant) {
         self.started = now;
         self.history.handle_started(now);
     }
 
-    /// Restores cameras that an earlier run of this edge knew: for each the epoch and the anchor of its last
-    /// start, and the frames that a log on disk returned. Must be called before anything else. Cameras beyond
-    /// the limit are left out. Returns how many frames did not fit.
+    /// Restores cameras that an earlier run of this edge knew: for each camera the epoch and the anchor of its last start, and the frames read
+    /// from a log on disk. Must be called before anything else. Cameras beyond the limit are left out. Returns how many frames did not fit.
     pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
-        // All are made known first: each takes its share of the memory.
+        // All cameras become known before a frame is restored, because each takes its share of the memory.
         for (camera, start, _) in cameras.iter().take(self.roster.cameras.room()) {
             self.outputs.extend(self.applications.introduce(&mut self.roster, camera, "", *start, None));
         }
@@ -135,7 +133,8 @@ impl EdgeBroker {
         restored.map(|(camera, _, records)| self.roster.cameras.restore(&camera, records)).sum()
     }
 
-    /// The same for derived streams, after [`EdgeBroker::restore`]: with whose they were and what they are made of.
+    /// Restores derived streams that an earlier run of this edge knew. Must be called after
+    /// [`EdgeBroker::restore`]. Streams beyond the limit are left out. Returns how many records did not fit.
     pub fn restore_derived(&mut self, streams: Vec<KeptStream>) -> u64 {
         let mut kept = Vec::new();
         for stream in streams.into_iter().take(self.roster.cameras.derived_room()) {
@@ -150,12 +149,12 @@ impl EdgeBroker {
 
     // ---- settings that may change ---------------------------------------------------------------------------
 
-    /// After how long a camera that is not connected may be forgotten, from now on. `None`: never.
+    /// Sets after how long a camera that is not connected may be forgotten. `None`: never.
     pub fn set_forget_after(&mut self, forget_after: Option<Duration>) {
         self.forget_after = forget_after;
     }
 
-    /// The channels that cameras share, from now on. What was measured of a channel that stays is kept.
+    /// Replaces the channels that cameras share. Measurements of a channel that stays are kept.
     pub fn set_channels(&mut self, channels: Channels) {
         let outputs = self.roster.set_channels(channels);
         self.outputs.extend(outputs);
@@ -163,43 +162,41 @@ impl EdgeBroker {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// All cameras, by name.
+    /// All cameras, sorted by name.
     pub fn cameras(&self, now: Instant) -> Vec<CameraInfo> {
         self.views().infos(now)
     }
 
-    /// The cameras that a pattern selects.
+    /// The number of cameras that a pattern selects.
     pub fn matching(&self, pattern: &CameraPattern) -> usize {
         self.roster.cameras.matching(pattern).len()
     }
 
-    /// What the frames of all cameras may take in memory together, in bytes.
+    /// The memory budget of the frames of all cameras together, in bytes.
     pub fn log_bytes_max(&self) -> u64 {
         self.roster.cameras.log_bytes_max()
     }
 
-    /// A camera's log, with the epoch and the anchor of the start whose frames come now.
+    /// A camera's log, with the epoch and the anchor of its newest start.
     pub fn log(&self, camera: &CameraName) -> Option<(LogReader, Epoch, ClockAnchor)> {
         let camera = self.roster.cameras.get(camera)?;
         let (epoch, anchor) = camera.newest_start;
         Some((camera.replica.reader(), epoch, anchor))
     }
 
-    /// How capture times of a camera map to instants of our clock.
+    /// Maps capture times of a camera to the edge's clock. `None` if the camera is not connected, or its clock is not measured yet.
     pub fn capture_clock(&self, now: Instant, camera: &CameraName) -> Option<CaptureClock> {
         let camera = self.roster.cameras.get(camera)?;
         capture_clock(now, camera).or_else(|| self.roster.link_of(camera)?.capture_clock(now))
     }
 
-    /// What affects the contracts on a camera. Empty if the camera is not known. It changes with
-    /// [`EdgeOutput::ViewChanged`].
+    /// What affects the contracts on a camera. Empty if the camera is not known. [`EdgeOutput::ViewChanged`] tells of changes.
     pub fn view(&self, now: Instant, name: &CameraName) -> CameraView {
         self.views().view(now, name).unwrap_or_default()
     }
 
-    /// The cameras that have not been connected for longer than [`EdgeConfig::forget_after`], and that no
-    /// subscription names. A subscription to a pattern keeps none. Whoever keeps no frames of them elsewhere
-    /// may forget them ([`EdgeBroker::handle_forget`]).
+    /// The cameras that have not been connected for [`EdgeConfig::forget_after`], and that no subscription names. A subscription to a
+    /// pattern does not count. A caller that keeps no frames of these cameras elsewhere may forget them ([`EdgeBroker::handle_forget`]).
     pub fn stale(&self, now: Instant) -> Vec<CameraName> {
         let Some(forget_after) = self.forget_after else { return Vec::new() };
         let subscriptions = &self.applications.subscriptions;
@@ -217,9 +214,8 @@ impl EdgeBroker {
 
     // ---- connections --------------------------------------------------------------------------------------
 
-    /// A camera broker has connected and proven its identity, but has not said which camera it is. The
-    /// connection is closed if it exceeds [`NAMELESS_LINKS_MAX`], or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] for
-    /// its identity.
+    /// A camera broker has connected and proven its identity, but has not said which camera it is. The connection is closed
+    /// if there are already [`NAMELESS_LINKS_MAX`] such connections, or [`NAMELESS_LINKS_OF_IDENTITY_MAX`] of its identity.
     pub fn handle_connected(&mut self, now: Instant, link: LinkId, peer: Peer) {
         self.outputs.extend(self.roster.connections.handle_connected(now, link, peer));
     }
@@ -271,33 +267,32 @@ impl EdgeBroker {
         }
     }
 
-    /// The answer to the question how this edge would take a camera in that came on a connection. `wall` is the wall
-    /// clock of this edge. Asking changes nothing.
+    /// How this edge would judge a connection as the camera of an [`Inquiry`]. `wall` is the wall
+    /// clock of this edge. The inquiry changes nothing. `None`: the connection is not known.
     pub fn standing(&self, link: LinkId, inquiry: &Inquiry, wall: Timestamp) -> Option<Standing> {
         self.sessions.standing(&self.roster, link, inquiry, wall)
     }
 
-    /// A connection's control stream made no sense.
+    /// A connection's control stream violated the protocol. The connection is refused.
     pub fn handle_protocol_error(&mut self, link: LinkId, error: &str) {
         self.refuse(link, RefuseCode::Protocol, error.into());
     }
 
-    /// The certificate of whoever is connected there is not accepted any more. `why` is for people at both ends.
+    /// The certificate of a connection's peer is no longer accepted. The connection is refused. `why` is for people at both ends.
     pub fn handle_revoked(&mut self, link: LinkId, why: String) {
         self.refuse(link, RefuseCode::Revoked, why);
     }
 
-    /// This deny list is held from now on: cameras that lack it are told so, and hand it on to other edges. Whom
-    /// it denies is told with [`EdgeBroker::handle_revoked`].
+    /// This deny list is held from now on. Cameras with an older list are told so, and carry the new list
+    /// to other edges. Connections that the list denies are passed to [`EdgeBroker::handle_revoked`].
     pub fn handle_revocations(&mut self, version: u64, signed: Bytes) {
         let said = self.courier.handle_held(version, signed);
         self.outputs.extend(said.into_iter().map(|(link, message)| EdgeOutput::Send { link, message }));
     }
 
-    /// Forgets everything about a camera, so that its next start is accepted with any epoch. Its connection
-    /// is closed, and the subscriptions that read it end ([`EdgeOutput::Ended`]), because its next frames may
-    /// sort before those that they were given. Returns what was known, or `None` for an unknown camera. The
-    /// owner of the log on disk puts that log aside.
+    /// Forgets everything about a camera, so that its next start may have a lower or a much higher epoch. Closes the camera's
+    /// connection. Ends the subscriptions that read the camera ([`EdgeOutput::Ended`]), because its next frames may sort before frames
+    /// already delivered. Returns what was known, or `None` for an unknown camera. The owner of the log on disk puts that log aside.
     pub fn handle_reset(&mut self, name: &CameraName) -> Option<Forgotten> {
         self.sessions.handle_reset(name);
         let camera = self.roster.cameras.get(name)?;
@@ -313,9 +308,9 @@ impl EdgeBroker {
         Some(forgotten)
     }
 
-    /// Forgets a camera that is not connected, with its frames in memory. Subscriptions that read it go on
-    /// without it ([`EdgeOutput::Detach`]). If it comes again, it is a new camera, and any epoch is accepted.
-    /// The owner of the log on disk puts that log aside.
+    /// Forgets a camera that is not connected, with its frames in memory. Subscriptions that read the
+    /// camera continue without it ([`EdgeOutput::Detach`]). If the camera connects again, it counts as
+    /// new: its epoch may be lower or much higher. The owner of the log on disk puts that log aside.
     pub fn handle_forget(&mut self, name: &CameraName) -> Result<Forgotten, ForgetError> {
         let camera = || name.clone();
         let Some(known) = self.roster.cameras.get(name) else {
@@ -360,12 +355,12 @@ impl EdgeBroker {
         taken
     }
 
-    /// More of a frame's payload has arrived: `bytes` in all.
+    /// In total, `bytes` of a frame's payload have arrived.
     pub fn handle_frame_progress(&mut self, now: Instant, id: LinkId, frame: FrameId, bytes: u32) {
         self.outputs.extend(self.roster.handle_frame_progress(now, id, frame, bytes));
     }
 
-    /// All of a frame's payload is here.
+    /// A frame's payload has arrived completely.
     pub fn handle_frame_complete(&mut self, now: Instant, id: LinkId, frame: FrameId, payload: Bytes) {
         self.outputs.extend(self.roster.handle_frame_complete(now, id, frame, payload));
     }
@@ -375,16 +370,16 @@ impl EdgeBroker {
         self.outputs.extend(self.roster.handle_frame_cancelled(now, id, frame));
     }
 
-    /// A subscription has lost its chain of a camera because its decoder failed, or no still can be made of it, and a
-    /// new one is asked for. The camera is asked at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all together.
+    /// A subscription has lost its chain of a camera: its decoder failed, or no still can be made from the chain. The
+    /// camera is asked for a new chain, at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all subscriptions together.
     pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
         self.outputs.extend(self.roster.handle_chain_lost(now, name));
     }
 
     // ---- derived streams ----------------------------------------------------------------------------------
 
-    /// Somebody wants to publish a derived stream. The first one since the edge started brings `start`: an epoch above all that were, and its
-    /// anchor. Returns the stream's epoch. Ends with [`EdgeBroker::handle_publisher_gone`].
+    /// A client wants to publish a derived stream. The stream's first publisher since the edge's start must give `start`: an epoch above
+    /// all earlier ones, and its anchor. Returns the stream's epoch. The publisher ends with [`EdgeBroker::handle_publisher_gone`].
     pub fn handle_publisher(
         &mut self,
         id: PublisherId,
@@ -398,7 +393,7 @@ impl EdgeBroker {
         Ok(epoch)
     }
 
-    /// A record of a derived stream. `captured`: when its publisher had it, which is its time if it brings none.
+    /// A publisher published a record of a derived stream. `captured` is the capture time of a record that has none of its own.
     pub fn handle_derived(
         &mut self,
         (now, captured): (Instant, Instant),
@@ -411,24 +406,22 @@ impl EdgeBroker {
         Ok(frame)
     }
 
-    /// A publisher has nothing to publish for now, and says why.
+    /// A publisher has nothing to publish for now. `reason` says why.
     pub fn handle_publisher_lost(&mut self, now: Instant, id: PublisherId, reason: String) {
         self.outputs.extend(self.publishers.handle_lost(now, &mut self.roster, id, reason));
     }
 
-    /// A publisher is gone. `reason`: why, if not in good order.
+    /// A publisher is gone. `reason` says why, unless it left in good order.
     pub fn handle_publisher_gone(&mut self, now: Instant, id: PublisherId, reason: Option<String>) {
         self.outputs.extend(self.publishers.handle_gone(now, &mut self.roster, id, reason));
     }
 
     // ---- applications -------------------------------------------------------------------------------------
 
-    /// An application subscribes. Matching cameras come as [`EdgeOutput::Attach`], now and later. `clock`
-    /// relates the wall clock to the monotonic clock. It fixes the end of the span now, so that a later
-    /// change of the wall clock does not move it.
+    /// An application subscribes. Matching cameras come as [`EdgeOutput::Attach`], now and later. `clock` relates the
+    /// wall clock to the monotonic clock now, so that a later change of the wall clock does not move the end of the span.
     ///
-    /// Returns until when unknown cameras may come whose past the subscription wants. The subscription does
-    /// not end before.
+    /// Returns until when the subscription waits for cameras that are not known yet and whose past it wants. The subscription does not end before.
     pub fn handle_subscribe(
         &mut self,
         clock: ClockAnchor,
@@ -452,8 +445,8 @@ impl EdgeBroker {
         self.outputs.extend(self.applications.handle_update(now, &mut self.roster, id, contract));
     }
 
-    /// Frames take so long from here to a subscription's application. Cameras are asked for a latency bound
-    /// that is shorter by that, so that frames are in the application's hands in time.
+    /// Frames take `way` from the edge to a subscription's application. Cameras are asked for
+    /// a latency bound that is shorter by `way`, so that frames reach the application in time.
     pub fn handle_way(&mut self, id: SubscriptionId, way: Duration) {
         self.outputs.extend(self.applications.handle_way(&mut self.roster, id, way));
     }
@@ -483,7 +476,7 @@ impl EdgeBroker {
 
     // ---- time ---------------------------------------------------------------------------------------------
 
-    /// The instant of [`EdgeBroker::poll_timeout`] has come, or any other.
+    /// Does what is due at `now`. The driver calls this at [`EdgeBroker::poll_timeout`], and may call it at any other time.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Due { outputs, given_up } = self.roster.connections.handle_timeout(now);
         self.outputs.extend(outputs);
@@ -498,7 +491,7 @@ impl EdgeBroker {
         self.handle_old_answers(now);
     }
 
-    /// The next thing to do.
+    /// The next output to carry out. `None`: there is none for now.
     pub fn poll_output(&mut self) -> Option<EdgeOutput> {
         loop {
             let output = self.outputs.pop_front()?;
@@ -508,7 +501,7 @@ impl EdgeBroker {
         }
     }
 
-    /// When [`EdgeBroker::handle_timeout`] is due. `None`: not before something happens.
+    /// When [`EdgeBroker::handle_timeout`] is due. `None`: not before the next event.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.roster.due(), self.history.due(&self.roster), self.applications.subscriptions.due()];
         due.into_iter().chain([self.answers_due()]).flatten().min()
@@ -516,8 +509,8 @@ impl EdgeBroker {
 
     // ---- inside -------------------------------------------------------------------------------------------
 
-    /// Whether a demand is not worth sending, because the next one for the same camera is ready. Many subscriptions may
-    /// come or go at once, and on a slow link their demands would queue for seconds.
+    /// Whether an output is a demand that a later demand to the same camera replaces. Many subscriptions
+    /// may begin or end at once, and on a slow link their demands would queue for seconds.
     fn is_superseded(&self, output: &EdgeOutput) -> bool {
         let demanded = |output: &EdgeOutput| match output {
             EdgeOutput::Send { link, message: Message::Demand(_) } => Some(*link),
@@ -561,7 +554,7 @@ impl EdgeBroker {
         self.forget(link, reason);
     }
 
-    /// A connection is gone, and with it what was asked on it.
+    /// A connection is gone, and with it the questions asked on it.
     fn forget(&mut self, link: LinkId, reason: &str) {
         self.outputs.extend(self.roster.handle_closed(link, reason));
         self.outputs.extend(self.history.handle_closed(link));

@@ -1,6 +1,6 @@
-//! Tells how often a camera publishes from the frames that come: their capture times, and how many were published between them.
+//! Estimates how often a camera publishes, from the frames that arrive: their capture times, and how many were published between them.
 //!
-//! What a camera says itself is its average over some seconds. That is too low for a while after its host or its source stood still.
+//! The rate that a camera reports is its average over some seconds. It is too low for a while after the host or the source stood still.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use crate::frame::{FrameId, FrameMeta};
 use crate::units::Timestamp;
 
-/// The steps from one frame to the next that came whose middle counts.
+/// How many of the last steps from one arrived frame to the next count. Their median is used.
 const STEPS_MAX: usize = 5;
 
 /// The times between a camera's frames.
 #[derive(Default)]
 pub(super) struct Pace {
     last: Option<(FrameId, Timestamp)>,
-    /// From each of the last frames that came to the next one: the time between two that were published.
+    /// For each of the last steps: the mean time between two published frames.
     steps: VecDeque<Duration>,
 }
 
 impl Pace {
-    /// A frame comes.
+    /// A frame has arrived.
     pub(super) fn note(&mut self, meta: &FrameMeta) {
         let before = self.last.filter(|(last, _)| last.epoch == meta.id.epoch && *last < meta.id);
         if let Some((last, captured)) = before {
@@ -33,7 +33,8 @@ impl Pace {
         self.last = Some((meta.id, meta.captured));
     }
 
-    /// The usual time between frames, given what the camera says. A pause makes that longer, and nothing makes it shorter.
+    /// The usual time between frames: the smaller of the measured median and the reported
+    /// time. A pause makes the reported time longer, and nothing makes it shorter.
     pub(super) fn interval(&self, told: Option<Duration>) -> Option<Duration> {
         let mut steps: Vec<Duration> = self.steps.iter().copied().collect();
         steps.sort_unstable();

@@ -1,4 +1,4 @@
-//! Passes requests for the past to the parts that ask cameras, and tells these parts what comes.
+//! Passes questions about the past to the parts that ask cameras, and passes to these parts what arrives.
 
 use bytes::Bytes;
 
@@ -9,21 +9,20 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 
 impl EdgeBroker {
-    /// A reader lacks a frame that its camera may have. The answer comes as
-    /// [`EdgeOutput::History`](super::EdgeOutput::History) with the number that this returns. It comes at once
-    /// if the frame was fetched before, or if the camera is neither connected nor expected soon.
+    /// A reader lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`](super::EdgeOutput::History) with
+    /// the returned number. It comes at once if the frame was fetched before, or if the camera is neither connected nor expected soon.
     pub fn handle_history_query(&mut self, now: Instant, camera: &CameraName, query: PastQuery) -> u64 {
         let (question, outputs) = self.history.handle_query(now, &self.roster, camera, query);
         self.outputs.extend(outputs);
         question
     }
 
-    /// Nobody waits for the answer any more.
+    /// No reader waits for the answer any more.
     pub fn handle_history_dropped(&mut self, question: u64) {
         self.outputs.extend(self.history.handle_dropped(question));
     }
 
-    /// All of the payload of a frame of the past is here.
+    /// The payload of a frame of the past has arrived completely.
     pub fn handle_history_complete(&mut self, now: Instant, id: LinkId, number: u64, payload: Bytes) {
         let _ = self.roster.handle_heard(now, id);
         let (bytes, outputs) = self.history.handle_complete(now, &self.roster, (id, number), payload);
@@ -36,17 +35,16 @@ impl EdgeBroker {
         self.outputs.extend(self.history.handle_cancelled(now, &self.roster, (link, number)));
     }
 
-    /// Somebody wants to know what a camera holds of a span of capture times. The answer comes as
-    /// [`EdgeOutput::Surveyed`](super::EdgeOutput::Surveyed) with the number that this returns, if need be when the
-    /// connection of the camera is gone. Whoever waits for it gives up in time, and says so with
-    /// [`EdgeBroker::handle_survey_dropped`].
+    /// A caller wants to know what a camera holds of a span of capture times. The answer comes as
+    /// [`EdgeOutput::Surveyed`](super::EdgeOutput::Surveyed) with the returned number, at the latest when the
+    /// camera's connection is gone. A caller that gives up before calls [`EdgeBroker::handle_survey_dropped`].
     pub fn handle_survey_query(&mut self, camera: &CameraName, span: (Timestamp, Timestamp)) -> u64 {
         let (question, output) = self.surveys.handle_query(&self.roster, camera, span);
         self.outputs.push_back(output);
         question
     }
 
-    /// Nobody waits for the answer any more.
+    /// No caller waits for the answer any more.
     pub fn handle_survey_dropped(&mut self, question: u64) {
         self.surveys.handle_dropped(question);
     }

@@ -1,4 +1,4 @@
-//! Holds the profiles that contracts name. A camera gets those that the contracts on it name.
+//! Holds the profiles that contracts name. A camera gets the profiles that its contracts name.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::profile::ProfileHash;
 use crate::wire::{PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 
-/// Profiles for cameras. Whoever adds them bounds them.
+/// The profiles for cameras. The caller bounds their number.
 #[derive(Default)]
 pub(super) struct Profiles {
     held: BTreeMap<ProfileHash, Bytes>,

@@ -1,4 +1,4 @@
-//! Decides who may publish a derived stream at this edge, and takes in what is published.
+//! Decides who may publish a derived stream at this edge, and appends what is published.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::source::{SourceStanding, SourceState};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Message, SourceReport};
 
-/// How often it is told how much is published. As often as cameras report.
+/// How often the view of a stream changes while it is published: as often as cameras report.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whoever publishes derived streams.
+/// The publishers of derived streams.
 #[derive(Default)]
 pub(super) struct Publishers {
     streams: BTreeMap<PublisherId, CameraName>,
-    /// When it was last told how much is published of each stream.
+    /// When the view of each stream last changed because of published records.
     told: BTreeMap<CameraName, Instant>,
 }
 
 impl Publishers {
-    /// Somebody wants to publish a stream. `start`: the epoch that begins if this edge has not begun one since it started, and its anchor.
-    /// Returns the epoch.
+    /// A client wants to publish a stream. `start`: the epoch and its anchor to begin with,
+    /// if the stream has no epoch of this run of the edge. Returns the stream's epoch.
     pub(super) fn handle_opened(
         &mut self,
         (roster, applications): (&mut Roster, &Applications),
@@ -67,13 +67,13 @@ impl Publishers {
         if is_first {
             camera.report.handle_taken_in();
             outputs.push(EdgeOutput::CameraChanged { camera: stream.clone(), up: true, reason: None });
-            // Nobody is sent the demand, and contracts are judged by it.
+            // A derived stream has no connection, so the demand is not sent. But contracts are judged by it.
             outputs.extend(applications.ask(roster, stream));
         }
         Ok((epoch, outputs))
     }
 
-    /// A record was published. `captured`: when its publisher had it, if it does not give a time.
+    /// A record was published. `captured` is the capture time of a record that has none of its own.
     pub(super) fn handle_published(
         &mut self,
         (now, captured): (Instant, Instant),
@@ -109,7 +109,7 @@ impl Publishers {
         Ok((published?.id, outputs))
     }
 
-    /// A publisher says that there is nothing to publish for now, and why. The next record takes that back.
+    /// A publisher has nothing to publish for now. `reason` says why. The next record ends this state.
     pub(super) fn handle_lost(
         &mut self,
         now: Instant,
@@ -122,7 +122,7 @@ impl Publishers {
         tell_source(now, camera, stream, SourceState::Lost, reason)
     }
 
-    /// A publisher is gone. `reason`: why, if not in good order.
+    /// A publisher is gone. `reason` says why, unless it left in good order.
     pub(super) fn handle_gone(
         &mut self,
         now: Instant,
@@ -138,7 +138,7 @@ impl Publishers {
             return Vec::new();
         }
         self.told.remove(&stream);
-        // What was said last of the source says more than that its publisher left in good order.
+        // The last report about the source says more than that the publisher left in good order.
         let stays_lost = reason.is_none() && camera.report.source.is_some();
         let mut outputs = match (stays_lost, reason) {
             (true, _) => Vec::new(),
@@ -152,21 +152,21 @@ impl Publishers {
         outputs
     }
 
-    /// A stream is forgotten: whoever publishes it has to begin anew.
+    /// A stream is forgotten: its publishers must begin anew.
     pub(super) fn handle_forgotten(&mut self, stream: &CameraName) {
         self.streams.retain(|_, published| published != stream);
         self.told.remove(stream);
     }
 }
 
-/// How the times of a derived stream map to instants of our clock, which is the clock that stamped them.
+/// Maps the times of a derived stream to the edge's clock, which also stamped them.
 pub(super) fn capture_clock(now: Instant, stream: &Camera) -> Option<CaptureClock> {
     let is_begun = stream.derived.as_ref().is_some_and(Derived::is_begun);
     let (epoch, anchor) = stream.newest_start;
     is_begun.then(|| CaptureClock::new(now, epoch, anchor, ClockEstimate::SAME))
 }
 
-/// Whether the stream has an epoch of this run of the edge; or why it may not be published so.
+/// Whether the stream has an epoch of this run of the edge, or why this owner may not publish it.
 fn judge(
     roster: &Roster,
     known: Option<&Camera>,
@@ -194,7 +194,7 @@ fn judge(
     Ok(derived.is_some_and(Derived::is_begun))
 }
 
-/// What is known of the source of a stream changes.
+/// The state of a stream's source changes.
 fn tell_source(
     now: Instant,
     camera: &mut Camera,

@@ -1,4 +1,4 @@
-//! Holds what a camera is asked for, and what it reports about itself and that.
+//! Holds what a camera is asked for, and what it reports.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ use crate::wire::{Demand, DiskStatus, FeasibilityReport, Message, NegotiationRes
 /// Whether a camera's report affects the contracts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bears {
-    /// It does.
+    /// The report affects contracts.
     OnContracts,
-    /// It does not.
+    /// The report affects no contract.
     OnNothing,
 }
 
-/// What one camera is asked for, and what it says.
+/// The demand on one camera, and its reports.
 #[derive(Default)]
 pub(super) struct CameraReport {
     demand: Demand,
     pub(super) status: Status,
-    /// How its own log on disk is doing, if it said so on this connection.
+    /// The state of the camera's own log on disk, if reported on this connection.
     pub(super) disk: Option<DiskStatus>,
-    /// What it said of the source of its frames, if anything.
+    /// The state of the camera's source, if reported.
     pub(super) source: Option<SourceStanding>,
-    /// What it said that it can do.
+    /// The last feasibility report.
     pub(super) feasibility: FeasibilityReport,
-    /// Since when it says that no rung keeps the contracts that lead.
+    /// Since when the camera reports that no rung keeps the leading contracts.
     pub(super) infeasible_since: Option<Instant>,
-    /// What it said becomes of each contract of the demand, and since when. Empty: nothing.
+    /// The reported outcome of each contract of the demand, and since when. Empty if nothing was reported.
     pub(super) negotiated: Vec<(Option<ContractOutcome>, Instant)>,
 }
 
 impl CameraReport {
-    /// The time between frames that it publishes, if it said so.
+    /// The time between published frames, if the camera has reported its rate.
     pub(super) fn interval(&self) -> Option<Duration> {
         let rate = self.status.frames_per_second;
         (rate > 0.0).then(|| Duration::from_secs_f64(1.0 / rate.clamp(1e-3, 1e6)))
     }
 
-    /// Whether it is asked for frames.
+    /// Whether the camera is asked for frames.
     pub(super) fn is_wanted(&self) -> bool {
         !self.demand.contracts.is_empty()
     }
 
-    /// The highest priority of the contracts that it is asked to keep.
+    /// The priority of the first contract that the camera is asked to keep. 0 if there is none.
     pub(super) fn priority(&self) -> i32 {
         self.demand.contracts.first().map_or(0, |first| first.priority)
     }
@@ -54,9 +54,9 @@ impl CameraReport {
     /// Checks that reports still in force fit what the camera is asked for.
     pub(super) fn assert_consistent(&self) {
         let (outcomes, contracts) = (self.negotiated.len(), self.demand.contracts.len());
-        // A verdict counts only for the demand that it was about.
+        // Outcomes count only for the demand that they are about.
         debug_assert!(outcomes == 0 || outcomes == contracts, "{outcomes} outcomes on {contracts} contracts");
-        // It is its feasibility that says since when.
+        // The feasibility report sets and clears the time.
         debug_assert!(
             self.infeasible_since.is_none() || self.feasibility.infeasible,
             "no rung keeps the contracts, and the camera has not said so"
@@ -72,11 +72,11 @@ impl CameraReport {
         self.source = None;
     }
 
-    /// The camera is gone, and says nothing of contracts any more.
+    /// The camera is gone, and its reports about contracts no longer count.
     pub(super) fn handle_gone(&mut self) {
         (self.feasibility, self.infeasible_since) = (FeasibilityReport::default(), None);
         self.negotiated.clear();
-        // Whoever is gone retries nothing that anybody could count on.
+        // A camera that is gone reopens no source, so only a final state still holds.
         self.source.take_if(|source| !source.is_final());
     }
 
@@ -109,10 +109,10 @@ impl CameraReport {
         }
     }
 
-    /// The camera says how its source is.
+    /// The camera reports the state of its source.
     fn handle_source(&mut self, now: Instant, report: SourceReport) -> Bears {
         let SourceReport { state, reason, lasts, retry } = report;
-        // Each change of the state is told, so that two reports with the same one are of the same stretch.
+        // Each change of the state is reported, so two successive reports with the same state are about the same period.
         let before = self.source.as_ref().filter(|before| before.state == state);
         let since = before.and_then(|before| before.since).unwrap_or(now - lasts);
         let retry = retry.map(|retry| now + retry);
@@ -120,14 +120,14 @@ impl CameraReport {
         Bears::OnContracts
     }
 
-    /// Takes in the camera's feasibility report.
+    /// The camera sends its feasibility report.
     fn handle_feasibility(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
         self.feasibility = feasibility;
         self.infeasible_since = feasibility.infeasible.then(|| self.infeasible_since.unwrap_or(now));
         Bears::OnContracts
     }
 
-    /// The camera says whose contracts it keeps. What it says of an earlier demand no longer counts.
+    /// The camera reports which contracts it keeps. A report about an earlier demand no longer counts.
     fn handle_negotiated(&mut self, now: Instant, negotiated: &NegotiationResult) -> Bears {
         let NegotiationResult { revision, outcomes } = negotiated;
         if *revision != self.demand.revision || outcomes.len() != self.demand.contracts.len() {

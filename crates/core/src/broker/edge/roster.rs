@@ -1,5 +1,4 @@
-//! Knows which camera is on which connection, and what that means for its frames, for what it is asked, and
-//! for the channel that it shares.
+//! Knows which camera is on which connection, and passes events between connections, cameras and channels.
 
 use bytes::Bytes;
 
@@ -19,8 +18,8 @@ use crate::source::SourceStanding;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, ReplyResult, Report, ShareRequest};
 
-/// The known cameras and the connections on which they come. A connection has a session, and a camera is on
-/// its channel, as long as the connection belongs to the camera.
+/// The known cameras and their connections. As long as a connection belongs to
+/// a camera, the connection has a session and the camera is on its channel.
 pub(super) struct Roster {
     pub(super) cameras: Cameras,
     pub(super) connections: Connections,
@@ -43,22 +42,22 @@ impl Roster {
         self.connections.get(camera.link?)
     }
 
-    /// The connection of a camera that was heard of lately.
+    /// The connection of a camera that is not silent.
     pub(super) fn reached(&self, name: &CameraName) -> Option<&Connection> {
         self.link_of(self.cameras.get(name).filter(|camera| camera.is_heard())?)
     }
 
-    /// The capture time of the oldest record that is held of a derived stream, which is all that there is besides what is on the edge's disk.
-    /// `None`: it is a camera, or not known.
+    /// The capture time of the oldest record of a derived stream in memory. Older records
+    /// are only on the edge's disk. `None`: the stream is a camera, or is not known.
     pub(super) fn derived_from(&self, name: &CameraName) -> Option<Timestamp> {
         let stream = self.cameras.get(name).filter(|camera| camera.derived.is_some())?;
         Some(stream.replica.oldest().unwrap_or(Timestamp::MAX))
     }
 
-    /// When a camera was last heard of that is or was connected.
+    /// When a camera was last heard. `None`: it was never connected.
     pub(super) fn last_heard(&self, name: &CameraName) -> Option<Instant> {
         let camera = self.cameras.get(name)?;
-        // One that is silent has a connection that nothing was heard of.
+        // A silent camera still has its connection.
         camera.gone.max(self.link_of(camera).map(|link| link.heard))
     }
 
@@ -69,7 +68,7 @@ impl Roster {
         Some((camera, link.and_then(Connection::way)))
     }
 
-    /// When something is due of connections, of channels, or of cameras that are waited for.
+    /// When something is due for connections, for channels, for stale frames, or for chains that readers wait for.
     pub(super) fn due(&self) -> Option<Instant> {
         let replicas = || self.cameras.iter().map(|(_, camera)| &camera.replica);
         let joins = replicas().filter_map(Replica::join_due);
@@ -96,7 +95,7 @@ impl Roster {
             let owner = derived.deriving.owner.clone();
             return Err(ReplyError::IsDerived { stream: camera.clone(), owner });
         }
-        // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
+        // A silent camera sends nothing, so nobody would know whether the result arrives.
         let reached = self.reached(camera).map(|link| link.id);
         let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
         let message = Message::Reply { frame, application: application.into(), result };
@@ -105,7 +104,7 @@ impl Roster {
 
     // ---- settings that may change ---------------------------------------------------------------------------
 
-    /// Other channels from now on.
+    /// Replaces the declared channels.
     pub(super) fn set_channels(&mut self, channels: Channels) -> Vec<EdgeOutput> {
         let connected = self
             .cameras
@@ -122,7 +121,7 @@ impl Roster {
         self.cameras.get(name).map(|camera| camera.replica.attach(subscription))
     }
 
-    /// A connection becomes that of a camera which is known, and has none.
+    /// A connection becomes that of a known camera without a connection.
     pub(super) fn handle_taken_in(&mut self, now: Instant, id: LinkId, session: Session) {
         let Some(link) = self.connections.get_mut(id) else { return };
         let Some(camera) = self.cameras.get_mut(&session.camera) else { return };
@@ -132,7 +131,7 @@ impl Roster {
         link.handle_taken_in(now, session);
     }
 
-    /// A connection is over. Takes its whole frames, and forgets it.
+    /// A connection is over. Takes its complete frames, then forgets it.
     pub(super) fn handle_closed(&mut self, id: LinkId, reason: &str) -> Vec<EdgeOutput> {
         let Some(link) = self.connections.get_mut(id) else { return Vec::new() };
         let (heard, cancelled) = (link.heard, link.arrivals.handle_over());
@@ -142,7 +141,7 @@ impl Roster {
         let Some(camera) = self.cameras.get_mut(&name) else { return outputs };
         camera.replica.counters.cancelled += cancelled;
         camera.handle_gone(heard);
-        // What the camera said at its end says more than what became of its connection.
+        // The camera's last report about its source says more than the end of its connection.
         let told = camera.report.source.as_ref().and_then(SourceStanding::sentence);
         let reason = told.unwrap_or_else(|| reason.into());
         self.shares.leave(&name);
@@ -151,7 +150,7 @@ impl Roster {
         outputs
     }
 
-    /// A camera reports about itself. Says if that affects the contracts on it.
+    /// A camera reports about itself. Returns [`EdgeOutput::ViewChanged`] if this affects the contracts on it.
     pub(super) fn handle_report(&mut self, now: Instant, id: LinkId, message: Message) -> Vec<EdgeOutput> {
         let Some((link, camera)) = self.both(id) else { return Vec::new() };
         if let Message::Status(status) = &message {
@@ -163,16 +162,16 @@ impl Roster {
         let before = said(camera);
         let bears = camera.report.handle_message(now, message);
         let Some(name) = link.camera().filter(|_| bears == Bears::OnContracts) else { return Vec::new() };
-        // Each try to open a lost source is told to those who look, and wakes nobody.
+        // An attempt to reopen a lost source changes the view, but does not wake the readers that wait for frames.
         let changed = camera.report.source.clone().filter(|_| said(camera) != before);
         let told = changed.map(|source| EdgeOutput::SourceChanged { camera: name.clone(), source });
         std::iter::once(EdgeOutput::ViewChanged { camera: name.clone() }).chain(told).collect()
     }
 
-    /// Asks a camera for what applications want of it together, if that has changed.
+    /// Sends a camera the combined demand of applications, if it has changed.
     pub(super) fn ask(&mut self, name: &CameraName, contracts: Vec<Contract>) -> Vec<EdgeOutput> {
         let Some(camera) = self.cameras.get_mut(name) else { return Vec::new() };
-        // Also if the demand is unchanged: there may be more contracts than are sent.
+        // Even if the demand is unchanged: there may be more contracts than a demand holds.
         let mut outputs = vec![EdgeOutput::ViewChanged { camera: name.clone() }];
         if let Some(demand) = camera.report.ask(contracts)
             && let Some(link) = camera.link
@@ -190,14 +189,14 @@ impl Roster {
         camera.replica.handle_chain_lost(now, way)
     }
 
-    /// A message takes some of its camera's channel.
+    /// A message takes part of its camera's channel.
     pub(super) fn handle_control(&mut self, now: Instant, id: LinkId, message: &Message) {
         if let Some(camera) = self.connections.get(id).and_then(|link| link.camera()) {
             self.shares.handle_message(now, camera, message);
         }
     }
 
-    /// A camera tells what it would have of its channel.
+    /// A camera sends its share request.
     pub(super) fn handle_share_request(&mut self, now: Instant, id: LinkId, claim: ShareRequest) {
         if let Some(camera) = self.connections.get(id).and_then(|link| link.camera()) {
             self.shares.handle_share_request(now, camera, claim);
@@ -209,8 +208,7 @@ impl Roster {
         self.shares.handle_timeout(now, &self.cameras)
     }
 
-    /// Notes which cameras are silent, takes frames that have waited long enough for others, and asks for chains that
-    /// somebody waits for.
+    /// Notes which cameras are silent, takes frames that have waited long enough for others, and asks for chains that readers wait for.
     pub(super) fn handle_waits(&mut self, now: Instant) -> Vec<EdgeOutput> {
         let mut outputs = self.cameras.handle_timeout(now, &self.connections);
         for link in self.connections.held(now) {
@@ -233,14 +231,14 @@ impl Roster {
 
     // ---- frames -------------------------------------------------------------------------------------------
 
-    /// A camera says something on its connection. Fails if it has not been taken in there.
+    /// Something arrived from a camera. Fails if its connection was not accepted as a camera.
     pub(super) fn handle_heard(&mut self, now: Instant, id: LinkId) -> Result<(), FrameRefused> {
         let Some((link, _)) = self.both(id) else { return Err(FrameRefused::NotWelcome) };
         link.hear(now);
         Ok(())
     }
 
-    /// A frame's header is here.
+    /// A frame's header has arrived.
     pub(super) fn handle_frame_header(
         &mut self,
         now: Instant,
@@ -260,7 +258,7 @@ impl Roster {
         (taken, Vec::from_iter(refused))
     }
 
-    /// Part of a frame's payload is here.
+    /// Part of a frame's payload has arrived.
     pub(super) fn handle_frame_progress(
         &mut self,
         now: Instant,
@@ -273,7 +271,7 @@ impl Roster {
         link.arrivals.handle_progress(now, frame, bytes).map(|progress| report(id, progress))
     }
 
-    /// All of a frame's payload is here.
+    /// A frame's payload has arrived completely.
     pub(super) fn handle_frame_complete(
         &mut self,
         now: Instant,
@@ -296,7 +294,7 @@ impl Roster {
         outputs
     }
 
-    /// A frame of the past is whole, and so many bytes of it are useful.
+    /// A frame of the past is complete. Counts its useful bytes.
     pub(super) fn handle_past_frame(&mut self, id: LinkId, bytes: u64) {
         if let Some((_, camera)) = self.both(id) {
             camera.replica.counters.bytes += bytes;
@@ -321,7 +319,7 @@ impl Roster {
         self.take_ready(now, id)
     }
 
-    /// Takes the frames of a connection that are whole and whose turn it is, oldest first.
+    /// Takes the complete frames of a connection whose turn it is, oldest first.
     fn take_ready(&mut self, now: Instant, id: LinkId) -> Vec<EdgeOutput> {
         let mut outputs = Vec::new();
         let Some((link, camera)) = self.both(id) else { return outputs };
@@ -333,17 +331,17 @@ impl Roster {
         }
     }
 
-    /// A connection, and the camera that it is of.
+    /// A connection and its camera.
     fn both(&mut self, id: LinkId) -> Option<(&mut Connection, &mut Camera)> {
         let link = self.connections.get_mut(id)?;
         let camera = self.cameras.get_mut(link.camera()?)?;
-        // A connection that another one takes the place of is removed first.
+        // A replaced connection is removed before the new one takes its place.
         debug_assert_eq!(camera.link, Some(id), "a connection has a session, and is not its camera's");
         Some((link, camera))
     }
 }
 
-/// Tells a camera how a frame arrives.
+/// The message that tells a camera how a frame arrived.
 fn report(link: LinkId, report: Report) -> EdgeOutput {
     EdgeOutput::Send { link, message: Message::Report(report) }
 }

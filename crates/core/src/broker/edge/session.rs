@@ -14,28 +14,28 @@ use crate::wire::{Hello, Inquiry, Message, RefuseCode, Standing, VERSION, Welcom
 
 /// What becomes of a connection that says which camera it is.
 pub(super) enum Judgement {
-    /// It is refused.
+    /// The connection is refused.
     Refused {
         /// Why.
         code: RefuseCode,
         /// The reason for the refusal, for people.
         text: String,
     },
-    /// Another start has this epoch or a later one. The camera must begin a later one, and connect again.
+    /// Another start has this epoch or a later one. The camera must begin a later epoch and connect again.
     EpochTaken {
         /// The latest epoch.
         newest: Epoch,
     },
-    /// It becomes the camera's.
+    /// The connection becomes that of the camera.
     Accepted {
-        /// In place of this one.
+        /// The connection that it replaces, if there is one.
         replaces: Option<LinkId>,
     },
 }
 
-/// The starts of cameras: which are accepted, and what they are told.
+/// Decides which starts of cameras are accepted, and what accepted cameras are told.
 pub(super) struct Sessions {
-    /// How far cameras are believed.
+    /// How far the epochs of cameras are believed.
     claims: Claims,
     /// The software of this edge, for people.
     software: String,
@@ -46,7 +46,7 @@ impl Sessions {
         Self { claims: Claims::default(), software }
     }
 
-    /// A camera is to be forgotten, so that its next start is accepted with any epoch.
+    /// A camera is forgotten, so that its next start may have a lower or a much higher epoch.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) {
         self.claims.vouch(camera);
     }
@@ -57,8 +57,7 @@ impl Sessions {
         Some(judge(roster, link, hello, &mut self.claims))
     }
 
-    /// How a connection would stand as the camera that it asks about, whatever its epoch. `wall` is the wall clock of
-    /// this edge.
+    /// How a connection would be judged as the camera that it asks about, whatever its epoch. `wall` is the wall clock of this edge.
     pub(super) fn standing(
         &self,
         roster: &Roster,
@@ -81,8 +80,8 @@ impl Sessions {
         Some(Standing { version: VERSION, wall, is_connected, refusal, software })
     }
 
-    /// Makes a connection that of its camera, after whoever held the camera's name is gone: it is told
-    /// what the edge knows of it, and what is wanted of it.
+    /// Makes a connection that of its camera, after the previous holder of the name
+    /// is gone. The camera is told its newest frame at this edge, and the demand.
     pub(super) fn take_in(
         &mut self,
         now: Instant,
@@ -106,9 +105,9 @@ impl Sessions {
         outputs
     }
 
-    /// Tells a camera that its epoch is taken, and which is the newest.
+    /// Tells a camera that its epoch is taken, and which epoch is the newest.
     pub(super) fn tell_taken(&self, roster: &Roster, link: LinkId, newest: Epoch) -> EdgeOutput {
-        // It learns that from a frame that no camera ever publishes.
+        // The number of a frame that no camera ever publishes tells this.
         self.welcome(roster, link, Some(FrameId { epoch: newest, sequence: Sequence(NUMBER_MAX) }))
     }
 
@@ -186,7 +185,7 @@ fn is_derived(known: &Camera, name: &CameraName) -> Option<(RefuseCode, String)>
     Some((RefuseCode::NameHeld, text))
 }
 
-/// Why no camera that the edge does not know is taken in, if there is no room for one.
+/// Why a camera that the edge does not know is refused, if there is no room for it.
 fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
     let cameras = &roster.cameras;
     (cameras.room() == 0).then(|| {
@@ -198,7 +197,7 @@ fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
     })
 }
 
-/// Why no start of the camera can follow the one that the edge knows, if none can.
+/// Why no start of the camera can follow the newest one that the edge knows, if none can.
 fn is_exhausted(camera: &CameraName, known: Epoch) -> Option<(RefuseCode, String)> {
     (known > EPOCH_MAX).then(|| {
         let text = format!(
@@ -210,7 +209,7 @@ fn is_exhausted(camera: &CameraName, known: Epoch) -> Option<(RefuseCode, String
     })
 }
 
-/// Why a start cannot have this epoch, if it cannot.
+/// Why a start is refused because of its epoch.
 fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, .. } = hello;
     if let Some(refused) = is_exhausted(camera, known) {
@@ -226,7 +225,7 @@ fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(Refu
     })
 }
 
-/// Why another identity keeps the camera's name, if one holds it.
+/// Why a camera's name is refused, if a connection of another identity holds it.
 fn is_of_another(
     holder: &Connection,
     link: &Connection,
@@ -241,7 +240,7 @@ fn is_of_another(
     })
 }
 
-/// Why the connection that holds the camera's name keeps it.
+/// Why a new connection does not replace the holder of the camera's name.
 fn keeps_name(holder: &Connection, link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, attempt, anchor, .. } = hello;
     if let Some(refused) = is_of_another(holder, link, camera) {

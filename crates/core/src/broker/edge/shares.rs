@@ -1,11 +1,9 @@
-//! Decides what each camera gets of a declared channel that it shares with others, by the rate of the
-//! channel.
+//! Divides the rate of each declared channel between the cameras on it.
 //!
-//! Every whole frame of the channel's cameras measures its rate. Ten times a second the channel is divided
-//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]) and by what headers and
-//! messages take. Each is told its share ([`Share`]) when it changes, and five times a second. A camera chooses by itself
-//! if it is alone on its channel, or if the channel has not been measured yet. A camera on no declared channel is never
-//! told anything.
+//! Every complete frame of the channel's cameras measures the rate. Ten times a second the channel is divided between the
+//! wanted cameras, by the sizes of their rungs ([`ShareRequest`]) and the overhead of headers and messages. A camera is
+//! told its share ([`Share`]) when the share changes, and five times a second. A camera chooses by itself if it is alone
+//! on its channel, or if the channel has not been measured yet. A camera on no declared channel is never told anything.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +19,16 @@ use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::{Message, Share, ShareRequest};
 
-/// The range of ratios of the present rate to the rate of the last division within which that rate is kept. A
-/// rung that comes and goes with every frame costs more than it gains.
+/// The rate of the last division is kept while the present rate divided by it is in
+/// this range. A rung that comes and goes with every frame costs more than it gains.
 const RATE_TOLERANCE: (f64, f64) = (0.95, 1.08);
 
 /// All declared channels, and the cameras on them that are connected.
 pub(super) struct Shares {
     channels: Channels,
-    /// By the channel's place.
+    /// What is known of each channel, in the order of `channels`.
     known: Vec<Known>,
-    /// As many as there are cameras, at most.
+    /// At most one for each camera.
     members: BTreeMap<CameraName, Member>,
     /// When channels are divided again. `None` while there is no share request.
     due: Option<Instant>,
@@ -40,7 +38,7 @@ pub(super) struct Shares {
 #[derive(Default)]
 struct Known {
     channel: Channel,
-    /// Bytes per millisecond that it was last divided by.
+    /// The rate at the last division, in bytes per millisecond.
     divided_by: Option<f64>,
 }
 
@@ -49,11 +47,11 @@ struct Member {
     channel: usize,
     claim: Option<ShareRequest>,
     told: Option<Share>,
-    /// When it was told.
+    /// When the camera was last told its share.
     told_at: Instant,
-    /// What it takes of the channel beside the payload of its frames.
+    /// Measures what the camera takes of the channel beside the payload of its frames.
     meter: OverheadMeter,
-    /// Since when there has been no room for it, and why.
+    /// Since when the channel has no room for the camera, and why.
     shed: Option<(Instant, String)>,
 }
 
@@ -68,15 +66,15 @@ impl Shares {
         self.due
     }
 
-    /// A camera is connected anew.
+    /// A camera has connected.
     pub(super) fn join(&mut self, camera: &CameraName) {
         let Some(channel) = self.channels.of(camera) else { return };
         self.members.insert(camera.clone(), Member::new(channel));
     }
 
-    /// Other channels from now on. `connected` are the cameras that are there, with their connections and whether
-    /// anybody wants them. What was measured of a channel that keeps its name stays, and so does what a camera
-    /// on it was told. A camera that leaves its channel is told that it shares nothing at present.
+    /// Replaces the declared channels. `connected` are the connected cameras, with their connections and
+    /// whether they are wanted. A channel that keeps its name keeps its measurements, and its cameras
+    /// keep their shares. A camera that leaves its channel is told that it shares nothing at present.
     pub(super) fn set(
         &mut self,
         channels: Channels,
@@ -117,12 +115,12 @@ impl Shares {
         self.members.remove(camera);
     }
 
-    /// Since when there has been no room for a camera, and why.
+    /// Since when a camera's channel has no room for it, and why.
     pub(super) fn shed(&self, camera: &CameraName) -> Option<(Instant, String)> {
         self.members.get(camera)?.shed.clone()
     }
 
-    /// What a camera has of its channel, for people. `None` if it is on none.
+    /// A camera's share of its channel, for people. `None` if the camera is on no channel.
     pub(super) fn share_of(&self, camera: &CameraName) -> Option<ChannelShare> {
         let channel = self.channels.of(camera)?;
         Some(ChannelShare {
@@ -132,7 +130,7 @@ impl Shares {
         })
     }
 
-    /// What a camera is asked for has changed.
+    /// The demand on a camera has changed.
     pub(super) fn handle_demand(
         &mut self,
         camera: &CameraName,
@@ -144,18 +142,18 @@ impl Shares {
             (member.claim, member.told, member.shed) = (None, None, None);
             return None;
         }
-        // It learns that it is on a channel, and answers with its share request.
+        // The camera learns that it is on a channel, and answers with its share request.
         member.told.is_none().then(|| member.tell(link, Share::Free))
     }
 
-    /// Takes in a camera's share request.
+    /// A camera sends its share request.
     pub(super) fn handle_share_request(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
         let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());
         self.due = Some(self.due.unwrap_or(now + CAP_INTERVAL));
     }
 
-    /// A frame of a camera is whole, which measures its channel.
+    /// A complete frame of a camera measures its channel.
     pub(super) fn handle_whole(&mut self, camera: &CameraName, whole: &Whole) {
         let Some(member) = self.members.get_mut(camera) else { return };
         let Whole { first, last, bytes, header_bytes, first_bytes } = *whole;
@@ -163,12 +161,12 @@ impl Shares {
         let with_header = |payload: u32| on_the_wire(header_bytes.saturating_add(payload));
         let channel = &mut self.known[member.channel].channel;
         let all = with_header(bytes);
-        // Where nobody has said what its first packet carried, that is taken for a full one.
+        // If nobody has reported what the first packet carried, a full packet is assumed.
         let first_bytes = first_bytes.map_or(all.min(DATAGRAM_BYTES + DATAGRAM_OVERHEAD_BYTES), with_header);
         channel.handle_frame((first, last), all, Some(first_bytes));
     }
 
-    /// A camera has sent a message, which takes some of the channel too.
+    /// A camera has sent a message, which takes part of the channel too.
     pub(super) fn handle_message(&mut self, now: Instant, camera: &CameraName, message: &Message) {
         let Some(member) = self.members.get_mut(camera) else { return };
         let mut bytes = Vec::new();
@@ -208,7 +206,7 @@ impl Shares {
         let mut outputs: Vec<EdgeOutput> =
             others.iter().flat_map(|(name, link)| self.tell_free(name, *link)).collect();
         let Some(rate) = rate else { return outputs };
-        // Also of cameras that nobody wants.
+        // Unwanted cameras send control messages too.
         let on_it = self.members.values().filter(|member| member.channel == channel);
         let control = on_it.map(|member| member.meter.control_bytes_per_second()).sum();
         let rate = ChannelRate { control_bytes_per_second: control, ..rate };
@@ -264,7 +262,7 @@ impl Member {
         Self { channel, claim: None, told: None, told_at, meter, shed: None }
     }
 
-    /// Tells the camera its share: if it has changed, and from time to time, because it expires.
+    /// Tells the camera its share if it has changed, and every [`CAP_REFRESH_INTERVAL`], because a share expires.
     fn tell_share(&mut self, now: Instant, link: LinkId, share: Share) -> Option<EdgeOutput> {
         let expires = now.saturating_since(self.told_at) >= CAP_REFRESH_INTERVAL;
         (expires || self.told != Some(share)).then(|| {
@@ -295,7 +293,7 @@ impl Member {
 }
 
 impl Known {
-    /// The rate to divide by.
+    /// The rate for the next division.
     fn rate(&mut self) -> Option<ChannelRate> {
         let known = self.channel.known()?;
         let (least, most) = RATE_TOLERANCE;

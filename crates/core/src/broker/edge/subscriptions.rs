@@ -1,4 +1,4 @@
-//! Holds the applications' subscriptions, and computes what they want of a camera together.
+//! Holds the applications' subscriptions, and combines their contracts on each camera.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,65 +22,64 @@ struct Entry {
     contract: Contract,
     /// How long frames take from the edge to its application.
     way: Duration,
-    /// Whether it wants originals, which are fetched where contracts make frames smaller.
+    /// Whether the application wants originals, which are fetched where contracts make frames smaller.
     originals: bool,
-    /// It asks something of a camera only while nobody else does.
+    /// Its contract counts only while no other subscription wants the camera.
     looks_on: bool,
     /// Its application's name, for people.
     application: String,
-    /// What it asks for as soon as that may change again.
+    /// The next contract, which takes effect as soon as a change is allowed again.
     pending: Option<Contract>,
-    /// When it last changed.
+    /// When the contract last changed.
     updated: Instant,
-    /// When nothing that is published can be wanted any more.
+    /// When the subscription stops wanting new frames. After that: when it stops waiting for cameras.
     ends: Option<Instant>,
-    /// Whether it wants frames published from now on. Otherwise it only hears of cameras whose past it reads.
+    /// Whether it wants frames published from now on. If not, it only waits for cameras whose past it reads.
     is_live: bool,
-    /// Until when it hears of such cameras even after its end.
+    /// Until when it waits for cameras whose past it reads, even after it stopped wanting new frames.
     patience: Option<Instant>,
 }
 
 impl Entry {
-    /// Whether it asks for a camera, and may have it.
+    /// Whether its pattern selects a camera, and its rights allow the camera.
     fn selects(&self, camera: &CameraName) -> bool {
         self.pattern.matches(camera) && self.granted.allows(camera)
     }
 
-    /// Whether it asks something of a camera's present.
+    /// Whether it wants new frames of a camera.
     fn wants(&self, camera: &CameraName) -> bool {
         self.is_live && self.selects(camera)
     }
 
-    /// What a camera is asked: the contract, less the way from the edge to the application. That takes at most
-    /// half of the bound, whatever the application says. An application that wants originals asks for no frame at
-    /// another rung: beside a contract that wants none below its floor, it keeps none coming.
+    /// The contract that a camera is asked to keep. Its latency bound is shorter by the way from the edge to the application, but not below
+    /// half of the bound. A subscription to originals asks for no frame at another rung, so it causes none below another contract's floor.
     fn asks_camera(&self) -> Contract {
         let bound = self.contract.latency_bound.map(|bound| bound - self.way.min(bound / 2));
         let on_infeasible = if self.originals { OnInfeasible::Skip } else { self.contract.on_infeasible };
         Contract { latency_bound: bound, on_infeasible, ..self.contract.clone() }
     }
 
-    /// When a change that waits takes effect.
+    /// When the pending contract takes effect.
     fn update_due(&self) -> Option<Instant> {
         self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
     }
 }
 
-/// Where a contract stands among those of a camera. Whoever gives no floor takes the rung of the others, and
-/// must not push them out of the demand.
+/// The order of contracts on a camera: those with an accuracy floor first, then by priority. A
+/// contract without a floor takes the rung of the others, and must not push them out of the demand.
 fn rank(contract: &Contract) -> (bool, Reverse<i32>) {
     (contract.accuracy_floor.is_none(), Reverse(contract.priority))
 }
 
-/// What came of a new subscription.
+/// The result of a new subscription.
 pub(super) struct Subscribed {
-    /// It asks something of cameras, or waits for one.
+    /// Whether it wants new frames, or waits for a camera.
     pub(super) stays: bool,
-    /// Until when cameras may come that are not known yet and whose past it wants.
+    /// Until when it waits for cameras that are not known yet and whose past it wants.
     pub(super) patience: Option<Instant>,
 }
 
-/// The subscriptions that ask something of cameras.
+/// The subscriptions that want new frames or wait for cameras.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     entries: BTreeMap<SubscriptionId, Entry>,
@@ -89,24 +88,23 @@ pub(super) struct Subscriptions {
 impl Subscriptions {
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// How many want a camera's frames.
+    /// How many subscriptions want a camera's new frames.
     pub(super) fn wanting(&self, camera: &CameraName) -> usize {
         self.entries.values().filter(|entry| entry.wants(camera)).count()
     }
 
-    /// Whether one is for this camera alone, and waits for it.
+    /// Whether a subscription is for this camera alone.
     pub(super) fn are_for(&self, camera: &CameraName) -> bool {
         self.entries.values().any(|entry| entry.pattern.as_camera().as_ref() == Some(camera))
     }
 
-    /// Those that are to read a camera's log.
+    /// The subscriptions that read a camera's log.
     pub(super) fn readers(&self, camera: &CameraName) -> Vec<SubscriptionId> {
         let matching = self.entries.iter().filter(|(_, entry)| entry.selects(camera));
         matching.map(|(id, _)| *id).collect()
     }
 
-    /// What they ask of a camera together, as many as a demand holds: those with an accuracy floor first, and
-    /// of these those of the highest priority.
+    /// The contracts that a camera is asked to keep, at most as many as a demand holds: those with an accuracy floor first, then by priority.
     pub(super) fn contracts(&self, camera: &CameraName) -> Vec<Contract> {
         let mut contracts: Vec<Contract> =
             self.asking(camera).map(|(_, entry)| entry.asks_camera()).collect();
@@ -129,7 +127,7 @@ impl Subscriptions {
         demands
     }
 
-    /// Those whose contracts a camera is asked for. Whoever only looks on is not among them while somebody else is.
+    /// The subscriptions whose contracts a camera is asked to keep. Those that only look on are left out while there is another one.
     fn asking(&self, camera: &CameraName) -> impl Iterator<Item = (SubscriptionId, &Entry)> {
         let wanting = || self.entries.iter().filter(|(_, entry)| entry.wants(camera));
         let others = wanting().any(|(_, entry)| !entry.looks_on);
@@ -149,8 +147,8 @@ impl Subscriptions {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// An application subscribes. Cameras that are not known yet and whose past it wants may come until
-    /// `expected`. `is_whole`: none may come.
+    /// An application subscribes. Until `expected`, cameras may connect that are not
+    /// known yet and whose past it wants. `is_whole`: all its cameras are known.
     pub(super) fn handle_subscribe(
         &mut self,
         clock: &ClockAnchor,
@@ -183,7 +181,7 @@ impl Subscriptions {
         Subscribed { stays, patience }
     }
 
-    /// A subscription is over. True if it was known.
+    /// A subscription is over. Returns whether it was known.
     pub(super) fn handle_unsubscribe(&mut self, id: SubscriptionId) -> bool {
         self.entries.remove(&id).is_some()
     }
@@ -193,13 +191,13 @@ impl Subscriptions {
         self.entries.extract_if(.., |_, entry| entry.selects(camera)).map(|(id, _)| id).collect()
     }
 
-    /// A subscription asks for something else, as soon as that may be. True if it was known.
+    /// A subscription changes its contract, which takes effect as soon as a change is allowed. Returns whether the subscription is known.
     pub(super) fn handle_update(&mut self, id: SubscriptionId, contract: Contract) -> bool {
         let entry = self.entries.get_mut(&id);
         entry.map(|entry| entry.pending = Some(contract)).is_some()
     }
 
-    /// Frames take so long from the edge to an application. True if cameras are asked for something else then.
+    /// Frames take `way` from the edge to an application. Returns whether this changes what cameras are asked for.
     pub(super) fn handle_way(&mut self, id: SubscriptionId, way: Duration) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let before = entry.asks_camera();
@@ -207,7 +205,7 @@ impl Subscriptions {
         entry.asks_camera() != before
     }
 
-    /// Lets changes of contracts take effect that are due. True if something else is asked for.
+    /// Applies the contract changes that are due. Returns whether a contract has changed.
     pub(super) fn handle_updates(&mut self, now: Instant) -> bool {
         let mut changed = false;
         for entry in self.entries.values_mut() {
@@ -222,7 +220,7 @@ impl Subscriptions {
         changed
     }
 
-    /// Lets subscriptions end that are over. True if one has ended.
+    /// Ends the subscriptions that are over. Returns whether one has ended.
     pub(super) fn handle_ends(&mut self, now: Instant) -> bool {
         let mut ended = false;
         self.entries.retain(|_, entry| {
@@ -233,7 +231,7 @@ impl Subscriptions {
             (entry.ends, entry.is_live) = (entry.patience, false);
             entry.ends.is_some_and(|ends| now < ends)
         });
-        // What neither wants frames nor waits for a camera would stay for ever.
+        // A subscription that neither wants frames nor waits for a camera would stay for ever.
         debug_assert!(
             self.entries.values().all(|entry| entry.is_live || entry.ends.is_some()),
             "a subscription that wants nothing never ends"

@@ -1,4 +1,4 @@
-//! Asks cameras what they hold of a span of their past, and looks at what they answer.
+//! Asks cameras what they hold of a span of their past, and checks their answers.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::name::CameraName;
 use crate::units::Timestamp;
 use crate::wire::{Message, NoSurvey, SurveyAnswer, SurveyRequest};
 
-/// The most questions of which the answers are awaited. One more is answered with [`Unanswered::Busy`].
+/// The most questions that may be open. A further one is answered with [`Unanswered::Busy`].
 const QUESTIONS_MAX: usize = 64;
 
-/// The questions that cameras have not answered yet. Whoever asks gives up by itself.
+/// The questions that cameras have not answered yet. The callers give up by themselves.
 #[derive(Default)]
 pub(super) struct Surveys {
-    /// By their numbers, with the connection on which they were put.
+    /// The open questions by number, each with the connection on which it was asked.
     asked: BTreeMap<u64, (LinkId, SurveyRequest)>,
     last: u64,
 }
 
 impl Surveys {
-    /// Somebody wants to know what a camera holds of a span. Returns the number that the answer will have.
+    /// A caller wants to know what a camera holds of a span. Returns the number that the answer will have.
     pub(super) fn handle_query(
         &mut self,
         roster: &Roster,
@@ -40,26 +40,26 @@ impl Surveys {
         (question, EdgeOutput::Send { link, message: Message::SurveyRequest(request) })
     }
 
-    /// The connection of a camera that answers surveys.
+    /// The connection on which a camera can be asked, or why it cannot be asked.
     fn may_ask(&self, roster: &Roster, camera: &CameraName) -> Result<LinkId, Unanswered> {
         if roster.derived_from(camera).is_some() {
-            // All of its log is here.
+            // The edge has the whole log of a derived stream.
             return Err(Unanswered::Unable);
         }
         let link = roster.reached(camera).ok_or(Unanswered::CameraAbsent)?;
-        // One of an earlier version passes over the question.
+        // A camera of an earlier version ignores the question.
         if !link.abilities.is_some_and(|abilities| abilities.surveys) {
             return Err(Unanswered::Unable);
         }
         if self.asked.len() >= QUESTIONS_MAX { Err(Unanswered::Busy) } else { Ok(link.id) }
     }
 
-    /// Nobody waits for the answer any more.
+    /// No caller waits for the answer any more.
     pub(super) fn handle_dropped(&mut self, question: u64) {
         self.asked.remove(&question);
     }
 
-    /// A camera has answered. Answers to questions that nobody puts any more are passed over.
+    /// A camera has answered. Answers to questions that are no longer open are ignored.
     pub(super) fn handle_answer(&mut self, link: LinkId, answer: SurveyAnswer) -> Option<EdgeOutput> {
         let SurveyAnswer { request: question, begin, survey } = answer;
         let (of, request) = self.asked.get(&question)?;
@@ -76,7 +76,7 @@ impl Surveys {
         Some(told(question, survey))
     }
 
-    /// A connection is gone, and the answers of its camera with it.
+    /// A connection is gone, so its questions will not be answered.
     pub(super) fn handle_closed(&mut self, link: LinkId) -> Vec<EdgeOutput> {
         let lost = self.asked.extract_if(.., |_, (of, _)| *of == link);
         let absent = || Err(NotSurveyed::Unanswered(Unanswered::CameraAbsent));

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::types::Traffic;
 use crate::units::{BitsPerSecond, Instant};
 
-/// The time that rates are over.
+/// The time over which rates are averaged.
 const WINDOW: Duration = Duration::from_secs(5);
-/// The most samples that are remembered. Cameras report once a second.
+/// The most samples that are kept. Cameras report once a second.
 const SAMPLES_MAX: usize = 8;
 
-/// Counts at one moment: when the camera reported.
+/// The counts at the time of a camera's report.
 #[derive(Clone, Copy)]
 struct Sample {
     at: Instant,
@@ -24,31 +24,31 @@ struct Sample {
 /// The last counts of one connection of a camera.
 #[derive(Default)]
 pub(super) struct TrafficMeter {
-    /// The oldest first.
+    /// Oldest first.
     samples: VecDeque<Sample>,
 }
 
 impl TrafficMeter {
-    /// The camera says that it has published so many bytes, and so many payload bytes have crossed the link.
+    /// The camera reports that it has published this many bytes in all. `crossed` payload bytes have crossed the link in all.
     pub(super) fn handle_status(&mut self, at: Instant, published: u64, crossed: u64) {
         if self.samples.back().is_some_and(|last| last.published > published) {
             // Another start of the camera counts from zero.
             self.samples.clear();
         }
         if self.begins(crossed) {
-            // Frames that were published while nobody wanted them were not saved.
+            // Frames that were published while nobody wanted them do not count as saved bytes.
             self.samples.clear();
         }
         self.samples.push_back(Sample { at, published, crossed });
-        // One that is older than the window remains, or else a late report would leave a single one.
+        // One sample older than the window remains, so that a late report still has one to compare with.
         let is_old = |sample: &Sample| at.saturating_since(sample.at) >= WINDOW;
         while self.samples.len() > SAMPLES_MAX || self.samples.get(1).is_some_and(is_old) {
             self.samples.pop_front();
         }
     }
 
-    /// Whether bytes cross that did not in the last seconds, although frames were published. One second says nothing
-    /// of a camera of one frame in a second: its frame may be on its way.
+    /// Whether bytes cross the link that did not for the last two reports, although frames were published.
+    /// One interval is not enough: the only frame of a camera with 1 frame/s may be on its way.
     fn begins(&self, crossed: u64) -> bool {
         let mut latest = self.samples.iter().rev();
         let (Some(last), Some(before), Some(first)) = (latest.next(), latest.next(), latest.next()) else {

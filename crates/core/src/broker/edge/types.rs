@@ -24,18 +24,18 @@ use crate::wire::{DiskStatus, FeasibilityReport, FrameHeader, Message, REPLY_BYT
 pub struct EdgeConfig {
     /// The budget of all replica logs together, in bytes. Each camera has an equal share. Default 1 GiB.
     pub log_bytes_max: u64,
-    /// The most cameras. Default 64. One more is refused, with that reason.
+    /// The most cameras. Default 64. Each further camera is refused, with this reason.
     pub cameras_max: usize,
     /// The largest payload that is accepted, in bytes. Default [`FRAME_BYTES_MAX`].
     pub frame_bytes_max: u32,
-    /// The most bytes of frames of the past that were fetched from all cameras together. Default 64 MiB.
+    /// The budget of fetched frames of the past, for all cameras together, in bytes. Default 64 MiB.
     pub history_bytes_max: u64,
-    /// The channels that cameras share, such as radio cells. Cameras on none are left alone. Default none.
+    /// The declared channels that cameras share, such as radio cells. A camera on no channel gets no share. Default none.
     pub channels: Channels,
-    /// After how long a camera that is not connected may be forgotten
+    /// How long a camera must be without a connection before it may be forgotten
     /// ([`EdgeBroker::stale`](super::EdgeBroker::stale)). Default 7 days. `None`: never.
     pub forget_after: Option<Duration>,
-    /// The software, for people.
+    /// The name and version of the software, for people.
     pub software: String,
 }
 
@@ -58,47 +58,47 @@ impl Default for EdgeConfig {
 pub struct Peer {
     /// The identity, such as `spiffe://site/camera/dock`.
     pub identity: String,
-    /// The cameras that it may be.
+    /// The cameras that this identity may connect as.
     pub cameras: Vec<CameraPattern>,
 }
 
-/// Identifies a subscription, given by whoever serves applications.
+/// Identifies a subscription. The part that serves applications assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
 
-/// Identifies somebody who publishes a derived stream, given by whoever serves applications.
+/// Identifies a publisher of a derived stream. The part that serves applications assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublisherId(pub u64);
 
-/// Who publishes a derived stream, and what it is made of.
+/// The owner and the sources of a derived stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deriving {
-    /// The principal, as grants name it: `app/counter`. Only its members publish the stream at the same time.
+    /// The principal, as grants name it: `app/counter`. Only clients of one principal may publish the stream at the same time.
     pub owner: String,
-    /// The streams that it is made of: at least one.
+    /// The source streams, at least one.
     pub of: Vec<CameraName>,
 }
 
 /// A derived stream that an earlier run of this edge has kept on disk.
 #[derive(Debug)]
 pub struct KeptStream {
-    /// Its name.
+    /// The stream's name.
     pub name: CameraName,
-    /// Whose it was, and what it is made of.
+    /// The stream's owner and sources.
     pub deriving: Deriving,
     /// The epoch and the anchor of its last start.
     pub start: (Epoch, ClockAnchor),
-    /// The records that were read.
+    /// The records that were read from disk.
     pub records: Vec<Record>,
 }
 
-/// Why somebody may not publish a derived stream.
+/// Why a client may not publish a derived stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublisherRefused {
-    /// Nobody has published it since the edge started: ask again with an epoch above this one.
+    /// The stream has no epoch since the edge started. Ask again with an epoch above this one.
     #[error("the stream needs an epoch above {}", .above.0)]
     NeedsEpoch {
-        /// The newest epoch that the edge knows of it.
+        /// The newest epoch of the stream that the edge knows.
         above: Epoch,
     },
     /// A camera has this name.
@@ -110,24 +110,24 @@ pub enum PublisherRefused {
         /// The name.
         stream: CameraName,
     },
-    /// Somebody else publishes it.
+    /// Another principal publishes the stream.
     #[error("{stream} is being published by {owner}; give what you publish another name, or stop that one")]
     OfAnother {
         /// The stream.
         stream: CameraName,
-        /// Who.
+        /// The principal that publishes it.
         owner: String,
     },
-    /// The principal has as many streams as one may have.
+    /// The principal already has [`DERIVED_OF_OWNER_MAX`] streams.
     #[error(
         "{owner} has {DERIVED_OF_OWNER_MAX} derived streams at this edge, as many as one may have; run `mez cameras forget NAME` on the edge's \
          host for those that are not needed any more"
     )]
     TooManyOfOwner {
-        /// Who.
+        /// The principal.
         owner: String,
     },
-    /// The edge has as many as it may have.
+    /// The edge already knows [`DERIVED_MAX`] derived streams.
     #[error(
         "this edge knows {DERIVED_MAX} derived streams, as many as it may; run `mez cameras forget NAME` on its host for those that are not needed \
          any more"
@@ -138,7 +138,7 @@ pub enum PublisherRefused {
 /// Why a record of a derived stream was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivedError {
-    /// Whoever publishes has not been let in, or the stream was reset since.
+    /// The publisher was not accepted, or the stream was reset or forgotten since.
     #[error("the stream was reset or forgotten; publish it anew")]
     NotOpen,
     /// The record itself was refused.
@@ -148,26 +148,26 @@ pub enum DerivedError {
 
 /// The most derived streams that an edge knows.
 pub const DERIVED_MAX: usize = 128;
-/// The most of [`DERIVED_MAX`] that one principal has.
+/// The most derived streams of one principal.
 pub const DERIVED_OF_OWNER_MAX: usize = 32;
 /// The largest record of a derived stream, in bytes: 8 MiB.
 pub const DERIVED_BYTES_MAX: u32 = 8 << 20;
 
-/// Why it is not known what a camera holds of a span of its past.
+/// Why the edge does not know what a camera holds of a span of its past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSurveyed {
-    /// It did not answer.
+    /// The camera did not answer.
     #[error("the camera did not answer: {0:?}")]
     Unanswered(Unanswered),
-    /// Its log on disk cannot be read. Its own log says why.
+    /// The camera cannot read its log on disk. The camera broker's own messages say why.
     #[error("the camera cannot read its log on disk")]
     Unreadable,
-    /// Its answer is impossible.
+    /// The camera's answer is impossible.
     #[error("the camera's answer is impossible: {0}")]
     Absurd(SurveyFault),
 }
 
-/// What an edge broker wants done.
+/// What the driver of an edge broker must do.
 #[derive(Clone, Debug)]
 pub enum EdgeOutput {
     /// Send a message on a connection's control stream.
@@ -188,18 +188,18 @@ pub enum EdgeOutput {
         subscription: SubscriptionId,
         /// The camera.
         camera: CameraName,
-        /// Its frames as they came.
+        /// Reads the camera's frames as they arrived.
         log: LogReader,
     },
-    /// Let a subscription read a camera's log no more: the camera was forgotten. The subscription goes on, and
-    /// gets the camera's next log if it comes again.
+    /// Take a camera's log from a subscription, because the camera was forgotten.
+    /// The subscription goes on, and gets a new log if the camera connects again.
     Detach {
         /// The subscription.
         subscription: SubscriptionId,
         /// The camera.
         camera: CameraName,
     },
-    /// A camera's log has grown: whoever waits for it may look.
+    /// A camera's log has grown: wake the readers that wait for it.
     Appended {
         /// The camera.
         camera: CameraName,
@@ -210,63 +210,60 @@ pub enum EdgeOutput {
         /// The camera.
         camera: CameraName,
     },
-    /// The answer to a question for the past.
+    /// The answer to a question about the past.
     History {
-        /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query)
-        /// gave.
+        /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query) returned.
         request: u64,
-        /// The camera's answer, or the answer from frames that it had sent before.
+        /// The camera's answer, or an answer from frames that were fetched before.
         answer: PastAnswer,
     },
-    /// The answer to a question what a camera holds of a span of its past.
+    /// The answer to the question what a camera holds of a span of its past.
     Surveyed {
-        /// The number that [`EdgeBroker::handle_survey_query`](super::EdgeBroker::handle_survey_query) gave.
+        /// The number that [`EdgeBroker::handle_survey_query`](super::EdgeBroker::handle_survey_query) returned.
         question: u64,
-        /// What it holds, as it says, or why that is not known.
+        /// What the camera says that it holds, or why this is not known.
         survey: Result<Survey, NotSurveyed>,
     },
-    /// A connection was accepted as a camera. For people, who may want to know which identity made which
-    /// start.
+    /// A connection was accepted as a camera. For people, who may want to know which identity made which start.
     Started {
         /// The camera.
         camera: CameraName,
         /// Its connection.
         link: LinkId,
-        /// The start, which may have been connected before.
+        /// The camera's start. It may have been connected before.
         epoch: Epoch,
         /// The anchor of the start.
         anchor: ClockAnchor,
     },
-    /// A subscription is over because a camera that it reads was reset. Later frames may sort before those
-    /// that it was given, so its application must subscribe again.
+    /// A subscription is over because a camera that it reads was reset. The camera's later
+    /// frames may sort before frames already delivered, so the application must subscribe again.
     Ended {
         /// The subscription.
         subscription: SubscriptionId,
         /// The camera.
         camera: CameraName,
     },
-    /// What a camera says of the source of its frames has changed; for whoever waits for them.
+    /// The state of a camera's source has changed. For readers that wait for its frames.
     SourceChanged {
         /// The camera.
         camera: CameraName,
-        /// What it says.
+        /// The new state.
         source: SourceStanding,
     },
-    /// A camera has brought a deny list that is newer than the one that is held, as it says. If its signature is
-    /// genuine, the driver applies it, and tells with
-    /// [`EdgeBroker::handle_revocations`](super::EdgeBroker::handle_revocations).
+    /// A camera sent a deny list that it says is newer than the held one. If its signature is genuine, the driver
+    /// applies the list and calls [`EdgeBroker::handle_revocations`](super::EdgeBroker::handle_revocations).
     Revocations {
-        /// The connection that it came on.
+        /// The connection on which the list came.
         link: LinkId,
         /// The list with its signature.
         signed: Bytes,
     },
-    /// Send an answer on a stream of its own, ahead of older ones; report with
+    /// Send an answer on a stream of its own, ahead of older answers. Call
     /// [`EdgeBroker::handle_answer_sent`](super::EdgeBroker::handle_answer_sent) once its last byte has left.
     SendAnswer {
         /// The connection.
         link: LinkId,
-        /// What stands before the picture.
+        /// The header, which precedes the picture.
         header: Box<FrameHeader>,
         /// The picture.
         payload: Bytes,
@@ -278,13 +275,13 @@ pub enum EdgeOutput {
         /// The frame that was answered.
         frame: FrameId,
     },
-    /// A camera came or went; for people.
+    /// A camera came or went; for people. A silent camera counts as gone.
     CameraChanged {
         /// The camera.
         camera: CameraName,
-        /// Whether it is connected.
+        /// Whether the camera is there.
         up: bool,
-        /// Why, if it went or was refused.
+        /// The reason, if the camera went or was refused.
         reason: Option<String>,
     },
 }
@@ -304,20 +301,20 @@ pub enum ReplyError {
         /// The name.
         camera: CameraName,
     },
-    /// Applications publish it at this edge, and nobody there takes results.
+    /// The name is a derived stream of this edge, which takes no results.
     #[error(
         "{stream} is published at the edge by {owner}, and takes no replies; publish what you made of it as a stream of its own: {stream}/NAME"
     )]
     IsDerived {
         /// The stream.
         stream: CameraName,
-        /// Who publishes it.
+        /// The principal that publishes it.
         owner: String,
     },
     /// The result is too large.
     #[error("the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}")]
     TooLarge {
-        /// Its size.
+        /// The size in bytes.
         bytes: usize,
     },
 }
@@ -327,9 +324,9 @@ pub enum ReplyError {
 pub struct AnswerPicture {
     /// A whole JPEG.
     pub payload: Bytes,
-    /// Pixels in a row, and rows.
+    /// Width and height in pixels.
     pub size: (u32, u32),
-    /// How many answers to this camera the application gave up by itself since its last one, for newer ones.
+    /// How many answers to this camera the application itself replaced by newer ones since its last answer.
     pub replaced: u32,
 }
 
@@ -356,14 +353,14 @@ pub enum AnswerError {
         /// The name.
         camera: CameraName,
     },
-    /// Applications publish it at this edge, and nobody there takes answers.
+    /// The name is a derived stream of this edge, which takes no answers.
     #[error(
         "{stream} is published at the edge by {owner}, and takes no answers; publish what you made of it as a stream of its own: {stream}/NAME"
     )]
     IsDerived {
         /// The stream.
         stream: CameraName,
-        /// Who publishes it.
+        /// The principal that publishes it.
         owner: String,
     },
     /// The picture is too large.
@@ -371,7 +368,7 @@ pub enum AnswerError {
         "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or one of lower quality"
     )]
     TooLarge {
-        /// Its size.
+        /// The size in bytes.
         bytes: usize,
     },
 }
@@ -385,7 +382,7 @@ pub enum ForgetError {
         /// The name.
         camera: CameraName,
     },
-    /// The camera is there.
+    /// The camera is connected.
     #[error(
         "camera {camera} is connected, and would be known again at once; stop its camera broker or publisher first"
     )]
@@ -402,7 +399,7 @@ pub struct Forgotten {
     pub epoch: Epoch,
     /// The identity of the camera's connection. Empty if it has not been connected since the edge started.
     pub identity: String,
-    /// Whether it was connected and had been heard of lately.
+    /// Whether the camera was connected and not silent.
     pub connected: bool,
 }
 
@@ -411,15 +408,15 @@ pub struct Forgotten {
 pub struct CameraCounters {
     /// Frames that arrived in time to be appended.
     pub received: u64,
-    /// Frames that arrived after a newer one.
+    /// Frames that arrived after a newer frame.
     pub late: u64,
     /// Frames whose stream the camera cancelled.
     pub cancelled: u64,
     /// Frames that were refused, or for which the log had no room.
     pub refused: u64,
-    /// Frames that arrived but did not enter the log, because what they need had not.
+    /// Frames that arrived but did not enter the log, because a frame that they need is missing.
     pub not_decoded: u64,
-    /// Payload bytes that crossed the link, also of late frames.
+    /// Payload bytes that crossed the link, including those of late frames.
     pub bytes: u64,
 }
 
@@ -428,94 +425,93 @@ pub struct CameraCounters {
 pub struct CameraInfo {
     /// The camera.
     pub camera: CameraName,
-    /// Whether it is connected and was heard of within the last 750 ms.
+    /// Whether the camera is connected and was heard within the last 750 ms.
     pub connected: bool,
-    /// The identity of the connection.
+    /// The identity of the camera's connection.
     pub identity: String,
-    /// What it last said of itself.
+    /// The last status report.
     pub status: Status,
-    /// What it last said of its log on its own disk, if it keeps one.
+    /// The last report about the log on the camera's own disk, if it keeps one.
     pub disk: Option<DiskStatus>,
-    /// What it last said that it can do for the contracts that lead.
+    /// The last feasibility report, about the leading contracts.
     pub feasibility: FeasibilityReport,
-    /// What became of its frames here.
+    /// What became of the camera's frames at the edge.
     pub counters: CameraCounters,
-    /// The newest frame here.
+    /// The newest frame in the replica log, with its capture time.
     pub newest: Option<(FrameId, Timestamp)>,
-    /// The capture time of the oldest frame here.
+    /// The capture time of the oldest frame in the replica log.
     pub oldest: Option<Timestamp>,
-    /// What it publishes, and what of that crosses the link, over the last seconds. `None` while it is not connected, and for its
-    /// first second.
+    /// The rates at which frames are published and cross the link, over the last
+    /// seconds. `None` while the camera is not connected, and for its first second.
     pub traffic: Option<Traffic>,
-    /// Bytes in its replica log.
+    /// Bytes in the replica log.
     pub log_bytes: u64,
-    /// How its clock relates to ours.
+    /// How the camera's clock relates to the edge's clock.
     pub clock: Option<ClockEstimate>,
-    /// Whether its source gives frames. `None`: it has published none yet, or is not connected.
+    /// The state of the camera's source. `None`: the camera has published no frame yet, or is not connected.
     pub source: Option<SourceStanding>,
     /// How many subscriptions want its frames.
     pub subscriptions: usize,
-    /// What it has of a declared channel, if it is on one.
+    /// The camera's share of a declared channel, if it is on one.
     pub share: Option<ChannelShare>,
-    /// Whether it is a stream that applications publish at this edge, and how many of them do so at present. `None`: it is a camera.
+    /// For a derived stream: its owner and sources, and the present number of its publishers. `None`: a camera.
     pub derived: Option<(Deriving, usize)>,
 }
 
-/// What a camera publishes, and what of that crosses the link, in payload bits per second.
+/// The rates at which a camera's frames are published and cross the link, in payload bits per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Frames as they were published, wanted or not.
+    /// Published frames, wanted or not.
     pub published: BitsPerSecond,
-    /// Payloads as they crossed the link, also late ones and those of the past.
+    /// Payloads that crossed the link, including late frames and frames of the past.
     pub crossed: BitsPerSecond,
 }
 
-/// What bears on the contracts of one camera.
+/// What affects the contracts on one camera.
 #[derive(Clone, Debug, Default)]
 pub struct CameraView {
-    /// Whether it is connected and was heard of lately.
+    /// Whether the camera is connected and not silent.
     pub connected: bool,
-    /// What it said of its source, if it said anything. What is final stays known of a camera that is gone.
+    /// The last reported state of its source, if any. A final state is kept after the camera is gone.
     pub source: Option<SourceStanding>,
-    /// What it said last that it can do.
+    /// The last feasibility report.
     pub feasibility: FeasibilityReport,
-    /// Since when it says that no rung keeps the contracts that lead.
+    /// Since when the camera reports that no rung keeps the leading contracts.
     pub infeasible_since: Option<Instant>,
-    /// Frames that it publishes in a second.
+    /// Frames published per second.
     pub frames_per_second: f64,
-    /// Width and height of its published frames. 0 before the first.
+    /// Width and height of the published frames, in pixels. 0 before the first frame.
     pub size: (u32, u32),
-    /// What the path takes at least, one way, before any byte of a frame has passed.
+    /// The minimum one-way delay of the path, without the transmission time of a frame.
     pub one_way_delay: Option<Duration>,
     /// The contracts on the camera: those with an accuracy floor first, and of these the highest priority first.
     pub demands: Vec<NamedContract>,
-    /// The outcome that the camera reports for each of `demands`, and since when. Empty if there was nothing
-    /// to choose, or if the camera does not report it.
+    /// The outcome that the camera reports for each of `demands`, and since when. Empty
+    /// if there was nothing to choose, or if the camera does not report outcomes.
     pub negotiated: Vec<(Option<ContractOutcome>, Instant)>,
-    /// Since when there has been no room for it on the channel that it shares with others, and a sentence of
-    /// why.
+    /// Since when the camera's shared channel has no room for it, and a sentence that says why.
     pub shed: Option<(Instant, String)>,
 }
 
-/// A contract and whose it is.
+/// A contract and its subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedContract {
     /// The subscription.
     pub subscription: SubscriptionId,
     /// The application's name, for people. May be empty.
     pub application: String,
-    /// What it asks.
+    /// The contract.
     pub contract: Contract,
 }
 
-/// What a camera has of a declared channel, for people.
+/// A camera's share of a declared channel, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelShare {
     /// The channel's name.
     pub channel: String,
-    /// What the channel carries, all cameras together, if that was measured.
+    /// The measured rate of the channel for all cameras together, if known.
     pub carries: Option<BitsPerSecond>,
-    /// What the camera was last told that it has. `None`: nobody wants its frames.
+    /// The share that the camera was last told. `None`: no application wants its frames.
     pub share: Option<Share>,
 }
 
@@ -540,14 +536,13 @@ impl CaptureClock {
         Some(stamps.since(self.anchor.instant_at(captured), captured_here))
     }
 
-    /// When a frame was captured, by our clock, and its largest error. `None` for frames of another epoch,
-    /// which has another anchor.
+    /// The capture time of a frame by the edge's clock, and its largest error. `None` for frames of another epoch, which has another anchor.
     pub fn captured_at(&self, frame: FrameId, captured: Timestamp) -> Option<(Instant, Duration)> {
         if frame.epoch != self.epoch {
             return None;
         }
         let instant = self.estimate.to_ours(self.anchor.instant_at(captured));
-        // The offset is that of `at`. The clocks may have drifted between the two.
+        // The clocks may have drifted between `at`, when the offset was estimated, and `instant`.
         let apart = self.at.saturating_since(instant).max(instant.saturating_since(self.at));
         Some((instant, self.estimate.error + apart.mul_f64(DRIFT_PER_SECOND)))
     }

@@ -1,4 +1,4 @@
-//! Builds what is told of a camera, to the contracts that it affects and to people.
+//! Builds the views of a camera: for the contracts on it, and for people.
 
 use super::camera::Camera;
 use super::roster::Roster;
@@ -8,14 +8,14 @@ use crate::name::CameraName;
 use crate::source::{SourceStanding, SourceState};
 use crate::units::Instant;
 
-/// What a camera is seen by.
+/// The parts from which a camera's view is built.
 pub(super) struct Views<'a> {
     pub(super) roster: &'a Roster,
     pub(super) subscriptions: &'a Subscriptions,
 }
 
 impl Views<'_> {
-    /// What bears on a camera's contracts. `None` if the camera is not known.
+    /// What affects a camera's contracts. `None` if the camera is not known.
     pub(super) fn view(&self, now: Instant, name: &CameraName) -> Option<CameraView> {
         let Self { roster, subscriptions } = self;
         let camera = roster.cameras.get(name)?;
@@ -35,7 +35,7 @@ impl Views<'_> {
         })
     }
 
-    /// What is known of all cameras, by name.
+    /// What is known of all cameras, sorted by name.
     pub(super) fn infos(&self, now: Instant) -> Vec<CameraInfo> {
         self.roster.cameras.iter().map(|(name, camera)| self.info(now, name, camera)).collect()
     }
@@ -64,8 +64,7 @@ impl Views<'_> {
     }
 }
 
-/// Whether a camera's source gives frames. A camera that says nothing of it gives frames once it has published
-/// one.
+/// The state of a camera's source. A camera that does not report it has a live source once it has published a frame.
 fn source(camera: &Camera) -> Option<SourceStanding> {
     let gives = camera.is_heard() && camera.report.status.published > 0;
     let live = SourceStanding { state: SourceState::Live, reason: String::new(), since: None, retry: None };

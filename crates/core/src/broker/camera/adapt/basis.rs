@@ -9,8 +9,8 @@ use crate::setting::{Chains, DeclaredKnobs, Form, H264_SIDE_MIN, Setting, h264_t
 const TIME_TOLERANCE: f64 = 1.25;
 /// The ladder is kept while measured sizes differ from its own by less than this factor.
 const SIZE_TOLERANCE: f64 = 1.15;
-/// The longest time between sent frames that a rung with frame skip may have. A contract's state covers about
-/// a second; with one frame in it, nothing could be said.
+/// The longest time between sent frames that a rung with frame skip may have. A
+/// contract's state covers about a second; with one frame in it, no state could be told.
 const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// The time between frames may exceed the requested one by this factor, because it is measured and varies.
 const INTERVAL_TOLERANCE: f64 = 1.05;
@@ -34,9 +34,9 @@ pub(crate) struct Ratios {
 /// ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChainRatios {
-    /// Of frames that refer to others.
+    /// The ratio of frames that refer to others.
     pub(crate) going_on: f64,
-    /// Of keyframes.
+    /// The ratio of keyframes.
     pub(crate) alone: f64,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Whether the frame may have a setting, which can be made.
+    /// Whether frames on this basis may have a setting, given that it can be made.
     pub(crate) fn allows(&self, knobs: Option<&DeclaredKnobs>, setting: &Setting) -> bool {
         (self.knobs || !setting.is_of_data()) && may_be(self.encoding, knobs, setting)
     }
@@ -111,8 +111,8 @@ impl Basis {
     }
 }
 
-/// Whether frames of an encoding may have a setting. Those of a source's own video do not go unchanged by a rung: whether they can depends on other
-/// frames ([`Own`](super::candidate::Own)). Data records have the rungs of their stream's knobs and no other.
+/// Whether frames of an encoding may have a setting. `original` is not a rung of a source's own video: whether its frames can go
+/// unchanged depends on other frames ([`Own`](super::candidate::Own)). Data records have only the rungs of their stream's knobs.
 pub(crate) fn may_be(encoding: Encoding, knobs: Option<&DeclaredKnobs>, setting: &Setting) -> bool {
     match setting.form {
         Form::Original if encoding.is_picture() => !encoding.is_chained(),

@@ -1,8 +1,8 @@
 //! Decides how small a budget may make the frames of a rung.
 //!
-//! A codec keeps a budget by a coarser quality. As long as some measured rung fits, no budget makes a frame coarser than any measured rung
-//! that keeps the floor: nobody knows what such a frame is worth, and the contract would be unverified for a second. Where nothing measured
-//! fits, a frame that is too coarse is better than one that is late.
+//! A codec keeps a budget by a coarser quality. As long as a measured rung fits, no budget makes a frame coarser
+//! than every measured rung that keeps the floor: the accuracy of such a frame is unknown, and the contract would
+//! be unverified for a second. If no measured rung fits, a frame that is too coarse is better than a late one.
 
 use crate::setting::Setting;
 
@@ -13,9 +13,9 @@ const BYTES_SPREAD: f64 = 1.5;
 /// The bytes that may be spent on a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spendable {
-    /// Those that arrive in time with the requested probability.
+    /// The bytes that arrive in time with the requested probability.
     pub(crate) in_time: f64,
-    /// Those that are as likely on time as late.
+    /// The bytes that are as likely on time as late.
     pub(crate) likely: f64,
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Fallbacks {
 }
 
 impl Fallbacks {
-    /// Those of a rung among all that were measured.
+    /// The fallbacks of a rung among all measured rungs.
     pub(crate) fn of(setting: &Setting, own_accuracy: f64, all: &[Measured]) -> Self {
         let rungs =
             all.iter().filter(|measured| setting.keeps_at_least(&measured.setting)).copied().collect();
         Self { own_accuracy, rungs }
     }
 
-    /// The bytes of a frame that is made as coarse as is measured and keeps the floor: their 95 % quantile.
+    /// The smallest 95 % quantile of the bytes of a fallback that keeps the floor.
     pub(crate) fn bytes(&self, goes_on: bool, floor: Option<f64>) -> f64 {
         // A rung below the floor is its own last fallback.
         let floor = floor.unwrap_or(0.0).min(self.own_accuracy);
@@ -54,7 +54,7 @@ impl Fallbacks {
         bytes.fold(f64::INFINITY, f64::min)
     }
 
-    /// The smallest budget within which a frame rarely has to be coarser than that.
+    /// The smallest budget within which a frame rarely has to be coarser than the fallbacks that keep the floor.
     pub(crate) fn bytes_max(&self, goes_on: bool, floor: Option<f64>) -> f64 {
         self.bytes(goes_on, floor) * BYTES_SPREAD
     }

@@ -17,16 +17,16 @@ use crate::wire::ProfileUse;
 /// they are of little use.
 pub(crate) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
 
-/// A frame as its source coded it, with those that it needs and that have not been sent.
+/// A frame as its source coded it, with the unsent frames that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
-    /// Bytes of all of them.
+    /// The bytes of all these frames.
     pub(crate) bytes: u64,
-    /// When the first of them was captured. It goes first.
+    /// When the first of these frames was captured. It goes first.
     pub(crate) captured: Instant,
-    /// Its bytes.
+    /// The bytes of the first frame.
     pub(crate) first_bytes: u32,
-    /// It is a key frame, with which the chain begins.
+    /// Whether the first frame is a keyframe, with which the chain begins.
     pub(crate) begins: bool,
     /// The mean bytes of the source's frames.
     pub(crate) mean_bytes: f64,
@@ -39,19 +39,19 @@ pub(crate) struct Candidate<'a> {
     pub(crate) joint: &'a Joint,
     pub(crate) profiles: &'a Profiles,
     pub(crate) frame: &'a Frame,
-    /// What it can refer to; `None`: it must be a keyframe.
+    /// The frame that it can refer to; `None`: it must be a keyframe.
     pub(crate) before: Option<Before<'a>>,
-    /// It may go as its source coded it. `None`: it is a still, or needs frames that the edge does not get.
+    /// Set if it may go as its source coded it. `None`: it is a still, or needs frames that the edge does not get.
     pub(crate) own: Option<Own>,
     /// The knobs of the stream's data records, if it declares any.
     pub(crate) knobs: Option<&'a DeclaredKnobs>,
-    /// A data record whose knobs have failed: it goes as it was published, or not at all.
+    /// Whether it is a data record whose knobs have failed: it goes as it was published, or not at all.
     pub(crate) is_plain: bool,
-    /// When it was captured.
+    /// When the frame was captured.
     pub(crate) captured: Instant,
     /// The usual time between frames.
     pub(crate) interval: Duration,
-    /// Unsent bytes of the frame before it. They are never sent if that frame is cancelled.
+    /// Unsent bytes of the frame that is being sent before it. They are never sent if that frame is cancelled.
     pub(crate) unsent_bytes: u64,
     /// The congestion window in bytes, while the link's path was never full.
     pub(crate) window: Option<u64>,
@@ -86,7 +86,7 @@ impl<'a> Candidate<'a> {
         skip_max: u8,
     ) -> (Option<&'a SizedProfile>, ProfileUse) {
         let encoding = self.frame.meta.encoding;
-        // No profile says anything of data records without knobs, which go as they are.
+        // A profile says nothing about data records without knobs, which go as they are.
         let wanted = self.joint.profile.filter(|_| encoding.is_picture() || self.knobs.is_some());
         let Some(hash) = wanted else { return (None, ProfileUse::None) };
         let pixels = self.pixels();

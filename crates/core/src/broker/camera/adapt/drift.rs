@@ -1,11 +1,10 @@
 //! Notices when frames no longer have the sizes that the profile was measured with.
 //!
-//! Sizes are the only sign of a change of scene that a camera sees for nothing. In fog a picture has fewer details, so its frames are
-//! smaller than any of the profile. At night they are larger, for the noise. The accuracies of the profile then say little.
+//! Frame sizes are the only sign of a change of scene that costs a camera nothing. In fog a picture has fewer details, so its frames
+//! are smaller than those of the profile. At night frames are larger, because of noise. The accuracies of the profile then say little.
 //!
-//! The size of a frame of video depends on what moves as well, and that may be nothing for some seconds in any scene. The size of the
-//! frame as it was published does not. But it depends on who publishes, so that alone it proves nothing. Where both differ, some frames
-//! are enough.
+//! The size of a frame of video also depends on motion, and in any scene nothing may move for some seconds. The size of the published frame does not
+//! depend on motion. But it depends on the publisher, so it alone proves nothing. If both sizes differ from the profile, a few frames are enough.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -14,43 +13,42 @@ use std::time::Duration;
 use crate::profile::{ByteSizes, ProfileHash, SizeDrift};
 use crate::units::Instant;
 
-/// How many of the newest frames are looked at: some seconds of video, so that a quiet moment is no drift.
+/// How many of the newest frames count: some seconds of video, so that a quiet moment is no drift.
 const FRAMES: usize = 60;
-/// Frames have drifted when more than this share of them lies outside the range,
+/// A drift begins when more than this share of [`FRAMES`] is outside the range.
 const BEGINS: f64 = 0.6;
-/// and no longer when less than this share does.
+/// A drift ends when at most this share of [`FRAMES`] is outside the range.
 const ENDS: f64 = 0.4;
 /// The range reaches at least this factor from the median in both directions. The sizes of stills vary so little in one
 /// scene that their quantiles alone would call every cloud a drift.
 const RANGE_MIN: f64 = 1.5;
 
-/// Where frames as published differ from those of the profile as well, so many of the newest frames are enough.
+/// If published frames differ from those of the profile too, this many of the newest frames are enough.
 const FRAMES_FEW: usize = 10;
 /// Published frames differ if they have this many times fewer or more bytes than the median of the profile.
 const PUBLISHED_RANGE: f64 = 1.25;
 
-/// A drift that no frame has confirmed for this long is looked at again. Originals confirm none, and a link that is fast
-/// enough for them would carry them for ever.
+/// A drift that no frame has confirmed for this long is checked again. Originals confirm
+/// no drift, and a link that is fast enough for originals would carry them for ever.
 const UNCONFIRMED_MIN: Duration = Duration::from_secs(10);
-/// Each time that it is confirmed, it is left alone for twice as long, up to this.
+/// After each confirmation, the time to the next check doubles, up to this.
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(80);
-/// So many frames can confirm a drift that is looked at again, if more than [`BEGINS`] of them lie outside.
+/// This many frames confirm a drift that is checked again, if more than [`BEGINS`] of them are outside the range.
 const CONFIRM: usize = 15;
 
-/// What a profile says of the sizes of a rung's frames.
+/// The sizes of a rung's frames by the profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Profiled {
     pub(crate) bytes: ByteSizes,
-    /// The time between frames that refer to each other where the profile was measured. `None`: they stand alone, or nobody
-    /// knows.
+    /// The time between frames that refer to each other, where the profile was measured. `None`: they stand alone, or the time is not known.
     pub(crate) apart: Option<Duration>,
 }
 
 impl Profiled {
-    /// The sizes that are no drift, of a frame that refers to one captured `gap` before.
+    /// The range of sizes without drift, for a frame that refers to a frame captured `gap` before.
     ///
-    /// Another frame rate than that of the profile is no drift. A frame holds what has changed since the one that it refers to.
-    /// Of noise that is the same after any time; of what moves, it is at most in proportion to the time.
+    /// A frame rate that differs from the profile's is no drift. A frame holds the changes since the frame that it refers
+    /// to. The changes by noise are the same after any time. The changes by motion grow at most in proportion to the time.
     fn range(&self, gap: Option<Duration>) -> RangeInclusive<f64> {
         let apart = self.apart.filter(|apart| !apart.is_zero());
         let times = gap.zip(apart).map_or(1.0, |(gap, apart)| gap.div_duration_f64(apart));
@@ -64,13 +62,13 @@ impl Profiled {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Made {
     pub(crate) bytes: f64,
-    /// How long before it the frame was captured that it refers to, if it does.
+    /// The time from the capture of the frame that it refers to until its own capture, if it refers to one.
     pub(crate) gap: Option<Duration>,
-    /// Whether the frame that it was made of differs from published frames of the profile.
+    /// Whether the published frame differs in size from published frames of the profile.
     pub(crate) differs: bool,
 }
 
-/// Whether a published frame of so many bytes differs from those that the profile was measured with.
+/// Whether a published frame of this size differs from those that the profile was measured with.
 pub(crate) fn differs(published_bytes: f64, profiled: &ByteSizes) -> bool {
     !(profiled.p50 / PUBLISHED_RANGE..=profiled.p50 * PUBLISHED_RANGE).contains(&published_bytes)
 }
@@ -81,22 +79,22 @@ pub(crate) type Scene = (Option<ProfileHash>, (u32, u32));
 /// Compares the sizes of frames with those of the profile.
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// What the frames below were made of.
+    /// The scene of `frames`.
     scene: Option<Scene>,
-    /// When the last of them was made.
+    /// When the last of `frames` was made.
     last: Option<Instant>,
     /// Of the newest frames: bytes, the profile's median for the rung, and whether the bytes are outside its range.
     frames: VecDeque<(f64, f64, bool)>,
     /// The drift that was found, as it was last measured.
     found: Option<SizeDrift>,
-    /// The least profiled median of the rungs at which it showed. A rung as fine as that one would show it too.
+    /// The smallest profiled median of the rungs at which the drift showed. A rung at least as fine would show the drift too.
     shown_at: f64,
-    /// The drift is looked at again: the frames above are newer than the question.
+    /// Whether the drift is being checked again: all of `frames` are newer than the start of the check.
     is_checked: bool,
-    /// How often it was confirmed after it had been looked at again.
+    /// How often a check has confirmed the drift.
     confirmed: u32,
-    /// Frames within the range whose published ones differ from those of the profile. After [`FRAMES`] of them the scene is the profile's,
-    /// and another publisher makes its frames.
+    /// How many frames were within the range although their published frames differ from those of the profile.
+    /// After [`FRAMES`] of them the scene is that of the profile, and the difference is due to another publisher.
     alike: usize,
 }
 
@@ -109,7 +107,7 @@ impl Drift {
             self.alike += 1;
         }
         let differs = differs && self.alike < FRAMES;
-        // At a rung coarser than those at which the drift showed, frames may be as the profile says also in this light.
+        // At a rung coarser than those at which the drift showed, frames may have the profile's sizes in spite of the drift.
         let is_coarser = self.found.is_some() && profiled.bytes.p50 < self.shown_at;
         let is_outside = is_outside || is_coarser && differs;
         self.last = Some(now);
@@ -136,7 +134,7 @@ impl Drift {
             let newest = self.frames.iter().rev().take(FRAMES_FEW);
             let shown = newest.filter(|(_, _, outside)| *outside).map(|(_, profiled, _)| *profiled);
             self.shown_at = shown.fold(f64::INFINITY, f64::min);
-            // What was before the change does not count against it.
+            // Frames from before the change do not count against the drift.
             let newest =
                 self.frames.iter().rposition(|(_, _, outside)| !*outside).map_or(0, |place| place + 1);
             self.frames.drain(..newest.min(known.saturating_sub(1)));
@@ -149,8 +147,7 @@ impl Drift {
         debug_assert!(known <= FRAMES);
     }
 
-    /// The drift; `None` while frames are as the profile says, or too few are known. What was measured of another
-    /// `scene` is forgotten.
+    /// The drift; `None` while sizes match the profile, or too few frames are known. Measurements of another `scene` are forgotten.
     pub(crate) fn drift(&mut self, now: Instant, scene: Scene) -> Option<SizeDrift> {
         if self.scene != Some(scene) {
             *self = Self { scene: Some(scene), ..Self::default() };
@@ -163,8 +160,8 @@ impl Drift {
         self.found
     }
 
-    /// Whether frames have to be finer. While a drift is looked at again, they are as the profile says: only those of its
-    /// rungs can confirm it.
+    /// Whether frames must be finer because of the drift. While a drift is checked
+    /// again they need not: only frames at the profile's rungs can confirm it.
     pub(crate) fn wants_finer(&self) -> bool {
         self.found.is_some() && !self.is_checked
     }
@@ -195,7 +192,7 @@ mod tests {
     struct Story {
         drift: Drift,
         now: Instant,
-        /// Frames as published are unlike those of the profile.
+        /// Whether published frames differ in size from those of the profile.
         differs: bool,
     }
 
@@ -231,8 +228,8 @@ mod tests {
         assert_eq!(story.found(), None, "the fog has lifted");
     }
 
-    /// Originals say nothing of the profile's sizes. After ten seconds of them the scene is looked at again, and the application is
-    /// told of the drift all the while.
+    /// Originals say nothing about the profile's sizes. After ten seconds of originals
+    /// the drift is checked again, and the application is told of the drift meanwhile.
     #[test]
     fn a_drift_that_nothing_confirms_is_looked_at_again() {
         let mut story = Story::default();
@@ -255,7 +252,7 @@ mod tests {
         assert!(!story.drift.wants_finer());
     }
 
-    /// However long a drift has lasted, it is looked at again.
+    /// However long a drift has lasted, it is checked again.
     #[test]
     fn no_drift_is_left_alone_for_ever() {
         let mut story = Story::default();
@@ -267,7 +264,7 @@ mod tests {
         }
     }
 
-    /// What one profile does not describe, another one may.
+    /// A scene that one profile does not describe may match another profile.
     #[test]
     fn another_profile_begins_anew() {
         let mut story = Story::default();
@@ -312,7 +309,7 @@ mod tests {
         assert_eq!([79e3, 130e3, 160e3, 253e3].map(|bytes| differs(bytes, &day)), [true, false, false, true]);
     }
 
-    /// At night a coarse rung has frames as by day, because it smooths the noise. Pictures as published say that it is night.
+    /// At night a coarse rung has frames as by day, because it smooths the noise. The published pictures show that it is night.
     #[test]
     fn a_coarser_rung_does_not_end_a_drift() {
         let coarse = Profiled {
@@ -326,8 +323,8 @@ mod tests {
         assert_eq!(story.frames(FRAMES, 80.0, &coarse).found(), None, "it is day");
     }
 
-    /// A publisher makes other JPEG than the one of the profile, and its first seconds are unusual. Once frames are as the profile says, at a rung
-    /// that showed the drift, the light is that of the profile.
+    /// A publisher makes other JPEGs than those of the profile, and its first seconds are unusual. Once
+    /// frames have the profile's sizes at a rung that showed the drift, the light is that of the profile.
     #[test]
     fn a_publisher_whose_frames_always_differ_does_not_keep_a_drift_alive() {
         let fine =

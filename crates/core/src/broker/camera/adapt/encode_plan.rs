@@ -47,13 +47,12 @@ pub(crate) struct EncodePlan {
     pub(crate) profiled: Option<Profiled>,
     /// Whether the frame as published differs in size from those that the profile was measured with.
     pub(crate) differs: bool,
-    /// Whether the frame goes as its source coded it, with others that need it.
+    /// Whether the frame goes as its source coded it, as part of its source's chain.
     pub(crate) of_source: bool,
 }
 
 impl EncodePlan {
-    /// For a frame that goes as its source coded it, offered by an offer like this. Nothing of it is lost, so it keeps every floor. `verified`:
-    /// there is a profile.
+    /// The plan for a frame that goes as its source coded it. Such a frame loses nothing, so it keeps every floor. `verified`: there is a profile.
     pub(super) fn of_source(own: &Own, offer: &Offer<'_>, verified: bool, ratios: Ratios) -> Self {
         Self {
             setting: Setting::ORIGINAL,
@@ -65,7 +64,7 @@ impl EncodePlan {
             captured: own.captured,
             begun: offer.now,
             published: offer.now,
-            // The policy knows no better one.
+            // The best rung that the policy knows.
             rung: offer.ladder.len() - 1,
             bytes_max: None,
             anchor_bytes_max: 0,

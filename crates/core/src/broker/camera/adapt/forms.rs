@@ -1,5 +1,5 @@
-//! Decides which rungs are available for a frame, learns from measurements what each costs, and lets codecs
-//! rest that have failed.
+//! Decides which rungs are available for a frame, learns from measurements what
+//! each rung costs, and disables codecs for a while after they have failed.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const TIME_GAIN: f64 = 0.1;
 const SIZE_GAIN: f64 = 0.2;
 /// The weight of one keyframe in the learned sizes of keyframes. It is higher because keyframes are rare.
 const ALONE_GAIN: f64 = 0.5;
-/// A chained codec rests after a second failure within this time. The first failure costs only its frame,
-/// because a new chain is cheaper than stills.
+/// A chained codec rests (is disabled for a while) after a second failure within this time.
+/// The first failure costs only its frame, because a new chain is cheaper than stills.
 const FAILS_AGAIN: Duration = Duration::from_secs(10);
 /// How long a codec rests after its second failure. The time doubles with each further failure.
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ const LIFT_MAX: f64 = 64.0;
 /// A candidate, with the rungs that are available for it.
 pub(crate) struct Prepared<'a> {
     pub(crate) rungs: &'a Rungs,
-    /// What each rung costs for it.
+    /// What each rung costs for the candidate.
     pub(crate) costs: Costs,
     /// The state of the wanted profile.
     pub(crate) profile_use: ProfileUse,
@@ -97,9 +97,9 @@ pub(crate) struct Forms {
     wider: Option<Rungs>,
     /// The learned ratios of measured to predicted values.
     ratios: Ratios,
-    /// The sizes of frames beside those of the profile.
+    /// Compares the sizes of frames with those of the profile.
     drift: Drift,
-    /// When the last frame of a chain was captured that a codec has encoded.
+    /// The capture time of the last frame of a chain that a codec has encoded.
     chained: Option<Instant>,
     /// The rest of the video codec.
     video: Rest,
@@ -189,7 +189,7 @@ impl Forms {
             skip_max: known.map_or(skip_max, |rungs| rungs.skip_within(skip_max)),
             pixels,
             encoding: frame.meta.encoding,
-            // What a frame of a source's chain has says nothing about the next one.
+            // The size of a frame of a source's chain says nothing about the next one.
             original_bytes: match frame.meta.encoding.is_chained() {
                 true => 1.0,
                 false => frame.payload.len().max(1) as f64,
@@ -231,7 +231,7 @@ impl Forms {
                 making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
         }
         if is_anchor {
-            // Neither does that of one that refers to an older frame by choice.
+            // The size of an anchor says nothing about later frames either.
             making.expected_bytes = bytes.min(u32::MAX as usize) as u32;
         }
         if bytes > 0 && expected >= 1.0 && !is_anchor {

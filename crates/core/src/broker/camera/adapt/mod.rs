@@ -1,15 +1,14 @@
 //! Decides how a frame is encoded before it is sent, from the contracts, the rungs that are available, and
 //! the policy's choice.
 //!
-//! A frame is adapted if any application gives an accuracy floor
-//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Otherwise frames go unchanged. The rungs are those of the profile that the strictest application names. While that profile is
-//! missing, or if none is named, they are those of the [`default_ladder`](crate::setting::default_ladder).
-//! Their accuracy is unknown, so the floor has no effect.
+//! A frame is adapted if any application gives an accuracy floor ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Otherwise
+//! frames go unchanged. The rungs are those of the profile that the strictest application names. Without a profile, or while it is missing,
+//! the rungs are those of the [`default_ladder`](crate::setting::default_ladder). Their accuracy is unknown, so the floor has no effect.
 //!
-//! A frame of a chain has a byte budget: the bytes that arrive in time with the requested probability, as far
-//! as the policy can predict. It makes no frame coarser than a measured rung while one of those fits. A rung with frame skip is used only if the frames that it sends reach the
-//! requested frame rate. Rungs that skip frames because of their content are not used. After the video codec
-//! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
+//! A frame of a chain has a byte budget: the bytes that arrive in time with the requested probability, as far as the policy can
+//! predict. The budget makes no frame coarser than a measured rung as long as a measured rung fits. A rung with frame skip is
+//! used only if the frames that it sends reach the requested frame rate. Rungs that skip frames because of their content are not
+//! used. After the video codec fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
 mod basis;
 mod budgets;
@@ -49,13 +48,12 @@ const ENCODE_TIME_MAX: Duration = Duration::from_millis(200);
 const ENCODE_TIME_MIN: Duration = Duration::from_millis(100);
 /// A frame that is enlarged to probe the link may exceed the requested size by this factor.
 const STRETCHED_MAX: f64 = 1.25;
-/// The most different latency bounds that a negotiation considers; contracts with further ones are left out
-/// of it. Each costs one prediction for every rung.
+/// The most different latency bounds that a negotiation considers; contracts with
+/// further bounds are left out of it. Each bound costs one prediction for every rung.
 const BOUNDS_MAX: usize = 16;
 
-/// A marginal contract is served by rungs that need at most this many times the bytes of the cheapest one. How
-/// many frames finer ones would have on time is not known: what was measured with large frames says little of
-/// small ones.
+/// A marginal contract is served by rungs that need at most this many times the bytes of the cheapest one. How many
+/// frames would be on time at finer rungs is not known: measurements with large frames say little about small ones.
 const CHEAPEST_MAX: f64 = 1.05;
 
 /// Which rungs keep a contract.
@@ -64,13 +62,13 @@ pub(super) struct KeptBy {
     /// For each place in the ladder, whether its rung keeps the contract; if the contract is marginal, whether
     /// it is among the cheapest that keep the floor.
     pub(super) rungs: Vec<bool>,
-    /// No rung keeps the contract in full, but some may keep it for a part of the frames.
+    /// Whether no rung keeps the contract in full, but some may keep it for a part of the frames.
     pub(super) marginal: bool,
     /// The best on-time probability of the rungs that keep all but the latency bound.
     pub(super) chance: f64,
     /// For each place in the ladder, whether its rung is among the cheapest that keep the floor.
     pub(super) cheapest: Vec<bool>,
-    /// How many of the newest frames were late by the contract's bound, whoever they were made for.
+    /// How many of the newest frames were late by the contract's bound, whichever contracts they were made for.
     pub(super) lateness: Lateness,
     /// The contract's accuracy floor, converted to the profile of the ladder: the accuracy of the lowest rung
     /// that keeps the floor by the contract's own profile. 0 if both are the same profile.
@@ -80,19 +78,19 @@ pub(super) struct KeptBy {
 /// What to do with the waiting frame.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
-    /// Send it like this.
+    /// Send the frame at a rung.
     Send(Box<EncodePlan>),
-    /// Send the first of the frames of its source's chain, as it is.
+    /// Send the first waiting frame of its source's chain, as it is.
     Own(Box<EncodePlan>),
     /// Ask again after the next event, or at this instant.
     Wait(Instant),
 }
 
-/// How a waiting frame goes.
+/// How a waiting frame is sent.
 enum Course {
     /// As its source coded it. `infeasible`: no rung is expected to keep the contract either.
     Own { own: Own, infeasible: bool },
-    /// At the rung that was decided, if any.
+    /// At the rung that the policy chose, if any.
     Rung(Decision),
 }
 
@@ -122,11 +120,11 @@ pub(super) struct Adapter {
     seen: Option<Seen>,
     /// The edge's cap on the mean size of frames, if there is one.
     cap: Option<Cap>,
-    /// Until then, the channel has no room for any rung that keeps the floor.
+    /// Until when the channel has no room for any rung that keeps the floor.
     shed_until: Option<Instant>,
     /// When a rung was last chosen for a frame.
     chosen: Option<Instant>,
-    /// Whether the last frame that went was made of a source's own video.
+    /// Whether the last frame that went was encoded from a source's own video.
     interrupts_source: bool,
     /// The mean bytes of the frames of a source's own video, if it gives any.
     source_bytes: Option<f64>,
@@ -147,12 +145,12 @@ impl Adapter {
         }
     }
 
-    /// A frame goes: as it was published, or made of another. `of_source`: it is of a source's own video.
+    /// A frame goes. `is_made`: it is encoded at a rung. `of_source`: it is of a source's own video.
     pub(super) fn goes(&mut self, is_made: bool, of_source: bool) {
         self.interrupts_source = is_made && of_source;
     }
 
-    /// The source gives video of its own, whose frames have so many bytes on average; or it gives stills.
+    /// Sets the mean bytes of the frames of a source's own video. `None`: the source gives stills.
     pub(super) fn see_source(&mut self, mean_bytes: Option<f64>) {
         self.source_bytes = mean_bytes;
     }
@@ -162,7 +160,7 @@ impl Adapter {
         has_room(self.cap, now, mean_bytes)
     }
 
-    /// Whether a source's own video is interrupted: frames are made of it until one of its key frames goes.
+    /// Whether a source's own video is interrupted: frames are encoded from it until one of its keyframes goes as it is.
     pub(super) fn interrupts_source(&self) -> bool {
         self.interrupts_source
     }
@@ -186,7 +184,7 @@ impl Adapter {
             steps.push((place, Step { bytes, accuracy: rung.accuracy }));
         }
         let floor = steps.partition_point(|(place, _)| *place < seen.floor);
-        // A source's own video is finer than all that is made of it.
+        // A source's own video is finer than every rung that is made from it.
         let finest =
             self.source_bytes.filter(|bytes| steps.last().is_some_and(|(_, last)| last.bytes < *bytes));
         steps.extend(finest.map(|bytes| (rungs.ladder.len(), Step { bytes, accuracy: 1.0 })));
@@ -304,9 +302,8 @@ impl Adapter {
         self.policy.gives_up(&prepared.offer())
     }
 
-    /// For each contract, the rungs that keep it with frames like this one; `None` for a contract that was
-    /// not considered. `path`: what the path takes at least, if it was measured. Returns `None` while the policy
-    /// cannot tell.
+    /// For each contract, the rungs that keep it with frames like this one; `None` for a contract that was not
+    /// considered. `path`: the minimum one-way delay, if it was measured. Returns `None` while the policy cannot tell.
     pub(super) fn kept_by(
         &mut self,
         candidate: &Candidate<'_>,
@@ -331,7 +328,7 @@ impl Adapter {
             looks.push(on_time.zip(contract.accuracy_floor).and_then(|(on_time, floor)| {
                 let own = profiles.own(contract, rungs);
                 let lowest = rungs.lowest_for(own, floor);
-                // The source's own video may keep it.
+                // The source's own video may keep the floor.
                 if lowest.is_none() && candidate.frame.meta.encoding.is_chained() {
                     return None;
                 }
@@ -368,17 +365,18 @@ impl Adapter {
         self.forms.failed(now, making);
     }
 
-    /// A frame did not come down to its budget. Says whether it would have more, were it made again.
+    /// A frame exceeded its budget. Returns whether it would get a larger one if it were encoded again.
     pub(super) fn handle_too_large(&mut self, making: &EncodePlan) -> bool {
         self.forms.too_large(making)
     }
 
-    /// A profile has come: it may take the place of the default ladder.
+    /// A profile has come: it may replace the default ladder.
     pub(super) fn handle_profile(&mut self) {
         self.forms.forget_rungs();
     }
 
-    /// A frame of `bytes` is given to the link, with what is known of its path: the most bytes on their way, and those in the frame's first packet.
+    /// A frame of `bytes` bytes is given to the link. `window`: the most bytes that may
+    /// be on their way. `first_packet_bytes`: bytes of the frame in its first packet.
     pub(super) fn handle_sent(
         &mut self,
         now: Instant,
@@ -387,7 +385,7 @@ impl Adapter {
         (window, first_packet_bytes): (Option<u64>, Option<u32>),
         making: Option<&EncodePlan>,
     ) {
-        // One that was enlarged to probe the link may be late, whoever it is made for.
+        // A frame that was enlarged to probe the link may be late by any contract's bound.
         if let Some(making) = making.filter(|making| !making.is_enlarged()) {
             self.punctuality.handle_sent(frame, making.captured);
         }
@@ -405,7 +403,7 @@ impl Adapter {
                 of_source: making.of_source,
                 infeasible: making.infeasible,
             },
-            // It goes unchanged: nothing was expected of it, but it still measures the link.
+            // The frame goes unchanged: nothing was expected of it, but it still measures the link.
             None => SentFrame {
                 frame,
                 rung: 0,
@@ -446,9 +444,8 @@ impl Adapter {
     }
 }
 
-/// Which rungs keep a contract, given the bytes of each rung that keeps all but the latency bound, and the
-/// on-time probability of each rung. If none does, and the contract wants frames all the same, it is marginal,
-/// and the cheapest serve it.
+/// Which rungs keep a contract, given the bytes of each rung that keeps all but the latency bound, and the on-time probability of
+/// each rung. If no rung keeps the contract, and it wants frames all the same, it is marginal, and the cheapest rungs serve it.
 fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Option<Duration>) -> KeptBy {
     let least = contract.latency_bound.map_or(0.0, |_| contract.on_time_share);
     let keeps = |(fine, on_time): (&Option<f64>, &f64)| fine.is_some() && *on_time >= least;
@@ -472,8 +469,8 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 /// - The frame is likely enough to be on time.
 /// - It is a key frame, and the policy would take the best rung, whose frames are too small to tell what the link carries beyond them. The key
 ///   frame is then a trial. If the link cannot carry it, the chain ends, and rests before the next trial.
-/// - No rung keeps the contract, and a frame at the rung of the policy's choice would serve no better. So it is where frames wait for something
-///   else than their own bytes, such as a busy processor. To make frames at a rung would only add work.
+/// - No rung keeps the contract, and a frame at the rung of the policy's choice would serve no better. This happens where frames wait for something
+///   other than their own bytes, such as a busy processor. Encoding them at a rung would only add work.
 fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
     let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
     if let Some(own) = own.filter(|own| policy.carries(offer, own.bytes as f64)) {

@@ -1,4 +1,4 @@
-//! Decides which profile to fetch from the edge, and keeps those that have come.
+//! Decides which profile to fetch from the edge, and keeps the profiles that have come.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +13,7 @@ use crate::profile::{Profile, ProfileHash, SizedProfile};
 use crate::units::Instant;
 use crate::wire::{Message, PROFILE_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse};
 
-/// The most profiles that a camera keeps; beyond that, the one that came first is forgotten. It bounds their
-/// memory.
+/// The most profiles that a camera keeps, to bound their memory. Beyond that, the profile that came first is forgotten.
 pub const PROFILES_MAX: usize = 16;
 /// After this long without a part, the camera asks again. It also asks again after this long for a profile
 /// that the edge did not have.
@@ -43,13 +42,13 @@ impl Profiles {
         self.known.iter().find(|(known, _)| *known == hash)?.1.as_ref()
     }
 
-    /// The contract's own profile, if the rungs have the accuracies of another one.
+    /// The contract's own profile, if the rungs have the accuracies of another profile.
     pub(crate) fn own(&self, contract: &Contract, rungs: &Rungs) -> Option<&Profile> {
         let hash = contract.profile.filter(|hash| rungs.basis.profile.is_some_and(|of| of != *hash))?;
         self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
     }
 
-    /// Whether frames of a source's own video may go as they are, for what the served contracts ask together.
+    /// Whether frames of a source's own video may go as they are, by the profile of the served contracts.
     pub(crate) fn take_source_video(&self, joint: &Joint) -> bool {
         let known = joint.profile.and_then(|hash| self.get(hash));
         known.is_none_or(|known| known.profile.takes_source_video())
@@ -77,13 +76,12 @@ impl Profiles {
         self.fetching.as_ref()?.due
     }
 
-    /// The first profile that is wanted and missing. That of the served contracts comes first, then those of
-    /// the other contracts with a floor.
+    /// The first profile that is wanted and missing. The profile of the served contracts comes first, then those of the other contracts with a floor.
     fn lacking(&self, joint: &Joint, contracts: &[Contract]) -> Option<ProfileHash> {
         let others = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
         let mut wanted: Vec<ProfileHash> = Vec::new();
         for hash in joint.profile.into_iter().chain(others.filter_map(|contract| contract.profile)) {
-            // One more would push out another wanted profile.
+            // A further one would push out another wanted profile.
             if wanted.len() < PROFILES_MAX && !wanted.contains(&hash) {
                 wanted.push(hash);
             }
@@ -126,7 +124,7 @@ impl Profiles {
         }
         let whole = fetching.bytes.len() + bytes.len();
         if bytes.is_empty() || *total > PROFILE_BYTES_MAX || whole > *total as usize {
-            // The edge does not have it, or not yet: ask again later.
+            // The edge does not have the profile, or not yet: ask again later.
             fetching.bytes.clear();
             return None;
         }

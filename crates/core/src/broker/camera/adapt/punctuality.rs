@@ -1,4 +1,4 @@
-//! Keeps how old the newest frames were when they arrived, so that a contract can be judged by what came of it, beside what is predicted.
+//! Keeps the ages of the newest frames at their arrival, so that a contract can be judged by results and not only by predictions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use crate::units::Instant;
 
 /// How many frames are remembered: two seconds at 15 frames per second.
 const FRAMES: usize = 30;
-/// So many more late frames than a contract allows are chance, and a change of the rung costs as many.
+/// This many more late frames than a contract allows may be chance, and a change of the rung costs as many.
 const CHANCE: f64 = 2.0;
 /// The most frames that are on their way at once.
 const ON_THEIR_WAY_MAX: usize = 64;
 
-/// How old the newest frames were when they arrived.
+/// The ages of the newest frames at their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Punctuality {
     /// Frames that were sent, and when they were captured.
     on_their_way: VecDeque<(FrameId, Instant)>,
-    /// Of the newest frames; `None`: it was lost, or cancelled.
+    /// The ages of the newest frames. `None`: the frame was lost or cancelled.
     ages: VecDeque<Option<Duration>>,
 }
 
-/// How many frames of those that are known were late by a bound.
+/// How many of the known frames were late by a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lateness {
     pub(crate) known: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Lateness {
 }
 
 impl Lateness {
-    /// Whether more frames were late than this share allows, and [`CHANCE`] more.
+    /// Whether more than [`CHANCE`] frames were late beyond what this share allows.
     pub(crate) fn is_strained(self, on_time_share: f64) -> bool {
         self.late as f64 > (1.0 - on_time_share) * self.known as f64 + CHANCE
     }
@@ -50,7 +50,7 @@ impl Punctuality {
         self.on_their_way.push_back((frame, captured));
     }
 
-    /// All of a frame has arrived.
+    /// A frame has arrived completely.
     pub(super) fn handle_arrived(&mut self, frame: FrameId, at: Instant) {
         self.end(frame, |captured| Some(at.saturating_since(captured)));
     }

@@ -37,7 +37,7 @@ const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 const BUDGET_USE: f64 = 0.8;
 /// The longest encoding time that is believed of a profile.
 const CAMERA_TIME_MAX: Duration = Duration::from_secs(3600);
-/// An anchor may take as much of the link as this many frames in time: while it is on its way, no more frames wait.
+/// An anchor may take as much of the link as this many frame intervals, so that no more frames than this wait meanwhile.
 const ANCHOR_INTERVALS: f64 = 2.0;
 /// The finest quantiser of a frame that is enlarged to probe the link.
 const QUANTISER_MIN: u8 = 18;
@@ -50,7 +50,7 @@ const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
 pub(crate) struct Before<'a> {
     /// The setting of the last frame.
     pub(crate) setting: &'a Setting,
-    /// How many frames were lost after the one that it would refer to.
+    /// How many frames were lost after the frame that the next one would refer to.
     pub(crate) lost: u32,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Rungs {
 pub(crate) struct Costs {
     /// The place of the rung of the chain's last frame.
     continues: Option<usize>,
-    /// How many frames were lost after the one that it would refer to.
+    /// How many frames were lost after the frame that this one would refer to.
     lost: u32,
     /// For each place of the ladder, whether the frame can continue the chain there.
     goes_on: Vec<bool>,
@@ -94,7 +94,7 @@ pub(crate) struct Costs {
 }
 
 impl Rungs {
-    /// The rungs of a profile, or assumed ones. `knobs`: those of the stream.
+    /// The rungs of a profile, or assumed ones. `knobs`: the knobs of the stream.
     pub(crate) fn new(basis: Basis, sized: Option<&SizedProfile>, knobs: Option<&DeclaredKnobs>) -> Self {
         let profile = sized.map(|sized| &sized.profile);
         let mut skips = Vec::new();
@@ -116,7 +116,7 @@ impl Rungs {
         for rung in &mut rungs {
             let setting = setting_of(&rung.rung);
             if setting.form == Form::Original {
-                // It goes unchanged, so its size and time are known.
+                // The frame goes unchanged, so its size and time are known.
                 rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
                 rung.camera_time = Duration::ZERO;
             } else {
@@ -143,7 +143,7 @@ impl Rungs {
             Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
         let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
         let places = || ladder.rungs().iter().zip(&settings);
-        // The ladder lifts accuracies of rungs that tie. Floors are compared with those.
+        // The ladder lifts accuracies of rungs that tie. Floors are compared with the lifted accuracies.
         for (rung, setting) in places() {
             for same in measured.iter_mut().filter(|measured| measured.setting == *setting) {
                 same.accuracy = rung.accuracy;
@@ -207,8 +207,7 @@ impl Rungs {
         self.settings.iter().any(|setting| setting.is_chained() || setting.skip > 0)
     }
 
-    /// Whether a frame of some measured rung that keeps the floor is rather on time than late, if it may refer
-    /// to `before`.
+    /// Whether a frame of some measured rung that keeps the floor is at least as likely on time as late, if it may refer to `before`.
     fn any_fits(&self, before: Option<&Setting>, likely: f64, floor: Option<f64>) -> bool {
         let lowest = self.ladder.lowest_at(floor).unwrap_or(self.ladder.len() - 1);
         let goes_on = |setting: &Setting| before.is_some_and(|before| goes_on(before, setting));
@@ -264,7 +263,7 @@ impl Rungs {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
     }
 
-    /// The sizes that the profile gives at a place of the ladder; `None`: none.
+    /// The sizes that the profile gives at a place of the ladder; `None` if it gives none.
     pub(crate) fn profiled_at(&self, place: usize) -> Option<Profiled> {
         self.profiled[place]
     }
@@ -300,7 +299,7 @@ impl Costs {
         }
     }
 
-    /// Whether a frame at this place can refer to the one before.
+    /// Whether a frame at this place can refer to the frame before it.
     pub(crate) fn goes_on_at(&self, place: usize) -> bool {
         self.goes_on[place]
     }
@@ -311,7 +310,7 @@ impl Costs {
     }
 
     /// The most bytes of an anchor in place of a frame at this place, if frames come every `interval` and may take `bound`: what the
-    /// link carries until the frame after the next. 0: it does not refer to the frame before, or nothing is known.
+    /// link carries in [`ANCHOR_INTERVALS`] intervals. 0: the frame does not refer to the frame before it, or no budget is known.
     pub(crate) fn anchor_bytes_max_at(&self, place: usize, interval: Duration, bound: Duration) -> u32 {
         let share = (ANCHOR_INTERVALS * interval.div_duration_f64(bound)).min(1.0);
         let most = self.bytes_max[place].filter(|_| self.goes_on[place] && self.lost == 0);

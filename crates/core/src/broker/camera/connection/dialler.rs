@@ -10,8 +10,8 @@ use crate::units::Instant;
 /// while the path was dead repeats its first message too rarely to notice soon that the path is back.
 const DIALS_MAX: u32 = (DIAL_TIME_MAX.as_millis() / REDIAL_INTERVAL.as_millis()) as u32;
 
-/// How often the edge that was last in use is dialled alone, before other edges are dialled too. Most losses
-/// are pauses of the path, after which the same edge is back, with all that it holds.
+/// How often the edge that was last in use is dialled alone, before other edges are dialled too. Most
+/// losses are pauses of the path: afterwards the same edge is back, with all frames that it holds.
 const DIALS_ALONE: u32 = 3;
 
 /// How long the camera stays with an edge before it tries a better one, which is earlier in the order of

@@ -27,8 +27,8 @@ const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
-/// How many pings are answered before the path counts as measured: those of two seconds in which no frame is on its way. Behind a
-/// frame, a ping waits for it.
+/// How many pongs are needed before the path counts as measured: the pings of two seconds.
+/// Only pongs while no frame is on its way count, because a ping waits behind a frame.
 const ANSWERS_MIN: u32 = 8;
 /// The round trip that is assumed before one is measured.
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub(crate) struct EdgeLink {
     pub(crate) frame_bytes_max: u32,
     /// The congestion window in bytes, while the path was never full.
     pub(crate) window: Option<u64>,
-    /// Bytes that one of its packets carries, where the transport can tell.
+    /// Bytes that one packet of the connection carries, if the transport knows it.
     pub(crate) packet_bytes: Option<u32>,
     /// The frame that still has unsent bytes.
     sending: Option<InFlight>,
@@ -147,9 +147,8 @@ impl EdgeLink {
         }
     }
 
-    /// Whether the link is in an outage: nothing arrived for too long. No frame is sent before the edge answers
-    /// a ping or reports a frame. A frame that was tried meanwhile would be stale when the link is back, and
-    /// stand before the newest.
+    /// Whether the link is in an outage: nothing arrived for too long. No frame is sent before the edge answers a ping or
+    /// reports a frame. A frame that was sent meanwhile would be stale when the link is back, and would delay the newest frame.
     pub(crate) fn is_out(&self) -> bool {
         self.out_since.is_some()
     }
@@ -162,7 +161,7 @@ impl EdgeLink {
             && self.out_since.is_none()
     }
 
-    /// What the path takes at least, one way, once it is measured well.
+    /// The minimum one-way delay of the path. `None` until it is measured well.
     pub(crate) fn path(&self) -> Option<Duration> {
         let round_trip_time = self.clock.round_trip_time_min().filter(|_| self.answers >= ANSWERS_MIN)?;
         Some(round_trip_time / 2)
@@ -227,7 +226,7 @@ impl EdgeLink {
         Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
     }
 
-    /// How many bytes of a frame with this header its first packet has, behind the header.
+    /// How many payload bytes of a frame with this header its first packet carries.
     pub(crate) fn first_packet(&self, header: &FrameHeader) -> Option<u32> {
         let packet_bytes = self.packet_bytes?;
         let mut encoded = Vec::with_capacity(FRAME_HEADER_BYTES_MAX);
@@ -284,8 +283,8 @@ impl EdgeLink {
         self.out_since = None;
         if complete {
             self.give_up(frame);
-            // That it came late shows that the limit was too short. Were the limit short again, each next frame
-            // would be given up like this one, and begin a new chain (Karn's algorithm, RFC 6298, section 3).
+            // A frame that arrives after it was given up shows that the limit was too short. With the short limit,
+            // each next frame would be given up too, and begin a new chain (Karn's algorithm, RFC 6298, section 3).
             if !was_given_up {
                 self.stalls = 0;
             }
@@ -293,8 +292,7 @@ impl EdgeLink {
         complete
     }
 
-    /// The edge has answered a ping. That ends an outage, if the ping arrived during it: what is sent from now
-    /// on gets through.
+    /// The edge has answered a ping. That ends an outage, if the ping arrived during it: frames sent from now on get through.
     pub(crate) fn answered(&mut self, now: Instant, exchange: Exchange) {
         self.clock.record(exchange);
         let was_idle = self.in_flight().next().is_none() && self.begun.max(self.progress) <= exchange.t1;
@@ -344,7 +342,7 @@ impl EdgeLink {
         self.unacknowledged.clear();
         self.sending = None;
         self.out_since = Some(now);
-        // The answer shows at once that the link is back.
+        // The pong shows at once that the link is back.
         self.ping_due = now;
         self.progress = now;
         self.stalls = self.stalls.saturating_add(1);
@@ -369,7 +367,7 @@ mod tests {
     use super::*;
     use crate::frame::{Epoch, Sequence};
 
-    /// After a pause of this process nothing is decided by what was known before it: first the link says what has left meanwhile.
+    /// After a pause of this process, nothing is decided by older knowledge: first the link says which bytes have left meanwhile.
     #[test]
     fn after_a_pause_a_link_has_time_to_say_what_left() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
@@ -414,7 +412,7 @@ mod tests {
         assert_eq!(given_up, [frame(0)]);
     }
 
-    /// Behind a keyframe a ping waits for it. That says nothing of the path.
+    /// A ping that waits behind a keyframe says nothing about the path.
     #[test]
     fn pings_behind_frames_do_not_measure_the_path() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);

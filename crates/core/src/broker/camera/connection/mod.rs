@@ -48,7 +48,7 @@ pub(super) struct Removed {
 pub(super) struct Connections {
     identity: Identity,
     dialler: Dialler,
-    /// Oldest first. While the edge takes in a new connection, the old one may still work.
+    /// Oldest first. While the edge accepts a new connection, the old one may still work.
     links: Vec<EdgeLink>,
     /// The active connection: the one that frames are sent on.
     active: Option<LinkId>,

@@ -1,19 +1,17 @@
-//! Knows which epochs an edge has from no other start of the camera.
+//! Knows in which epochs an edge cannot have frames of another start of the camera.
 
 use std::collections::VecDeque;
 
 use crate::broker::EdgeIndex;
 use crate::frame::Epoch;
 
-/// The most epochs that are remembered as accepted by an edge. Frames of older ones are not given to that
-/// edge any more.
+/// The most epochs that are remembered as accepted by an edge. Frames of older epochs are no longer given to that edge.
 const ACCEPTED_MAX: usize = 64;
 
 /// Which epochs belong to this start of the camera.
 #[derive(Default)]
 pub(super) struct OwnEpochs {
-    /// Epochs from this one up to the present one may have been used by another start of this camera too.
-    /// Then two frames have the same identity.
+    /// Epochs from this one up to the present one may have been used by another start of this camera too. Two frames may then have the same identity.
     doubtful_from: Option<Epoch>,
     /// Epochs in which an edge has welcomed this start, the latest last. There, these epochs belong to no
     /// other start.

@@ -1,5 +1,5 @@
-//! Decides when a frame of the past is encoded. It has a codec of its own, which encodes one frame at a time
-//! while no live frame is in a codec, and has the same bounded share of the time as on the link.
+//! Decides when a frame of the past is encoded. The past has a codec of its own, which encodes one
+//! frame at a time while no live frame is in a codec. Its share of the time is bounded as on the link.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use crate::log::Record;
 use crate::setting::Setting;
 use crate::units::Instant;
 
-/// The longest time that a codec gets for a frame of the past. It is generous, because nobody waits for it as
-/// for a live frame.
+/// The longest time that a codec gets for a frame of the past. It is generous, because no reader waits for it as for a live frame.
 const CODEC_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The frame of the past that waits for the codec or is in it.
@@ -19,7 +18,7 @@ pub(super) struct PastCodec {
     found: Option<(u64, Record)>,
     /// The ticket of the frame in the codec, and since when. The frame may no longer be wanted.
     at_work: Option<(u64, Instant)>,
-    /// The codec rests until then, so that the past keeps to its share of the processor.
+    /// The codec rests until this instant, so that the past keeps to its share of the processor.
     rests_until: Instant,
 }
 
@@ -51,7 +50,7 @@ impl PastCodec {
         self.found.as_ref().is_some_and(|(_, record)| record.frame.meta.encoding.is_chained())
     }
 
-    /// Lets the codec rest until then.
+    /// Lets the codec rest until this instant.
     pub(super) fn rest_until(&mut self, until: Instant) {
         self.rests_until = until;
     }

@@ -1,8 +1,8 @@
-//! Decides which frame of the past is sent next, and when. One at a time is sent, behind live frames, with a
-//! bounded share of the link. Meanwhile the next one is looked up in the log and encoded.
+//! Decides which frame of the past is sent next, and when. One frame is sent at a time, behind live
+//! frames, with a bounded share of the link. Meanwhile the next one is looked up in the log and encoded.
 //!
-//! The original of the newest frame of all is asked for in the same way, for whoever wants originals beside a
-//! contract. It is looked up only when the link is free for it: a newer one may be published before.
+//! Readers that want originals beside a contract ask for the original of the newest frame in the same
+//! way. It is looked up only when the link is free for it, because a newer frame may be published before.
 
 mod codec;
 
@@ -48,11 +48,11 @@ struct Asked {
     link: LinkId,
     /// The number of its first frame.
     first: u64,
-    /// The rest of the request: the number of the next frame, and the frame that it comes behind.
+    /// The rest of the request: the number of the next frame, and the frame after which it comes.
     next: HistoryRequest,
     /// The setting of its rung.
     setting: Setting,
-    /// Frames behind the last found one that cannot be sent, all of one epoch.
+    /// Frames after the last found one that cannot be sent, all of one epoch.
     skipped: (Epoch, SkipLedger),
 }
 
@@ -64,24 +64,24 @@ impl Asked {
         self.skipped.1.add(id.sequence, reason);
     }
 
-    /// What was skipped before this frame.
+    /// The skips before this frame.
     fn take_skipped(&mut self, before: FrameId) -> Vec<SkipRange> {
         let (epoch, skipped) = std::mem::take(&mut self.skipped);
         if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
     }
 
-    /// Whether it asks for the newest frame of all.
+    /// Whether the request is for the original of the newest frame.
     fn is_for_present(&self) -> bool {
         self.next.query.is_for_present() && self.setting == Setting::ORIGINAL
     }
 
-    /// What a codec makes for it of a frame, which may be of a source's own video.
+    /// The setting at which a codec encodes a frame for this request. `is_video`: the frame is of a source's own video.
     fn makes(&self, is_video: bool) -> Setting {
         let has_none = self.setting == Setting::ORIGINAL || self.setting.is_of_data();
         if is_video && has_none { still_of_video() } else { self.setting }
     }
 
-    /// One past the number of the last frame that may answer it.
+    /// One past the number of the last frame that may answer the request.
     fn end(&self) -> u64 {
         self.next.request.saturating_add(self.next.count.into())
     }
@@ -95,7 +95,7 @@ struct Ready {
     skipped: Vec<SkipRange>,
 }
 
-/// The state of the live frames, which come before those of the past.
+/// The state of the live frames, which go before those of the past.
 #[derive(Clone, Copy)]
 pub(super) struct LiveTraffic<'a> {
     pub(super) connections: &'a Connections,
@@ -109,7 +109,7 @@ pub(super) struct LiveTraffic<'a> {
     pub(super) unmodified: Option<FrameId>,
 }
 
-/// What an event calls for.
+/// The effects of an event.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) outputs: Vec<CameraOutput>,
@@ -125,7 +125,7 @@ impl Effects {
 
 /// The edge's requests for the past.
 pub(super) struct History {
-    /// The oldest first. Only the first one is served, until it is complete.
+    /// The open requests, oldest first. Only the first one is served, until it is complete.
     asked: VecDeque<Asked>,
     /// Whether the log is being read for the first request, or its frame is being encoded.
     looking: bool,
@@ -138,7 +138,7 @@ pub(super) struct History {
     share: f64,
     /// Counts the look-ups, because an answer may come when it is no longer wanted.
     ticket: u64,
-    /// The past rests until then, to keep to its share of the link.
+    /// The past rests until this instant, to keep to its share of the link.
     rests_until: Instant,
     /// The knobs of the stream's data records, if it declares any.
     knobs: Option<Arc<DeclaredKnobs>>,
@@ -167,7 +167,7 @@ impl History {
         self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
     }
 
-    /// Sets by which knobs data records may be degraded.
+    /// Sets the knobs by which data records may be degraded.
     pub(super) fn set_knobs(&mut self, knobs: Arc<DeclaredKnobs>) {
         self.knobs = Some(knobs);
     }
@@ -200,7 +200,7 @@ impl History {
         }
         let setting = request.rung.setting().ok().filter(|setting| self.can_make(setting));
         let refused = if lost {
-            // The request that it continues is forgotten. That does not mean that there are no more frames.
+            // The request that this one continues is forgotten. That does not mean that there are no more frames.
             Some(HistoryCode::Busy)
         } else if setting.is_none() {
             Some(HistoryCode::Rung)
@@ -238,7 +238,7 @@ impl History {
         let id = record.frame.meta.id;
         let is_video = record.frame.meta.encoding.is_chained();
         if is_for_present && (is_video || live.unmodified == Some(id)) {
-            // The edge has it, or gets it without this. Video that does not go as it is has no originals that stand alone.
+            // The edge has this frame, or gets it as a live frame. Video that does not go as it is has no originals that stand alone.
             Effects::stops(self.end(HistoryCode::None, answer.held_from))
         } else if live.connections.is_doubtful(link, id.epoch, live.epoch) {
             Effects::stops(self.pass_over(id, None))
@@ -274,7 +274,7 @@ impl History {
                 let record = Record { frame: Frame { meta, payload }, ..record };
                 self.handle_found(record, live.connections)
             }
-            // It is asked again once the codec has rested: it goes on from where it came to.
+            // The codec is asked again after its rest, and continues the decoding.
             Transformed::NotYet => {
                 self.codec.handle_found(ticket, record);
                 Effects::default()
@@ -374,8 +374,7 @@ impl History {
         self.sending.is_none() && !wants_live && live.connections.active().is_some_and(is_idle)
     }
 
-    /// How long frames of the past pause after one took this long. No pause is needed if nobody wants live
-    /// frames.
+    /// How long frames of the past pause after one took this long. No pause is needed if no application wants live frames.
     fn rest_after(&self, took: Duration, live: LiveTraffic<'_>) -> Duration {
         if live.connections.demand().is_none() {
             return Duration::ZERO;
@@ -407,12 +406,12 @@ impl History {
         }
         self.looking = false;
         self.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
-        // Nothing is looked for while as many wait already.
+        // No frame is looked up while READY_MAX frames wait.
         debug_assert!(self.ready.len() <= READY_MAX, "more frames wait than may");
         Effects { outputs: Vec::from_iter(self.look_on()), goes_on: true }
     }
 
-    /// A frame cannot be sent: passes over it, and goes on with the frames behind it.
+    /// A frame cannot be sent: passes over it, and continues with the frames after it.
     fn pass_over(&mut self, id: FrameId, reason: Option<SkipReason>) -> Vec<CameraOutput> {
         let Some(asked) = self.asked.front_mut() else { return Vec::new() };
         if asked.next.query.newest {
@@ -447,7 +446,7 @@ impl History {
         end.into_iter().chain(self.look_on()).collect()
     }
 
-    /// Whether frames of the past can be made so.
+    /// Whether frames of the past can be made at a setting.
     fn can_make(&self, setting: &Setting) -> bool {
         let is_known = match &setting.form {
             Form::Data(of) => self.knobs.as_ref().is_some_and(|knobs| knobs.has(of)),
@@ -456,7 +455,7 @@ impl History {
         is_known && setting.stands_alone()
     }
 
-    /// Looks up the next frame, unless one waits already. The newest of all is not looked up ahead.
+    /// Looks up the next frame, unless one waits already. The newest frame is not looked up ahead.
     fn look_on(&mut self) -> Option<CameraOutput> {
         // Whatever removes the first request also ends its look-up.
         debug_assert!(!self.looking || !self.asked.is_empty(), "looking for a request that is gone");
@@ -474,8 +473,8 @@ impl History {
     }
 }
 
-/// Whether what is asked for leaves such a frame as it was published. Knobs are for data records, and the other settings for pictures. Of a
-/// source's own video there are stills.
+/// Whether a frame goes as it was published if this setting is asked for. Knobs apply to
+/// data records, the other settings to pictures. From a source's own video, stills are made.
 fn is_as_published(setting: &Setting, meta: &FrameMeta) -> bool {
     let is_original = *setting == Setting::ORIGINAL;
     match meta.encoding.is_picture() {

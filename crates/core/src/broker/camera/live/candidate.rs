@@ -7,7 +7,7 @@ use crate::broker::camera::connection::EdgeLink;
 use crate::contract::Joint;
 
 impl Live {
-    /// Builds what the policy is offered for the waiting frame. It is the only place that does.
+    /// Builds what the policy is offered for the waiting frame. No other function builds it.
     pub(super) fn candidate<'a>(
         &'a self,
         considered: Considered,

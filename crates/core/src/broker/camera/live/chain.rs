@@ -1,8 +1,8 @@
 //! Decides which frames the next one may refer to, and when it must be a keyframe.
 //!
-//! A frame that has arrived is of use only if what it refers to has arrived as well: the edge keeps it until then (`edge/arrivals.rs`). So
-//! frames count as arrived in the order of their references. What refers to a frame that was lost is lost with it, also if it arrives;
-//! and what the edge has gone past, because a later frame needed none of it, is not taken any more.
+//! A frame that has arrived is of use only if the frames that it refers to have arrived too: the edge keeps it until
+//! then (`edge/arrivals.rs`). So frames count as arrived in the order of their references. A frame that refers to a lost
+//! frame is lost too, even if it arrives. A frame older than one that the edge has already taken is no longer taken.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct Begun {
     lost: u32,
 }
 
-/// A frame that was sent, of which it is not known whether the edge can decode it.
+/// A sent frame of which it is not known whether the edge can decode it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     sequence: Sequence,
@@ -51,11 +51,10 @@ struct Open {
 /// Follows the frames of the chain that is being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// The connection that it goes over. Behind another connection there may be another decoder.
+    /// The connection of the chain. At the end of another connection there may be another decoder.
     link: Option<LinkId>,
     begun: Option<Begun>,
-    /// Frames that were sent and not lost, beginning with the oldest of which it is open whether the edge can
-    /// decode it.
+    /// Frames that were sent and not lost, beginning with the oldest of which it is not known whether the edge can decode it.
     open: VecDeque<Open>,
     /// Arrivals and losses that the codec has not been told yet.
     news: News,
@@ -132,7 +131,7 @@ impl Chain {
             self.begun =
                 Some(Begun { first: sequence, last: sequence, captured, setting, arrived: None, lost: 0 });
         } else if let Some(begun) = &mut self.begun {
-            // What refers to a frame is sent only on the connection of its chain: `holds`.
+            // A frame that refers to another is sent only on the connection of its chain: `holds`.
             debug_assert_eq!(self.link, Some(link), "a chain goes on over another connection");
             // Frames are encoded one at a time, in the log's order.
             debug_assert!(begun.last < sequence, "{sequence:?} goes on after {:?}", begun.last);
@@ -158,7 +157,7 @@ impl Chain {
         }
     }
 
-    /// The edge has all of a frame.
+    /// A frame has arrived at the edge completely.
     pub(crate) fn arrived(&mut self, sequence: Sequence) {
         let Some(open) = self.open.iter_mut().find(|open| open.sequence == sequence) else { return };
         open.arrived = true;
@@ -218,7 +217,7 @@ impl Chain {
         self.begun = None;
         self.refresh_owed = false;
         self.open.clear();
-        // A codec that begins a new chain has no use for them.
+        // A codec that begins a new chain has no use for the news.
         self.news = News::default();
     }
 
@@ -254,7 +253,7 @@ mod tests {
         ]
     }
 
-    /// A codec that does as it is told, and what really became of its frames.
+    /// A codec that follows its instructions, and what really became of its frames.
     #[derive(Default)]
     struct Stream {
         chain: Chain,
@@ -311,8 +310,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// In whatever order frames arrive and are lost: those that are said to have arrived can be decoded by whoever has what arrived, so any
-        /// frame may refer to them; and once the fate of all is known, nothing is kept of them.
+        /// In whatever order frames arrive and are lost: frames that are reported as arrived can be decoded from the frames
+        /// that arrived, so any frame may refer to them. Once the fate of all frames is known, none of them is kept.
         #[test]
         fn what_has_arrived_can_be_decoded(steps in prop::collection::vec(step(), 1..120)) {
             let mut stream = Stream::default();

@@ -1,17 +1,16 @@
 //! Decides which frames are skipped because the rung of the last sent frame says so
 //! ([`Setting::skip`](crate::setting::Setting::skip)).
 //!
-//! That many frames are skipped after every frame that is given to the link. They have a skip reason of their
-//! own ([`SkipReason::LeftOut`](crate::frame::SkipReason::LeftOut)), and the policy is not asked about them.
-//! The newest of them still waits: if the sent frame is lost, it goes in its place. Frames are no longer
-//! skipped once the demand changes, over another connection, or during an outage, when any frame helps.
-//! Pictures say which pictures are skipped, and data records which data records.
+//! After every frame that is given to the link, as many frames as its rung says are skipped. They have a skip reason of their own
+//! ([`SkipReason::LeftOut`](crate::frame::SkipReason::LeftOut)), and the policy is not asked about them. The newest skipped frame still
+//! waits: if the sent frame is lost, the skipped one goes in its place. Frames are no longer skipped once the demand changes, over
+//! another connection, or during an outage, when any frame helps. A picture skips only pictures, and a data record only data records.
 
 use crate::broker::LinkId;
 use crate::broker::camera::connection::EdgeLink;
 use crate::frame::{FrameId, FrameMeta};
 
-/// The skipped frames after the last ones that were sent.
+/// The last sent frames after which others are skipped.
 #[derive(Debug, Default)]
 pub(super) struct FrameSkip {
     pictures: Option<After>,

@@ -32,7 +32,7 @@ pub(in crate::broker::camera) struct Present<'a> {
 /// The role in which the policy considers the waiting frame.
 #[derive(Clone, Copy)]
 pub(super) enum Considered {
-    /// As the next frame to send, or with what it needs of its source's chain, if these may go as they are.
+    /// As the next frame to send. With `Own`, it may go as its source coded it, with the frames that it needs.
     Next(Option<Own>),
     /// In place of the frame that is being sent, of which this many bytes have not left.
     InPlaceOf { frame: Sequence, unsent_bytes: u64 },

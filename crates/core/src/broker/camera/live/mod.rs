@@ -1,5 +1,5 @@
-//! Decides what happens to the newest frame: it waits, is encoded, is sent, or replaces the frame that is
-//! being sent. Of a source's own video, also what happens to the frames that it needs.
+//! Decides what happens to the newest frame: it waits, is encoded, is sent, or replaces the frame that
+//! is being sent. For a source's own video, also decides about the frames that the newest one needs.
 
 mod candidate;
 mod chain;
@@ -43,7 +43,7 @@ pub(super) struct Live {
     anchor: ClockAnchor,
     /// The newest frame that has not been sent.
     waiting: Option<Waiting>,
-    /// The source's own chain, with the frames behind the newest.
+    /// The source's own chain, with the frames that wait behind the newest.
     source_chain: SourceChain,
     /// The frame that is in a codec.
     making: Option<(Frame, EncodePlan)>,
@@ -126,7 +126,7 @@ impl Live {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A frame was published. It takes the place of an older one, unless it needs that one.
+    /// A frame was published. It replaces an older frame that waits, unless it needs that frame.
     pub(super) fn handle_published(
         &mut self,
         now: Instant,
@@ -139,7 +139,7 @@ impl Live {
             self.source_chain.published(newest.record.frame.payload.len());
         }
         if let Some(older) = self.waiting.take() {
-            // Otherwise nothing goes now, and what would have to go first only becomes more.
+            // Otherwise no frame goes now, and the frames that must go first would only become more.
             let goes = matches!(reason, SkipReason::LinkBusy | SkipReason::LeftOut);
             let skipped = self.source_chain.replace(now, older, newest.meta(), link.filter(|_| goes));
             self.skip_all(skipped);
@@ -233,13 +233,13 @@ impl Live {
         if change.begins
             && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
         {
-            // It was captured before anybody asked.
+            // The frame was captured before any application asked.
             self.skip(waiting.id(), waiting.reason);
         }
         if !change.ends {
             return None;
         }
-        // What nobody wants any more does not cross, not even the rest of a frame.
+        // Frames that no application wants do not cross the link, not even the rest of a frame.
         let cancelled = link.give_up_sending();
         if let Some(frame) = cancelled {
             adapter.handle_cancelled(now, frame, 0);
@@ -305,7 +305,7 @@ impl Live {
         let Lent { present: Present { now, interval, .. }, link, adapter, .. } = lent;
         let frame = source.meta.id;
         if frame.epoch != self.epoch {
-            // It was in the codec when a later epoch began. The edge no longer accepts frames of its epoch.
+            // The frame was in the codec when a later epoch began. The edge no longer accepts frames of its epoch.
             return None;
         }
         // A codec that has not begun with the frame has changed nothing in its chain.
@@ -317,7 +317,7 @@ impl Live {
         let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
-            // The link went out while the codec was at work. A newer frame goes when it is back.
+            // An outage began while the codec was at work. A newer frame goes when the link is back.
             (Transformed::Made { .. }, Some(link)) if link.is_out() => SkipReason::Stalled,
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some(link))
                 if !link.demand.contracts.is_empty() && (!chained || self.chain.holds(link.id, &chain)) =>
@@ -332,7 +332,7 @@ impl Live {
                 return self.send(now, link, adapter, Frame { meta, payload }, published, Some(&making));
             }
             (Transformed::TooLarge { .. }, Some(link)) => {
-                // It may succeed with a larger budget. A newer frame is better, if one comes soon.
+                // The frame may succeed with a larger budget. A newer frame is better, if one comes soon.
                 let silent_at = link.begun() + SILENCE_ACCEPTED;
                 let rests_until = (now + interval <= silent_at).then_some(silent_at);
                 let has_more = adapter.handle_too_large(&making)
@@ -349,7 +349,7 @@ impl Live {
             (Transformed::Lacking, Some(_)) => SkipReason::NotMade,
             (Transformed::Failed, Some(link)) => {
                 adapter.handle_failed(now, &making);
-                // The next rung of a data record is the one that needs no knob. A newer record is better.
+                // A data record whose knobs have failed goes without them. A newer record is better.
                 is_plain = making.setting.is_of_data();
                 let goes_on = is_plain && !link.demand.contracts.is_empty() && self.waiting.is_none();
                 again = goes_on.then_some((making.published, None));
@@ -358,7 +358,7 @@ impl Live {
             (Transformed::Made { .. }, Some(link)) if link.demand.contracts.is_empty() => {
                 SkipReason::NotWanted
             }
-            // The frame that it refers to was lost meanwhile.
+            // A frame that this one refers to was lost meanwhile.
             (Transformed::Made { .. }, Some(_)) => SkipReason::NotMade,
         };
         if chained {
@@ -428,7 +428,7 @@ impl Live {
             self.ask_again = Some(until);
             return None;
         }
-        // A rung that leaves out every key frame of its source would never end.
+        // Otherwise a rung that leaves out every keyframe of its source would never end.
         let begins = self.source_chain.begins(now, waiting.meta());
         if !begins && self.frame_skip.leaves_out(waiting.meta(), link) {
             return None;
@@ -458,7 +458,7 @@ impl Live {
         let next = Considered::Next(own.filter(|_| has_floor));
         let plan = adapter.plan(&self.candidate(next, present, link, &joint)?);
         match plan {
-            // It would be late, and others behind it.
+            // The record would be late, and so would those behind it.
             Plan::Send(making) if making.infeasible && self.waiting.as_ref()?.is_plain => {
                 let record = self.take_alone(now, possible.is_some())?;
                 self.skip(record.id(), SkipReason::NotMade);
@@ -493,7 +493,7 @@ impl Live {
         }
     }
 
-    /// Gives the waiting frame to its codec. Frames behind it are skipped. `is_refused`: its source's chain could have gone.
+    /// Gives the waiting frame to its codec. Skips the frames behind it. `is_refused`: its source's chain could have gone as it is.
     fn make(
         &mut self,
         now: Instant,
@@ -550,7 +550,7 @@ impl Live {
         self.frame_skip.begin(&frame.meta, making.map_or(0, |making| making.setting.skip), link);
         let covered = |waiting: &&mut Waiting| self.frame_skip.covers(waiting.meta());
         if let Some(waiting) = self.waiting.as_mut().filter(covered) {
-            // It was published while that frame was in the codec.
+            // The waiting frame was published while the sent one was in the codec.
             waiting.reason = SkipReason::LeftOut;
         }
         let mut trace = CameraTrace::default();

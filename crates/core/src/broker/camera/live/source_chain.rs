@@ -1,11 +1,11 @@
 //! Decides which frames of a source's own video stream may go to the edge as they are.
 //!
-//! A frame of such a chain needs the one that it names, that one needs another, and so on up to the key frame. So of these frames it is not the
-//! newest alone that goes: those that it needs and that were not sent wait behind it, in order ([`SourceChain::replace`]). Frames that none needs
-//! are skipped like all others that a newer one replaces.
+//! A frame of such a chain needs the frame that it names, that one needs another, and so on up to the keyframe. So
+//! the newest frame does not go alone: the frames that it needs and that were not sent wait behind it, in order
+//! ([`SourceChain::replace`]). Frames that no other frame needs are skipped when a newer frame replaces them.
 //!
-//! Once a frame was skipped or lost that others need, none after it may go as it is, over this connection, before the next key frame. Until then the
-//! newest is made at a rung. Where the link had no room for the chain, key frames do not begin it again for a while.
+//! Once a frame that others need was skipped or lost, no later frame may go as it is over this connection before the next keyframe.
+//! Until then the newest frame is encoded at a rung. If the link had no room for the chain, keyframes do not begin it again for a while.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,21 +19,20 @@ use crate::units::{ClockAnchor, Instant};
 
 /// The most frames that wait behind the newest. If there are more, the chain is given up.
 const BEHIND_FRAMES_MAX: usize = 64;
-/// The most bytes of these frames. One frame may have more.
+/// The most bytes of the frames behind the newest. A single frame may have more.
 const BEHIND_BYTES_MAX: u64 = 16 << 20;
 /// The most sent frames that are remembered: all on their way, and those that the next one may need.
 const SENT_MAX: usize = 128;
-/// The weight of one frame in the mean size of the chain's frames: the mean covers about the last 64, a key frame
-/// among them.
+/// The weight of one frame in the mean size of the chain's frames: the mean covers about the last 64, a keyframe among them.
 const MEAN_GAIN: f64 = 1.0 / 64.0;
 /// A chain that was given up this soon after it began again rests twice as long as the last time.
 const LASTS_MIN: Duration = Duration::from_secs(10);
-/// How long key frames do not begin a chain again after the link had no room for it, the first time.
+/// The first rest: how long keyframes do not begin a chain again after the link had no room for it.
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
-/// The longest such time.
+/// The longest rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// The source is asked for a key frame at most once in this time, and in twice as long each time that this did not help. A key frame has about ten
-/// times the bytes of other frames.
+/// The source is asked for a keyframe at most once in this time. The time doubles after each
+/// request that did not help. A keyframe has about ten times the bytes of other frames.
 const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
 
 /// The frame that a frame of a source's own chain needs right before it.
@@ -51,7 +50,7 @@ struct Sent {
 /// The source's own chain, on its way to the edge.
 #[derive(Default)]
 pub(super) struct SourceChain {
-    /// The connection that it goes over.
+    /// The connection of the chain.
     link: Option<LinkId>,
     /// The first frame and the last one that were sent.
     span: Option<(Sequence, Sequence)>,
@@ -64,22 +63,22 @@ pub(super) struct SourceChain {
     since: Option<Instant>,
     rest_time: Duration,
     rests_until: Option<Instant>,
-    /// The source is to be asked for a key frame.
+    /// Whether the source must be asked for a keyframe.
     asks: bool,
-    /// When it was asked last, and how long it is not asked after that, unless the chain begins again.
+    /// When the source was last asked, and the pause before the next request. `None` once the chain has begun again.
     asked: Option<(Instant, Duration)>,
 }
 
 impl SourceChain {
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Of the newest frame and those behind it, what has to be sent so that the newest can be decoded. `None`: it cannot go as it is.
+    /// What has to be sent so that the newest frame can be decoded: the frames behind it, and the newest itself. `None`: it cannot go as it is.
     pub(super) fn own(&self, link: LinkId, newest: &Waiting, anchor: &ClockAnchor) -> Option<Own> {
         let mut held: Vec<Sequence> = match self.link == Some(link) {
             true => self.sent.iter().map(|sent| sent.sequence).collect(),
             false => Vec::new(),
         };
-        // A data record goes behind the pictures before it, and needs none of them.
+        // A data record goes after the pictures behind it, and needs none of them.
         let pictures =
             Some(newest).filter(|newest| newest.meta().encoding.is_picture() || self.behind.is_empty());
         for waiting in self.behind.iter().chain(pictures) {
@@ -99,7 +98,7 @@ impl SourceChain {
         })
     }
 
-    /// The mean bytes of its frames.
+    /// The mean bytes of the chain's frames.
     pub(super) fn mean_bytes(&self) -> f64 {
         self.mean_bytes.unwrap_or_default()
     }
@@ -109,7 +108,7 @@ impl SourceChain {
         !self.behind.is_empty()
     }
 
-    /// Whether the chain has to begin, and may not yet.
+    /// Whether the chain has to begin, and may not begin yet.
     pub(super) fn rests(&self, now: Instant) -> bool {
         self.since.is_none() && self.rests_until.is_some_and(|until| now < until)
     }
@@ -128,8 +127,8 @@ impl SourceChain {
         *mean += (bytes - *mean) * MEAN_GAIN;
     }
 
-    /// The frame `newest` takes the place of `older`. `link`: the connection over which frames can go now. Gives the frames that
-    /// are skipped; the others wait behind the newest. A data record needs nothing, but costs no picture that later ones may need.
+    /// The frame `newest` replaces `older`. `link`: the connection over which frames can go now. Returns the frames that are
+    /// skipped; the others wait behind the newest. A data record needs no frame, but displaces no picture that later ones may need.
     pub(super) fn replace(
         &mut self,
         now: Instant,
@@ -144,7 +143,7 @@ impl SourceChain {
         match needs {
             Some(parent) if goes && parent == older.id().sequence => self.wait_behind(now, older),
             Some(parent) if goes => {
-                // Those that came after what the newest needs waited because of a record.
+                // Frames after the one that the newest needs waited because of a data record.
                 let kept = self.behind.partition_point(|waiting| waiting.id().sequence <= parent);
                 self.behind.drain(kept..).chain([older]).collect()
             }
@@ -158,7 +157,7 @@ impl SourceChain {
         }
     }
 
-    /// Puts a frame behind the newest. Gives all of them if they are too many.
+    /// Puts a frame behind the newest. Returns all frames behind it if they are too many.
     fn wait_behind(&mut self, now: Instant, older: Waiting) -> Vec<Waiting> {
         self.behind.push_back(older);
         let bytes: u64 = self.behind.iter().map(Waiting::bytes).sum();
@@ -184,14 +183,15 @@ impl SourceChain {
         debug_assert_eq!(self.link, Some(link), "a source's chain goes on over another connection");
         debug_assert!(self.holds(parent), "{:?} goes without {parent:?}", meta.id);
         if self.sent.len() == SENT_MAX {
-            // What the next frame may need is among the newest, but for long runs of frames that none needs.
+            // The next frame needs one of the newest frames. After a long run of frames
+            // that no other frame needs, it may need the parent of the last one.
             let oldest = self.sent.iter().position(|sent| Some(sent.sequence) != parent);
             oldest.and_then(|oldest| self.sent.remove(oldest));
         }
         self.sent.push_back(Sent { sequence: meta.id.sequence, parent });
     }
 
-    /// A frame will not arrive. What needs it is of no use.
+    /// A frame will not arrive. Frames that need it are of no use.
     pub(super) fn lost(&mut self, frame: Sequence) {
         let Some(place) = self.sent.iter().position(|sent| sent.sequence == frame) else { return };
         let mut lost = vec![frame];
@@ -203,17 +203,17 @@ impl SourceChain {
         });
     }
 
-    /// The edge could not decode a frame of a chain, or wants another in its place.
+    /// The edge could not decode a frame of a chain, or wants a new chain in its place.
     pub(super) fn refresh(&mut self, link: LinkId, frame: Sequence) {
-        // It may have begun anew since.
+        // The chain may have begun anew since.
         let concerns = self.span.is_some_and(|(first, last)| (first..=last).contains(&frame));
         if self.link == Some(link) && concerns {
             self.end();
         }
     }
 
-    /// A frame of the source is made at a rung: its chain goes on at a key frame. Gives the frames behind the newest, which are skipped.
-    /// `is_refused`: the link had no room for the chain.
+    /// A frame of the source is encoded at a rung, so the chain goes on only at a keyframe. Returns the
+    /// frames behind the newest, which are skipped. `is_refused`: the link had no room for the chain.
     pub(super) fn give_up(&mut self, now: Instant, is_refused: bool) -> Vec<Waiting> {
         if is_refused {
             self.rest(now);
@@ -225,32 +225,32 @@ impl SourceChain {
         self.take_behind()
     }
 
-    /// The codec cannot decode the newest frame, or has many frames to decode before it, so nothing goes. A key frame of the source would help at
-    /// once, even while it may not begin the chain: a frame at a rung is made of it.
+    /// The codec cannot decode the newest frame, or has many frames to decode before it, so no frame goes. A keyframe
+    /// of the source would help at once, even while it may not begin the chain, because it can be encoded at a rung.
     pub(super) fn handle_undecoded(&mut self, now: Instant) {
         self.ask(now);
     }
 
-    /// Asks the source for a key frame, unless it was asked a short time ago.
+    /// Asks the source for a keyframe, unless it was asked a short time ago.
     fn ask(&mut self, now: Instant) {
         let is_due = self.asked.is_none_or(|(asked, pause)| now.saturating_since(asked) >= pause);
         if is_due {
-            // A question that did not help is asked again seldom.
+            // A request that did not help is repeated less and less often.
             let pause = self.asked.map_or(ASK_INTERVAL_MIN, |(_, pause)| (pause * 2).min(REST_TIME_MAX));
             (self.asks, self.asked) = (true, Some((now, pause)));
         }
     }
 
-    /// A frame gives way to a newer one, or nothing of it arrives. If it is of the chain, the link had no room for that.
+    /// A frame gives way to a newer one, or nothing of it arrives. If the frame is of the chain, the link had no room for the chain.
     pub(super) fn gives_way(&mut self, now: Instant, frame: Sequence) {
         if self.sent.iter().any(|sent| sent.sequence == frame) {
             self.rest(now);
         }
     }
 
-    /// The link has no room for the chain: key frames do not begin it again for a while.
+    /// The link has no room for the chain: keyframes do not begin it again for a while.
     fn rest(&mut self, now: Instant) {
-        // That a key frame does not begin the chain costs nothing. Only a chain that began and did not last is a reason to wait longer.
+        // A keyframe that does not begin the chain costs nothing. Only a chain that began and did not last is a reason to wait longer.
         let next = match self.since.take() {
             None => self.rest_time,
             Some(since) if now.saturating_since(since) < LASTS_MIN => self.rest_time * 2,
@@ -260,23 +260,23 @@ impl SourceChain {
         self.rests_until = Some(now + self.rest_time);
     }
 
-    /// No frame goes as it is before the next key frame.
+    /// No frame goes as it is before the next keyframe.
     pub(super) fn end(&mut self) {
         (self.link, self.span, self.since) = (None, None, None);
         self.sent.clear();
     }
 
-    /// Gives the frames behind the newest.
+    /// Takes the frames behind the newest.
     pub(super) fn take_behind(&mut self) -> Vec<Waiting> {
         self.behind.drain(..).collect()
     }
 
-    /// The frame that goes first.
+    /// Takes the frame that goes first.
     pub(super) fn take_first(&mut self, newest: &mut Option<Waiting>) -> Option<Waiting> {
         self.behind.pop_front().or_else(|| newest.take())
     }
 
-    /// Whether to ask the source for a key frame, with which its chain could go again. Then it is asked.
+    /// Whether to ask the source for a keyframe, with which its chain could go again. Clears the request.
     pub(super) fn take_question(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
@@ -402,8 +402,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// However frames come and get lost: what is sent needs only what was sent before over the same connection and was not lost when it was
-        /// sent; each frame is sent, skipped or waits; and a skipped frame is never one that a waiting or later sent frame needs.
+        /// However frames come and get lost: a sent frame needs only frames that were sent before over the same connection and were not
+        /// lost at that time. Each frame is sent, skipped or waits. A skipped frame is never one that a waiting or later sent frame needs.
         #[test]
         fn what_is_sent_can_be_decoded_and_nothing_is_forgotten(steps in prop::collection::vec(step(), 1..150)) {
             let (mut stream, mut chain, mut newest) = (Stream::default(), SourceChain::default(), None::<Waiting>);
@@ -426,7 +426,7 @@ mod tests {
                             continue;
                         }
                         if chain.own(link, waiting, &ANCHOR).is_none() {
-                            // It is made at a rung, or goes alone.
+                            // The frame is encoded at a rung, or goes alone.
                             let gone = chain.give_up(now, false);
                             skipped.extend(gone.iter().map(|gone| gone.id().sequence));
                             sent.extend(newest.take().map(|newest| newest.id().sequence));
@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    /// A link that has no room for the chain is tried with it seldom.
+    /// On a link without room for the chain, the chain is tried rarely.
     #[test]
     fn a_chain_that_is_given_up_soon_again_rests_longer() {
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
@@ -517,7 +517,7 @@ mod tests {
         assert!(!asks(29, false) && asks(30, false), "it did not help");
     }
 
-    /// A chain that rests can do without key frames as long as rungs can be made, and no longer.
+    /// A chain that rests needs no keyframes as long as frames can be encoded at rungs.
     #[test]
     fn a_key_frame_is_asked_for_while_the_chain_rests_if_nothing_can_be_decoded() {
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);

@@ -7,8 +7,8 @@ use crate::broker::camera::connection::EdgeLink;
 use crate::units::Instant;
 
 impl Live {
-    /// Takes the next frame where no contract gives a floor, if it goes as it was published. A still and a data record always do. A source's
-    /// chain does as long as it can be decoded, and frames wait behind the newest no longer than the latency bound. `may_go`: it could be decoded.
+    /// Takes the next frame where no contract gives a floor, if the frame goes as it was published. A still and a data record always do. A source's
+    /// chain does as long as it can be decoded, and its frames wait no longer than the latency bound. `may_go`: the chain could be decoded.
     pub(super) fn take_unchanged(
         &mut self,
         now: Instant,
@@ -26,8 +26,8 @@ impl Live {
         if is_chained { None } else { self.take_alone(now, may_go) }
     }
 
-    /// Takes the newest frame, which goes without the pictures of its source's chain that wait behind it. `may_go`: they could have been decoded, but
-    /// the link has no room for them.
+    /// Takes the newest frame, which goes without the pictures of its source's chain that wait
+    /// behind it. `may_go`: the pictures could have been decoded, but the link has no room for them.
     pub(super) fn take_alone(&mut self, now: Instant, may_go: bool) -> Option<Waiting> {
         if self.source_chain.has_behind() {
             let behind = self.source_chain.give_up(now, may_go);

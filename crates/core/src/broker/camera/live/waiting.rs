@@ -11,9 +11,9 @@ pub(super) struct Waiting {
     pub(super) reason: SkipReason,
     /// When the broker found it in the log.
     pub(super) published: Instant,
-    /// After it exceeded its byte budget: it is not encoded again before this.
+    /// Set after the frame exceeded its byte budget: it is not encoded again before this.
     pub(super) rests_until: Option<Instant>,
-    /// Of a data record: knobs have failed for it, so it goes as it was published or not at all.
+    /// Whether this is a data record whose knobs have failed: it goes as it was published, or not at all.
     pub(super) is_plain: bool,
 }
 

@@ -7,9 +7,8 @@
 //! after it was hopeless for a while, and is taken back at once. The camera tells the edge what became of each
 //! contract ([`NegotiationResult`]).
 //!
-//! A contract without an accuracy floor takes part in nothing: beside contracts with a floor, its application
-//! takes the rung that they have. If no contract gives a floor, frames go unchanged, but for those of a source's own video
-//! that cannot.
+//! A contract without an accuracy floor takes no part in the negotiation: beside contracts with a floor, its application takes
+//! the rung that they have. If no contract gives a floor, frames go unchanged, except frames of a source's own video that cannot.
 
 use std::time::Duration;
 
@@ -21,29 +20,27 @@ use crate::contract::{Contract, Joint};
 use crate::units::Instant;
 use crate::wire::NegotiationResult;
 
-/// A contract that was given up is served again after it could have been kept for this long, and one that is
-/// hopeless is given up for others of lower priority after as long: the time over which a contract's state is
-/// judged.
+/// A contract that was given up is served again after it could have been kept for this long. A hopeless contract is
+/// given up for others of lower priority after as long. This is the time over which a contract's state is judged.
 const TAKEN_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// How long that takes for a contract of a lower priority than one that is kept, after it had to be given up soon
-/// after it was taken back: twenty times what such a trial costs. Then it doubles each time, up to two minutes.
+/// The same time for a contract of a lower priority than a kept one, if it had to be given up soon after it was
+/// taken back: twenty times the cost of such a trial. The time doubles with each further trial, up to two minutes.
 const BELOW_TAKEN_BACK_AFTER: Duration = Duration::from_secs(16);
-/// A contract that not even this share of its frames keeps, if it is alone, is not given up for another one's sake.
+/// A marginal contract with a lower on-time probability than this, even alone, is reported as infeasible and not as given up for another one.
 const CHANCE_MIN: f64 = 0.05;
-/// How often that doubles at most.
+/// How often [`BELOW_TAKEN_BACK_AFTER`] doubles at most.
 const BELOW_IN_VAIN_MAX: u32 = 3;
 
-/// How often that time doubles at most, while contracts that were taken back have to be given up again soon: up
-/// to 32 s.
+/// How often [`TAKEN_BACK_AFTER`] doubles at most, while contracts that were taken back have to be given up again soon: up to 32 s.
 const IN_VAIN_MAX: u32 = 5;
 
 /// Which contracts the camera serves.
 #[derive(Debug, Default)]
 pub(crate) struct ServedContracts {
-    /// The connection and the revision of the demand that this is about.
+    /// The connection and the revision of the demand that the outcomes are about.
     demand: Option<(LinkId, u64)>,
-    /// The verdict on each contract; `None`: not considered. Empty: those of the highest priority are served.
+    /// The outcome of each contract; `None`: not considered. Empty: the contracts of the highest priority are served.
     outcomes: Vec<Option<ContractOutcome>>,
     /// The accuracy floor of the served contracts, by the ladder at the time of the negotiation.
     floor: f64,
@@ -51,8 +48,7 @@ pub(crate) struct ServedContracts {
     better_since: Option<Instant>,
     /// When a contract was last taken back.
     taken_back: Option<Instant>,
-    /// How often in succession a contract had to be given up soon after it was taken back. Each time costs the
-    /// others some frames.
+    /// How often in succession a contract had to be given up soon after it was taken back. Each time costs the other contracts some frames.
     in_vain: u32,
 }
 
@@ -88,7 +84,7 @@ impl ServedContracts {
         NegotiationResult { revision: link.demand.revision, outcomes }
     }
 
-    /// Whether this is about the demand of a connection as it is now.
+    /// Whether the outcomes are about the present demand of a connection.
     fn is_about(&self, link: &EdgeLink) -> bool {
         self.demand == Some((link.id, link.demand.revision))
     }
@@ -141,7 +137,7 @@ impl ServedContracts {
         let mut outcomes = vec![None; contracts.len()];
         for ((place, look), verdict) in looked.iter().zip(agreement.outcomes) {
             outcomes[*place] = Some(match verdict {
-                // It would have next to nothing alone.
+                // Even alone, the contract would have next to no frames on time.
                 ContractOutcome::Conflict { .. } if look.marginal && look.chance < CHANCE_MIN => {
                     ContractOutcome::Infeasible
                 }
@@ -163,7 +159,7 @@ impl ServedContracts {
         let since = *self.better_since.get_or_insert(now);
         let at_once = same || rises || !holds && !falls;
         let more = won.is_some() && !rises && !falls;
-        // Whoever comes below one that is served comes only while that one is kept, by what came of its frames.
+        // A contract below a served one is taken back only while the frames of the served one have been on time.
         let below = won.filter(|_| more).is_some_and(|won| of.any_above(won));
         let may = !below || won.is_some_and(|won| of.are_kept_above(won));
         let wait = match (more, below, self.in_vain) {
@@ -199,7 +195,7 @@ impl Looked<'_> {
         self.contracts[self.looked[contract].0].priority
     }
 
-    /// Those that are served, by their places in `looked`.
+    /// The served contracts, by their places in `looked`.
     fn served(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.looked.len()).filter(|contract| self.present[self.looked[*contract].0])
     }
@@ -215,7 +211,7 @@ impl Looked<'_> {
         self.served().any(|contract| self.priority(contract) > priority)
     }
 
-    /// Whether enough frames of those are known, and not too many of them were late.
+    /// Whether the served contracts above this priority are kept: enough of their frames are known, and not too many were late.
     fn are_kept_above(&self, priority: i32) -> bool {
         let mut above = self.served().filter(|contract| self.priority(*contract) > priority);
         above.all(|contract| {
@@ -224,7 +220,7 @@ impl Looked<'_> {
         })
     }
 
-    /// Whether some rung still keeps all that are served, and whoever is strained leaves it to the others.
+    /// Whether some rung still keeps all served contracts, and is one that strained contracts leave to those of the lowest priority.
     fn holds(&self, rungs: usize) -> bool {
         let mut served = self.served().peekable();
         let lowest = served.clone().map(|contract| self.priority(contract)).min();
@@ -243,15 +239,15 @@ impl Rungs for &Looked<'_> {
         self.looked[contract].1.rungs[rung]
     }
 
-    /// While too many frames of a contract are late beside those of a lower priority, it leaves them its cheapest rungs.
+    /// While too many frames of a contract are late, it leaves only its cheapest rungs to contracts of a lower priority.
     fn leaves(&self, contract: usize, rung: usize) -> bool {
         let look = self.looked[contract].1;
         if self.is_strained(contract) { look.cheapest[rung] } else { look.rungs[rung] }
     }
 }
 
-/// Which contracts frames are made for, by what became of each: those that are kept, or else all of the highest
-/// priority. That is also so at first, while the link is hardly known.
+/// Which contracts are served, by their outcomes: those that are kept, or if none is, all
+/// of the highest priority. The latter is also so at first, while the link is hardly known.
 fn served(contracts: &[Contract], outcomes: &[Option<ContractOutcome>]) -> Vec<bool> {
     let is_kept = |place: usize| outcomes.get(place).copied().flatten() == Some(ContractOutcome::Kept);
     // Contracts without a floor ask nothing of the rung.

@@ -15,7 +15,7 @@ use crate::contract::Joint;
 use crate::units::Instant;
 use crate::wire::Share;
 
-/// What the camera does about interests that conflict, and what its edge was told of that.
+/// How the camera settles conflicting interests, and what its edge was told about that.
 #[derive(Default)]
 pub(super) struct Negotiation {
     pub(super) contracts: ServedContracts,
@@ -41,7 +41,7 @@ impl Negotiation {
         self.feasibility.due(link, &self.contracts, adapter)
     }
 
-    /// What the edge was told last of the camera's rungs.
+    /// What the edge was last told about the camera's rungs.
     #[cfg(test)]
     pub(super) fn told_claim(&self) -> Option<crate::wire::ShareRequest> {
         self.sharing.told()
@@ -49,13 +49,13 @@ impl Negotiation {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// The edge says what the camera has of a channel.
+    /// The edge sends the camera its share of a channel.
     pub(super) fn handle_share(&mut self, now: Instant, share: Share, adapter: &mut Adapter) {
         self.sharing.handle_share(now, share);
         adapter.set_share(self.sharing.limits());
     }
 
-    /// The connection is another one: nothing is known of what the camera has there, and its demands are counted anew.
+    /// The active connection has changed: the share there is not known yet, and demands are counted anew.
     pub(super) fn handle_link_changed(&mut self, adapter: &mut Adapter) {
         self.contracts = ServedContracts::default();
         self.sharing.forget();
@@ -87,8 +87,7 @@ impl Negotiation {
         self.feasibility.tell_news(now, link, &self.contracts, adapter)
     }
 
-    /// Tells the edge what the camera would have of the channel that it shares, if the edge does not know.
-    /// `rate`: published frames per second.
+    /// Sends the edge a share request, if something has changed or the last request is old. `rate`: published frames per second.
     pub(super) fn tell_claim(
         &mut self,
         now: Instant,

@@ -39,7 +39,7 @@ pub(crate) struct Sharing {
     /// Whether the edge shares a channel between this camera and others.
     is_member: bool,
     cap: Option<Cap>,
-    /// The channel has no room for this camera until then.
+    /// Until when the channel has no room for this camera.
     shed_until: Option<Instant>,
     /// Bytes of the newest published frame.
     frame_bytes: usize,
@@ -66,7 +66,7 @@ impl Sharing {
         self.shed_until.filter(|until| now < *until)
     }
 
-    /// The cap on frames, and until when the channel has no room for any that keeps the floor.
+    /// The cap on frames, and until when the channel has no room for any frame that keeps the floor.
     pub(crate) fn limits(&self) -> (Option<Cap>, Option<Instant>) {
         (self.cap, self.shed_until)
     }
@@ -76,7 +76,7 @@ impl Sharing {
         self.shed_until(now).is_some() || as_it_is && self.part(now, self.frame_bytes) < 1.0
     }
 
-    /// The edge says what the camera has of a channel.
+    /// The edge sends the camera its share of a channel.
     pub(crate) fn handle_share(&mut self, now: Instant, share: Share) {
         self.is_member = true;
         (self.cap, self.shed_until) = match share {
@@ -85,7 +85,7 @@ impl Sharing {
                 let cap = Cap { frame_bytes_max: f64::from(frame_bytes_max), until: now + lifetime };
                 (Some(cap), None)
             }
-            // After it expires, what remains is what remains of an expired cap.
+            // After it expires, the camera may use as much as after an expired cap.
             Share::Shed { lifetime } => {
                 let until = now + lifetime;
                 (Some(Cap { frame_bytes_max: 0.0, until }), Some(until))
@@ -122,7 +122,7 @@ impl Sharing {
         if !is_news && told.is_none_or(|since| since < CLAIM_INTERVAL_MAX) {
             return None;
         }
-        // The edge takes a floor for a place among the steps.
+        // The edge uses the floor as an index into the steps.
         debug_assert!(
             claim.steps.is_empty() || claim.floor < claim.steps.len(),
             "the floor of a claim is rung {} of {}",
@@ -185,7 +185,7 @@ impl Sharing {
     }
 }
 
-/// Whether a claim says about the same as another.
+/// Whether two claims are nearly the same.
 fn is_like(one: &ShareRequest, other: &ShareRequest) -> bool {
     let near = |one: f64, other: f64| (1.0 / TOLERANCE..=TOLERANCE).contains(&(one / other.max(1e-9)));
     one.floor == other.floor

@@ -1,10 +1,10 @@
-//! Frames that are made smaller: over a link in miniature, whose bytes pass one after another at a rate.
+//! Frames that are made smaller, over a simulated link whose bytes pass one after another at a rate.
 
 use super::*;
 use crate::frame::{ChainLink, Reference};
 use crate::setting::{Form, Setting};
 
-/// What a codec says that is done.
+/// The result that a codec reports: JPEG bytes, or a failure.
 pub(super) fn transformed(frame: FrameId, made: Option<usize>) -> Transformed {
     match made {
         None => Transformed::Failed,
@@ -57,13 +57,12 @@ pub(super) struct Delivered {
     pub(super) expected_accuracy: Option<f64>,
 }
 
-/// Publishes at a steady rate over a link of so many bytes per millisecond, with a codec whose JPEGs have the sizes that
-/// `profile` says; pixels do not matter.
+/// Publishes at a steady rate over a link of `bytes_per_ms`. The codec makes JPEGs of the sizes in `profile`; pixels do not matter.
 pub(super) fn run(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
     run_while(rig, Duration::from_secs(seconds), bytes_per_ms, |_, _| ())
 }
 
-/// The same for so long, while something else happens every millisecond, so many after the beginning.
+/// Runs like [`run`], and calls `happens` every millisecond with the milliseconds since the beginning.
 pub(super) fn run_while(
     rig: &mut Rig,
     duration: Duration,
@@ -73,7 +72,7 @@ pub(super) fn run_while(
     run_scene(rig, duration, bytes_per_ms, (&profile(), 1.0), happens)
 }
 
-/// The same in a scene whose frames have so many times the bytes that a profile says.
+/// Runs like [`run_while`], in a scene whose frames have `detail` times the bytes of the profile `sizes`.
 fn run_scene(
     rig: &mut Rig,
     duration: Duration,
@@ -89,7 +88,7 @@ fn run_scene(
     let mut left: Option<(Instant, FrameId)> = None;
     let mut whole: Vec<(Instant, Report)> = Vec::new();
     let mut captured = BTreeMap::new();
-    // What is on its way at the end arrives.
+    // Frames that are on their way at the end still arrive.
     while rig.now < end || made.is_some() || left.is_some() || !whole.is_empty() {
         rig.now += MS;
         let now = rig.now;
@@ -102,10 +101,10 @@ fn run_scene(
         if let Some((_, frame, rung, chain, bytes_max)) = made.take_if(|(at, ..)| *at <= now) {
             let video = rung.as_str().starts_with("h264");
             let encoding = if video { Encoding::H264 } else { Encoding::Jpeg };
-            // Of the default ladder's rungs, smaller ones are smaller; a quarter less than is assumed of them.
+            // Smaller rungs of the default ladder have fewer bytes: a quarter less than is assumed.
             let assumed = || 0.75 * ORIGINAL_BYTES as f64 * default_share(&rung);
             let size = detail * sizes.get(&rung).map_or_else(assumed, |rung| rung.bytes.mean);
-            // One that stands alone has eight times the bytes of another.
+            // A keyframe has eight times the bytes of another frame.
             let size = if video && chain.index == 0 { size * 8.0 } else { size };
             let payload = vec![0; (size as usize).min(bytes_max as usize)].into();
             let what = Transformed::Made { payload, encoding, width: 2, height: 2, rung, chain };
@@ -140,7 +139,7 @@ fn run_scene(
                     whole.push((last + DELAY, Report::Complete { frame, bytes, first, last }));
                     delivered.push(Delivered {
                         rung: header.meta.rung.as_str().into(),
-                        // One that waited from before was captured before.
+                        // A frame that waited from before was captured before.
                         latency: last.saturating_since(captured.get(&frame).copied().unwrap_or(begin)),
                         infeasible: header.infeasible,
                         expected_accuracy: header.expected_accuracy,
@@ -194,7 +193,7 @@ fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
     }
 }
 
-/// Fog comes and goes. While it lasts, frames are a third as large as the profile says, and the edge is told.
+/// Fog comes and goes. During the fog, frames are a third as large as the profile says, and the edge is told.
 #[test]
 fn in_fog_the_edge_is_told_that_frames_have_drifted() {
     let mut rig = rig(vec![contract(true)]);
@@ -209,8 +208,8 @@ fn in_fog_the_edge_is_told_that_frames_have_drifted() {
     assert_eq!(drift(&rig), None, "the fog has lifted");
 }
 
-/// By day a finer rung gains nothing that the profile could tell, and would take most of the link. In fog nobody knows what the coarser one
-/// keeps, so frames become as fine as the link carries, and coarse again when the fog has lifted.
+/// By day a finer rung gains nothing by the profile, and would take most of the link. In fog the accuracy of the coarser
+/// rung is not known, so frames become as fine as the link carries. They become coarse again when the fog has lifted.
 #[test]
 fn in_fog_frames_become_finer() {
     let (coarse, fine) = ("jpeg/w640/q60/420", "jpeg/w640/q90/420");
@@ -233,8 +232,7 @@ fn in_fog_frames_become_finer() {
     }
 }
 
-/// A profile comes from outside. Sizes that no frame has, and a codec that takes for ever, break no camera: it learns what its
-/// frames have, and sends them.
+/// A profile comes from outside. Absurd sizes and an endless encoding time break no camera: it learns the real sizes of its frames, and sends them.
 #[test]
 fn a_profile_of_absurd_sizes_breaks_no_camera() {
     let absurd = |name: &str, bytes: f64, accuracy: f64, camera_time: Duration| RungProfile {
@@ -246,7 +244,7 @@ fn a_profile_of_absurd_sizes_breaks_no_camera() {
     for (low, high) in
         [((1.0, none), (1e12, ever)), ((1e-3, ever), (1e12, none)), ((1e-3, none), (1e-3, ever))]
     {
-        // The floor is that of the last rung or of the last two. What is learned of the one counts for all.
+        // The floor is that of the last rung or of the last two. What is learned at one rung counts for all.
         for accuracy in [0.7, 0.92] {
             let profile = Profile::new(vec![
                 absurd("jpeg/w320/q50/420", low.0, accuracy, low.1),
@@ -283,7 +281,7 @@ fn without_a_profile_frames_are_made_smaller_and_nothing_is_promised() {
     assert!(steady.iter().all(|frame| frame.rung != "original"));
 }
 
-/// Whoever gives no floor takes the rung of those who do, whatever the priorities; and without any floor frames go as they are.
+/// A contract without a floor takes the rung of those with a floor, whatever the priorities. Without any floor, frames go as they are.
 #[test]
 fn looking_on_without_a_floor_changes_nothing() {
     let unmodified = Contract { accuracy_floor: None, ..contract(false) };
@@ -303,7 +301,7 @@ fn looking_on_without_a_floor_changes_nothing() {
     }
 }
 
-/// With and without a profile, also between pictures.
+/// With and without a profile, and also between pictures.
 #[test]
 fn an_accuracy_floor_leaves_data_records_as_they_are() {
     for profile in [false, true] {
@@ -345,7 +343,7 @@ fn a_codec_that_fails_costs_its_frame_and_no_other() {
     let first = rig.publish(1_000);
     let second = rig.publish(1_000);
     rig.broker.handle_transformed(rig.now, first, Transformed::Failed);
-    // It was lost to the codec; the next one is being made.
+    // The first frame was lost to the codec; the second one is being encoded.
     rig.now += 200 * MS;
     rig.broker.handle_timeout(rig.now);
     rig.broker.handle_transformed(rig.now, second, transformed(second, Some(300)));

@@ -1,4 +1,4 @@
-//! Frames that refer to others, as the broker has them made.
+//! Frames that refer to others, as the broker has them encoded.
 
 use super::adapting::transformed;
 use super::*;
@@ -12,7 +12,7 @@ fn contract() -> Contract {
     Contract { accuracy_floor: Some(0.9), profile: Some(HASH), ..bound(Duration::from_secs(1)) }
 }
 
-/// Whose frames are all of one chain.
+/// A camera whose frames are all of one chain.
 fn video() -> Rig {
     of_video(Rig::connected(contract()))
 }
@@ -32,7 +32,7 @@ fn transforms(outputs: &[CameraOutput]) -> Vec<&Transform> {
     transforms
 }
 
-/// Publishes, and has the codec answer with a frame of this place in a chain; gives what the codec was told.
+/// Publishes a frame, which the codec encodes at this place in a chain. Returns what the codec was told.
 fn through(rig: &mut Rig, chain: impl FnOnce(u64) -> ChainLink) -> (FrameId, Reference, News) {
     rig.now += 100 * MS;
     let id = rig.publish_image(500, (64, 48));
@@ -82,7 +82,7 @@ fn a_chain_begins_alone_and_the_codec_is_told_what_arrived() {
     assert_eq!((reference, told), (Reference::Previous, news(&[], &[1])));
 }
 
-/// The frame before is given up while the codec makes one that refers to it: that one would be of no use.
+/// The frame before is given up while the codec encodes a frame that refers to it. The encoded frame would be of no use.
 #[test]
 fn what_refers_to_a_frame_that_was_lost_meanwhile_is_not_sent() {
     let mut rig = video();
@@ -104,7 +104,7 @@ fn what_refers_to_a_frame_that_was_lost_meanwhile_is_not_sent() {
     assert_eq!(frames_sent(&rig.take()), [(three, skipped)]);
 }
 
-/// A still that nobody asked for is compared with stills: else the next frames would be taken for as large.
+/// An unexpected keyframe is compared with keyframes. Otherwise the next frames would be expected to be as large.
 #[test]
 fn what_is_expected_of_a_frame_is_set_right_where_it_stands_alone_after_all() {
     let mut rig = video();
@@ -160,7 +160,7 @@ fn another_connection_a_refresh_and_ten_seconds_each_begin_a_new_chain() {
     assert!((99..=101).contains(&frames), "after {frames} frames of 100 ms");
 }
 
-/// Publishes every 100 ms until a frame has to stand alone, as the frame after `most` others does; how many that took.
+/// Publishes every 100 ms until a frame must be a keyframe, which is the frame after `most` others. Returns how many frames that took.
 fn frames_until_one_stands_alone(rig: &mut Rig, chain: FrameId, most: u32) -> u32 {
     for frames in 1..=2 * most {
         rig.message(2, Message::Ping { t1: rig.now });
@@ -177,8 +177,8 @@ fn frames_until_one_stands_alone(rig: &mut Rig, chain: FrameId, most: u32) -> u3
     panic!("a chain never ends");
 }
 
-/// The edge keeps a frame until it has what the frame refers to. Only then may others refer to it; and where that never comes, what was
-/// kept for it is lost as well.
+/// The edge keeps a frame until it has the frame that this one refers to. Only then
+/// may others refer to it. If that frame never comes, the kept one is lost as well.
 #[test]
 fn frames_have_arrived_in_the_order_of_their_references() {
     let mut rig = video();
@@ -209,8 +209,8 @@ fn frames_have_arrived_in_the_order_of_their_references() {
     assert_eq!(told, news(&[7], &[]), "it needs none of those");
 }
 
-/// A failure costs its frame. After video has failed twice frames are changed tiles for a while, and stills once those have failed twice as well;
-/// then it is tried again.
+/// A failure costs its frame. After two failures of the video codec, frames are changed tiles for
+/// a while. After two failures of that codec too, they are stills. Then video is tried again.
 #[test]
 fn a_codec_that_fails_is_given_a_rest() {
     let mut rig = Rig::connected(Contract { accuracy_floor: Some(0.9), ..bound(Duration::from_secs(1)) });
@@ -241,7 +241,7 @@ fn a_codec_that_fails_is_given_a_rest() {
     assert!((11..=14).contains(&stills.len()) && stills.chars().all(|form| form == 's'), "{made}");
 }
 
-/// Whose codec has made frames that took 90 ms each on the link, of so many.
+/// A camera whose codec has made `frames` frames that took 90 ms each on the link.
 fn slow_video(interval: Duration, frames: u32) -> Rig {
     let contract = Contract { latency_bound: Some(20 * MS), ..contract() };
     let mut rig = of_video(super::adapting::rig(vec![contract]));
@@ -264,7 +264,7 @@ fn slow_video(interval: Duration, frames: u32) -> Rig {
     rig
 }
 
-/// Publishes, and says of whatever is made of it that it is too large; the budgets that were given.
+/// Publishes a frame, and reports every encoding as too large. Returns the budgets that were tried.
 fn budgets_tried(rig: &mut Rig) -> Vec<u32> {
     let id = rig.publish_image(500, (64, 48));
     let mut budgets = Vec::new();
@@ -278,8 +278,8 @@ fn budgets_tried(rig: &mut Rig) -> Vec<u32> {
     }
 }
 
-/// A frame that did not come down to its budget is made again with more, for where few are published the next may not come for long. A
-/// newer one goes in its place.
+/// A frame that exceeded its budget is encoded again with a larger one, because at
+/// a low frame rate the next frame may be far off. A newer frame goes in its place.
 #[test]
 fn a_frame_that_did_not_fit_is_made_again_with_more_room() {
     let mut rig = slow_video(490 * MS, 30);
@@ -295,7 +295,8 @@ fn a_frame_that_did_not_fit_is_made_again_with_more_room() {
     assert_eq!(transforms(&rig.take())[0].frame.meta.id, newer);
 }
 
-/// Where frames come often the next one goes in place of one that did not fit; but they do not leave the link silent one after the other.
+/// At a high frame rate the next frame goes in place of one that exceeded its budget.
+/// But frames that exceed their budget one after the other do not leave the link silent.
 #[test]
 fn where_the_link_would_be_silent_for_long_a_frame_is_made_again() {
     let mut rig = slow_video(95 * MS, 60);
@@ -305,7 +306,7 @@ fn where_the_link_would_be_silent_for_long_a_frame_is_made_again() {
     assert!(budgets_tried(&mut rig).len() > 2);
 }
 
-/// Nobody knows that a camera publishes no more: its last frame, if it did not fit, is made again when the link has been silent for long.
+/// A camera may stop without notice. Its last frame, if it exceeded its budget, is encoded again when the link has been silent for long.
 #[test]
 fn the_last_frame_of_a_camera_that_stops_is_made_again() {
     let mut rig = slow_video(95 * MS, 60);

@@ -1,8 +1,8 @@
-//! Which connection a camera has, and what a new one or a new epoch leaves of the old one.
+//! Which connection a camera has, and what remains of the old one after a new connection or a new epoch.
 
 use super::*;
 
-/// The edge says "replaced" of a connection whose place another of ours has taken: no reason to stay away.
+/// The edge says "replaced" about a connection that another connection of this camera has replaced. That is no reason to stay away.
 #[test]
 fn a_connection_that_we_replaced_ourselves_does_not_hold_us_back() {
     let replaced = Message::Refuse { code: RefuseCode::Replaced, text: "".into() };
@@ -33,7 +33,7 @@ fn a_connection_is_not_taken_where_another_works() {
     assert!(rig.broker.is_up());
 }
 
-/// After a dial was given up there is room for another, whatever became of the ones before.
+/// After an attempt was given up there is room for another, whatever became of the earlier ones.
 #[test]
 fn dials_are_bounded_and_never_cease() {
     let mut rig = Rig::new();
@@ -47,7 +47,7 @@ fn dials_are_bounded_and_never_cease() {
     assert!((4..=5).contains(&dials(&rig.take())));
 }
 
-/// An epoch begins while two connections were told the one before.
+/// An epoch begins while two connections were opened with the epoch before.
 #[test]
 fn a_new_epoch_leaves_no_connection_of_the_old_one() {
     let mut rig = Rig::new();
@@ -59,7 +59,7 @@ fn a_new_epoch_leaves_no_connection_of_the_old_one() {
     let outputs = rig.take();
     assert!(outputs.iter().any(|output| matches!(output, CameraOutput::RaiseEpoch { above: Epoch(5) })));
 
-    // Published under the old epoch, and not looked at before the new one begins.
+    // Published in the old epoch, and not read before the new one begins.
     let old = Published {
         payload: vec![0; 10].into(),
         encoding: Encoding::Jpeg,
@@ -81,7 +81,7 @@ fn a_new_epoch_leaves_no_connection_of_the_old_one() {
     assert_eq!(frames_sent(&rig.take()), [(first, vec![])]);
 }
 
-/// Its messages may mean something else.
+/// Messages of another version may have another meaning.
 #[test]
 fn an_edge_of_another_version_is_named_and_left_alone_for_a_while() {
     let mut rig = Rig::new();
@@ -103,7 +103,7 @@ fn an_edge_of_another_version_is_named_and_left_alone_for_a_while() {
     assert_eq!(dials(&rig.take()), 0);
 }
 
-/// What was agreed on would no longer hold for frames on their way.
+/// The limits that were agreed on would no longer hold for frames on their way.
 #[test]
 fn an_edge_that_welcomes_twice_makes_no_sense() {
     let mut rig = Rig::connected(Contract::default());
@@ -124,7 +124,7 @@ fn an_edge_that_welcomes_twice_makes_no_sense() {
     assert!(!rig.broker.is_up());
 }
 
-/// The edge would refuse it on a connection of the new epoch, and count a frame refused that nobody misses.
+/// The edge would refuse the frame on a connection of the new epoch, and count a refused frame that nobody misses.
 #[test]
 fn a_frame_that_is_being_made_does_not_survive_its_epoch() {
     let mut rig = Rig::connected(Contract { accuracy_floor: Some(0.9), ..bound(100 * MS) });
@@ -141,7 +141,7 @@ fn a_frame_that_is_being_made_does_not_survive_its_epoch() {
     assert_eq!(frames_sent(&rig.take()), [(new, vec![])]);
 }
 
-/// What an edge says goes into the counter on disk: an absurd number would stay there.
+/// The camera stores the edge's epoch in its counter on disk, where an absurd number would stay.
 #[test]
 fn an_edge_raises_the_epoch_by_a_bounded_step() {
     let highest = EPOCH_BASE.0 + EPOCH_RAISE_MAX;

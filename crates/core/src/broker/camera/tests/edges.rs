@@ -26,7 +26,7 @@ fn refuse(code: RefuseCode) -> Message {
     Message::Refuse { code, text: "".into() }
 }
 
-/// The first edge has three attempts to itself; then the others take turns beside it.
+/// The first edge is dialled alone three times. Then the others take turns beside it.
 #[test]
 fn the_first_edge_is_dialled_alone_for_a_while() {
     let mut rig = Rig::with_edges(3);
@@ -36,7 +36,7 @@ fn the_first_edge_is_dialled_alone_for_a_while() {
     assert!(dials.iter().all(|(at, edge)| *edge == 0 || *at >= 750), "{dials:?}");
 }
 
-/// What kept a camera away from its edge for a moment does not make it move.
+/// A short loss of the edge does not make the camera change its edge.
 #[test]
 fn after_a_pause_the_edge_in_use_is_tried_first() {
     let mut rig = Rig::with_edges(2);
@@ -48,7 +48,7 @@ fn after_a_pause_the_edge_in_use_is_tried_first() {
     assert_eq!(only(&dials), [1, 1, 1, 1, 0], "{dials:?}");
 }
 
-/// The edge is killed: the next one has the camera within two seconds, also where its end was not told.
+/// The edge is killed: the next edge has the camera within two seconds, even if the end of the first was not reported.
 #[test]
 fn a_camera_moves_to_the_next_edge_within_two_seconds() {
     let mut rig = Rig::with_edges(2);
@@ -67,7 +67,7 @@ fn a_camera_moves_to_the_next_edge_within_two_seconds() {
     assert_eq!(frames_sent(&rig.take()).last().map(|(id, _)| *id), Some(frame));
 }
 
-/// A better edge that is back is taken, without a pause: the one in use serves until the better one has welcomed the camera.
+/// The camera returns to a better edge without a pause: the edge in use serves until the better one has welcomed the camera.
 #[test]
 fn a_camera_returns_to_a_better_edge() {
     let mut rig = Rig::with_edges(2);
@@ -88,7 +88,7 @@ fn a_camera_returns_to_a_better_edge() {
     assert!(dialled(&mut rig, start, Duration::from_secs(60), &[2]).is_empty(), "there is none better");
 }
 
-/// An edge that comes and goes does not take the camera along each time.
+/// An edge that comes and goes does not make the camera move each time.
 #[test]
 fn returns_that_do_not_last_become_rare() {
     let mut rig = Rig::with_edges(2);
@@ -113,7 +113,7 @@ fn returns_that_do_not_last_become_rare() {
     assert_eq!(waits, [10, 20, 40, 80, 160]);
 }
 
-/// An edge that does not want the camera is left alone, while others are tried at once.
+/// After an edge has refused the camera, the other edges are tried at once.
 #[test]
 fn a_refusal_holds_back_only_the_edge_that_refused() {
     let mut rig = Rig::with_edges(2);

@@ -1,4 +1,4 @@
-//! Rungs that leave frames out.
+//! Rungs that skip frames.
 
 use super::*;
 use crate::broker::camera::News;
@@ -29,14 +29,14 @@ fn camera(rung: &str, min_fps: f64) -> Camera {
 /// What became of a published frame.
 #[derive(Debug, Default)]
 struct Step {
-    /// What the codec was asked for.
+    /// What the codec was asked for: what the frame may refer to, and the news.
     asked: Option<(Reference, News)>,
     /// What was sent: the frame, its rung, and what was skipped before it.
     sent: Option<(FrameId, String, Vec<SkipRange>)>,
 }
 
 impl Camera {
-    /// Publishes the next frame; the codec makes what is asked of it.
+    /// Publishes the next frame; the codec encodes it if asked.
     fn publish(&mut self) -> (FrameId, Step) {
         self.rig.now += INTERVAL;
         self.rig.message(1, Message::Ping { t1: self.rig.now });
@@ -46,7 +46,7 @@ impl Camera {
         (id, self.serve())
     }
 
-    /// Lets the codec make what is asked of it.
+    /// Lets the codec encode the frame that it was given.
     fn serve(&mut self) -> Step {
         let mut step = Step::default();
         let mut outputs: VecDeque<CameraOutput> = self.rig.take().into();
@@ -86,7 +86,7 @@ impl Camera {
         self.rig.complete(1, frame, 100);
     }
 
-    /// Publishes, and what is sent arrives.
+    /// Publishes a frame. If a frame is sent, it arrives.
     fn through(&mut self) -> Step {
         let (_, step) = self.publish();
         if let Some((frame, ..)) = step.sent {
@@ -107,7 +107,7 @@ fn every_third_frame_is_sent_and_the_others_say_why_not() {
     assert_eq!(sent, expected);
 }
 
-/// A frame that leaves others out and is lost leaves none out: the newest goes in its place.
+/// If a frame after which others are skipped is lost, none is skipped: the newest goes in its place.
 #[test]
 fn where_a_frame_is_lost_the_next_one_goes() {
     let mut camera = camera("jpeg/w32/q50/420/skip3", 0.0);
@@ -132,7 +132,7 @@ fn where_something_else_is_asked_for_the_next_one_goes() {
     assert!(camera.serve().sent.is_some(), "who has just come waits for no frame that others left out");
 }
 
-/// Frames that are left out are no losses: the chain goes on after what was sent.
+/// Skipped frames are no losses: the chain continues after the frame that was sent.
 #[test]
 fn a_chain_goes_on_after_what_was_sent() {
     let mut camera = camera("h264/q32/skip1", 0.0);
@@ -156,7 +156,7 @@ fn originals_can_be_left_out_and_say_so() {
     assert_eq!(rungs, [sent.clone(), None, sent, None]);
 }
 
-/// A rung that sends fewer frames than somebody needs, or too few to judge a contract by, is passed over.
+/// A rung that sends fewer frames than an application needs, or too few to judge a contract by, is passed over.
 #[test]
 fn rungs_that_leave_out_too_much_are_passed_over() {
     for (rung, min_fps, usable) in [
@@ -195,13 +195,13 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever becomes of frames, each is sent or accounted for, and what is called left out was published right after one that was sent
-    /// and whose rung says so.
+    /// Whatever becomes of frames, each is sent or accounted for. A frame that counts
+    /// as left out was published right after a sent frame whose rung skips it.
     #[test]
     fn only_frames_after_one_that_was_sent_are_left_out(skip in 1u64..4, events in prop::collection::vec(event(), 1..80)) {
         let mut camera = camera(&format!("h264/q32/skip{skip}"), 0.0);
         let mut revision = 1;
-        // With frames further apart the rung is passed over for a while, and others leave none out.
+        // With frames further apart the rung is passed over for a while, and other rungs skip no frame.
         let mut sent: Vec<(u64, bool)> = Vec::new();
         let mut on_its_way: Option<FrameId> = None;
         let mut arrived = None;

@@ -1,8 +1,8 @@
-//! Frames that are given up: stopped, too large, without progress, or wanted by nobody.
+//! Frames that are given up: refused, too large, without progress, or no longer wanted.
 
 use super::*;
 
-/// A frame that the edge stops is skipped by that name, and its place is free for the next.
+/// A frame that the edge refuses has this skip reason, and makes room for the next one.
 #[test]
 fn a_frame_that_the_edge_stops_makes_room() {
     let mut rig = Rig::connected(Contract::default());
@@ -28,7 +28,7 @@ fn a_frame_above_the_edges_limit_is_not_sent() {
     assert_eq!(frames_sent(&rig.take()), [(next, vec![skipped(0, 1, SkipReason::Refused)])]);
 }
 
-/// Each frame of a camera that publishes seldom has its time, also after an outage.
+/// Each frame of a camera that publishes rarely has its full time, also after an outage.
 #[test]
 fn the_time_without_progress_begins_with_the_frame() {
     let mut rig = Rig::connected(bound(100 * MS));
@@ -43,7 +43,7 @@ fn the_time_without_progress_begins_with_the_frame() {
     assert_eq!(resets(&rig.take()), [], "the second frame was given up at once");
 }
 
-/// What arrives of a frame that was given up shows that the link is slow and not dead.
+/// A report about a frame that was given up shows that the link is slow and not dead.
 #[test]
 fn a_report_of_a_frame_given_up_ends_the_outage() {
     let mut rig = Rig::connected(bound(100 * MS));
@@ -58,8 +58,7 @@ fn a_report_of_a_frame_given_up_ends_the_outage() {
     assert_eq!(sent.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), [newest], "the outage goes on");
 }
 
-/// During an outage pings ask whether the link is back. Frames that were tried would be stale by then, and
-/// stand before the newest.
+/// During an outage pings show when the link is back. Frames sent meanwhile would be stale by then, and would delay the newest.
 #[test]
 fn after_an_outage_the_first_frame_is_the_newest() {
     let mut rig = Rig::connected(bound(100 * MS));
@@ -89,7 +88,7 @@ fn after_an_outage_the_first_frame_is_the_newest() {
     assert_eq!(sent.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), [newest]);
 }
 
-/// The limit doubles with every frame given up, up to five seconds, until one arrives.
+/// The limit doubles with every frame that is given up, up to five seconds, until a frame arrives.
 #[test]
 fn patience_grows_with_every_frame_given_up() {
     let mut rig = Rig::connected(bound(100 * MS));
@@ -107,7 +106,7 @@ fn patience_grows_with_every_frame_given_up() {
     assert_eq!(limits[7], 5000);
 }
 
-/// Pauses after which bytes go on are the link's usual way: they are not taken for outages again.
+/// Pauses after which bytes go on are usual for the link: they do not count as outages again.
 #[test]
 fn patience_follows_the_pauses_of_the_link() {
     let mut rig = Rig::connected(bound(100 * MS));
@@ -141,7 +140,7 @@ fn what_nobody_wants_any_more_is_cancelled() {
     assert_eq!(frames_sent(&rig.take()), [(frame, vec![skipped(0, 2, SkipReason::NotWanted)])]);
 }
 
-/// Frames that were on their way when the link went down may have arrived; what lies beyond them keeps its reason.
+/// Frames that were on their way when the link went down may have arrived. Later frames keep their reason.
 #[test]
 fn a_welcome_acknowledges_what_arrived_and_no_more() {
     let mut rig = Rig::connected(Contract::default());

@@ -1,4 +1,4 @@
-//! Questions for frames of the past.
+//! Questions about frames of the past.
 
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
@@ -27,7 +27,7 @@ fn question(request: u64, rung: &str) -> Message {
     })
 }
 
-/// Before it is known how large a frame the edge takes, none is looked for.
+/// Before the camera knows how large a frame the edge takes, it looks for none.
 #[test]
 fn who_has_not_welcomed_the_camera_asks_for_nothing() {
     let mut rig = Rig::new();
@@ -42,7 +42,7 @@ fn who_has_not_welcomed_the_camera_asks_for_nothing() {
     assert_eq!(ticket(&outputs), None);
 }
 
-/// As number 0 a frame would be taken for a live one.
+/// A frame with number 0 would count as live.
 #[test]
 fn a_question_without_a_number_is_passed_over() {
     let mut rig = Rig::connected(Contract::default());
@@ -59,7 +59,7 @@ fn several(request: u64, count: u16) -> Message {
     Message::HistoryRequest(HistoryRequest { count, ..one })
 }
 
-/// The ticket of the look into the log that is asked for.
+/// The ticket of the requested look-up in the log.
 fn ticket(outputs: &[CameraOutput]) -> Option<u64> {
     outputs.iter().find_map(|output| match output {
         CameraOutput::ReadHistory { ticket, .. } => Some(*ticket),
@@ -74,7 +74,7 @@ fn sent_of_the_past(outputs: &[CameraOutput]) -> Option<u64> {
     })
 }
 
-/// A frame of the past waits until the live one has left, and afterwards the link rests from the past.
+/// A frame of the past waits until the live frame has left. Afterwards the past rests.
 #[test]
 fn the_past_goes_behind_live_frames_and_takes_its_share() {
     let mut rig = Rig::connected(Contract::default());
@@ -96,7 +96,7 @@ fn the_past_goes_behind_live_frames_and_takes_its_share() {
     rig.broker.handle_sent(rig.now, LinkId(1), frame);
     let outputs = rig.take();
     assert_eq!(sent_of_the_past(&outputs), Some(1));
-    // The next one is looked for meanwhile.
+    // The next frame is looked up meanwhile.
     let looked = ticket(&outputs).expect("the next question");
     rig.broker.handle_history(rig.now, looked, found());
     assert_eq!(sent_of_the_past(&rig.take()), None, "one at a time has bytes that have not left");
@@ -109,7 +109,7 @@ fn the_past_goes_behind_live_frames_and_takes_its_share() {
     assert_eq!(sent_of_the_past(&rig.take()), Some(2));
 }
 
-/// With all of the link's time there is no rest; a share that makes no sense is the usual one.
+/// With all of the link's time there is no rest. An absurd share is replaced by the default.
 #[test]
 fn the_share_of_the_past_can_be_set() {
     for (share, rests) in [(1.0, 0), (0.5, 20), (f64::NAN, 60)] {
@@ -135,8 +135,8 @@ fn the_share_of_the_past_can_be_set() {
     }
 }
 
-/// A request for several is answered by frames that follow each other, until there is none; one that the edge does not take is
-/// passed over; and nobody waits for one that was withdrawn.
+/// A request for several frames is answered by successive frames, until there are no more.
+/// A frame that the edge does not take is passed over. A withdrawn request delays no other.
 #[test]
 fn a_request_for_several_frames_goes_on_behind_each() {
     let mut rig = Rig::connected(Contract::default());
@@ -177,7 +177,7 @@ fn a_request_for_several_frames_goes_on_behind_each() {
     }
     assert_eq!(sent, [(5, 1), (6, 3)]);
     assert_eq!((ended, asked_after), (vec![7], vec![None, Some(1), Some(2), Some(3), None]));
-    // What goes on behind frames that came is looked for behind them; what nobody knows ends at once.
+    // A request that continues another is looked up after the frames that came. A request that continues an unknown one ends at once.
     rig.broker.handle_message(rig.now, LinkId(1), several(22, 0));
     let live = live_traffic(&rig.broker.live, &rig.broker.connections);
     assert_eq!(rig.broker.history.due(live), None);
@@ -185,8 +185,8 @@ fn a_request_for_several_frames_goes_on_behind_each() {
     assert!(ticket(&rig.take()).is_some(), "the one that was withdrawn is in nobody's way");
 }
 
-/// What is asked for at a rung goes through a codec of its own, one at a time, while none of a live frame is at work; what cannot be made is
-/// told by the next that can; and the codec has no more than the past's share of the time.
+/// A frame that is requested at a rung goes through a separate codec, one at a time, while no live frame is in a codec.
+/// The next frame tells of those that could not be encoded. The codec takes no more than the past's share of the time.
 #[test]
 fn frames_of_the_past_are_made_into_what_was_asked_for() {
     const RUNG: &str = "jpeg/w32/q50/420";
@@ -227,7 +227,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     assert_eq!((transform.setting.to_string().as_str(), transform.reference), (RUNG, Reference::Independent));
     assert_eq!(sent_of_the_past(&outputs), None);
 
-    // The codec took 20 ms and made less of it than was asked: the frame is passed over, and the codec rests.
+    // The codec took 20 ms and made less than was asked for: the frame is passed over, and the codec rests.
     rig.now += Duration::from_millis(20);
     rig.broker.handle_past_transformed(rig.now, number, made("jpeg/w32/q10/420"));
     let outputs = rig.take();
@@ -236,7 +236,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     rig.now += Duration::from_millis(60);
     rig.broker.handle_timeout(rig.now);
     let (number, _) = work(&rig.take()).expect("it has rested");
-    // It is of a source's own video, and so are frames that it needs: the codec has to have it again.
+    // As for a frame of a source's own video that needs more decoding: the codec gets it again.
     rig.broker.handle_past_transformed(rig.now, number, Transformed::NotYet);
     rig.broker.handle_timeout(rig.now);
     let (number, _) = work(&rig.take()).expect("it goes on from where it came to");
@@ -253,7 +253,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     let not_made = SkipRange { first: Sequence(1), count: 1, reason: SkipReason::NotMade };
     assert_eq!(header.skipped, [not_made]);
 
-    // Nobody wants the next one any more while it is made: the codec is given no other before it is done.
+    // The next frame is withdrawn while it is encoded: the codec gets no other frame before it is done.
     find(&mut rig, &outputs, 3);
     let withdrawn = HistoryRequest { request: 6, count: 0, ..one_of(RUNG) };
     rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryRequest(withdrawn));
@@ -265,7 +265,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     assert!(work(&rig.take()).is_some());
 }
 
-/// Who asks for the past of a source's own video gets stills of it, which need no other frame.
+/// Requests for the past of a source's own video get stills, which need no other frame.
 #[test]
 fn the_past_of_video_is_given_as_stills() {
     let mut rig = Rig::connected(Contract::default());
@@ -302,7 +302,6 @@ fn the_past_of_video_is_given_as_stills() {
     assert_eq!(sent_of_the_past(&rig.take()), Some(5));
 }
 
-/// Whether the camera gives a frame of this epoch to an edge that asks for the past on this connection.
 /// A data record has one form: it goes as it was published, whatever rung is asked for, and no codec sees it.
 #[test]
 fn data_records_of_the_past_are_what_was_published_at_every_rung() {
@@ -322,6 +321,7 @@ fn data_records_of_the_past_are_what_was_published_at_every_rung() {
     assert_eq!(sent, Some((5, record.frame.meta)));
 }
 
+/// Whether the camera gives a frame of this epoch to an edge that asks for the past on this connection.
 fn gives(rig: &mut Rig, link: u64, published: &Record, epoch: u64) -> bool {
     rig.message(link, several(100 * link + epoch, 1));
     let asked = ticket(&rig.take()).expect("its log is looked at");
@@ -341,9 +341,9 @@ fn gives(rig: &mut Rig, link: u64, published: &Record, epoch: u64) -> bool {
     false
 }
 
-/// The edge takes in no other start with an epoch that it has taken this one in with: what was published under it is this camera's, also once
-/// somebody else has made it go on with a later epoch. Of an epoch that no edge has taken in nobody can say so, nor of one that the edge
-/// has taken in from another start, nor at another edge.
+/// The edge has accepted this start with an epoch, so it accepts no other start with the same epoch. Frames of that
+/// epoch are this camera's, even after somebody else has made it continue with a later epoch. This does not hold for
+/// an epoch that no edge has accepted, for one that the edge has accepted from another start, or at another edge.
 #[test]
 fn frames_of_an_epoch_that_the_edge_took_in_are_given_after_it_was_raised() {
     fn raise(rig: &mut Rig, to: u64) {
@@ -371,7 +371,7 @@ fn frames_of_an_epoch_that_the_edge_took_in_are_given_after_it_was_raised() {
     assert!(!gives(&mut rig, 5, &published, 3), "another edge");
     rig.broker.handle_closed(rig.now, LinkId(5));
 
-    // The edge has forgotten the camera, and taken another start in with its epoch.
+    // The edge has forgotten the camera, and accepted another start with its epoch.
     rig.welcome(6, last(9));
     raise(&mut rig, 10);
     rig.welcome(7, last(5));
@@ -405,12 +405,12 @@ fn what_cannot_be_answered_is_said() {
     assert_eq!(code(rig.take()), Some((99, HistoryCode::Busy)));
     rig.broker.handle_history(rig.now, looked, PastAnswer::default());
     assert_eq!(code(rig.take()), Some((2, HistoryCode::None)));
-    // What was asked for on a connection that is gone is nobody's business any more.
+    // Requests on a connection that is gone are dropped.
     rig.broker.handle_closed(rig.now, LinkId(1));
     assert_eq!(sent_of_the_past(&rig.take()), None);
 }
 
-/// The question for the newest frame of all, from whoever wants originals beside a contract.
+/// The question for the newest frame, from a reader that wants originals beside a contract.
 fn newest(request: u64) -> Message {
     let query =
         PastQuery { tier_max: Tier::Disk, quality: None, ..PastQuery::newest_original(None, Timestamp::MAX) };
@@ -418,8 +418,7 @@ fn newest(request: u64) -> Message {
     Message::HistoryRequest(HistoryRequest { query, ..one })
 }
 
-/// The newest frame wins also here: it is looked for when the link is free for it, not while a live one is sent or
-/// the past rests.
+/// The newest frame is looked up when the link is free for it, and not while a live frame is sent or the past rests.
 #[test]
 fn the_newest_original_is_looked_for_when_it_can_be_sent() {
     let mut rig = Rig::connected(Contract::default());
@@ -447,7 +446,7 @@ fn the_newest_original_is_looked_for_when_it_can_be_sent() {
     assert_eq!(sent_of_the_past(&rig.take()), Some(2));
 }
 
-/// A frame that was sent as it was published is not sent once more. If it was lost, it is.
+/// A frame that was sent as it was published is not sent again, unless it was lost.
 #[test]
 fn an_original_that_was_sent_live_is_not_sent_again() {
     for lost in [false, true] {

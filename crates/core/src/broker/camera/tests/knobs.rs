@@ -1,4 +1,4 @@
-//! Data records with declared knobs: over a link in miniature, with a function that may fail.
+//! Data records with declared knobs, over a simulated link, with a function that may fail.
 
 use super::adapting::HASH;
 use super::*;
@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const BOUND: Duration = Duration::from_millis(150);
 const DELAY: Duration = Duration::from_millis(3);
 const MAKING: Duration = Duration::from_millis(2);
-/// Bytes of a record as it is published, without its head.
+/// Bytes of a record as it is published, without its header.
 const BODY_BYTES: usize = 40_000;
 
 fn contract() -> Contract {
@@ -27,7 +27,7 @@ fn profile(original: bool) -> SizedProfile {
     let mut rungs = vec![
         rung("data/top=10", (500.0, 0.1), 0.85, MAKING),
         rung("data/top=100", (4e3, 0.1), 0.93, MAKING),
-        // Others that this stream does not have.
+        // Other rungs, which this stream does not have.
         rung("data/top=20", (800.0, 0.1), 0.99, MAKING),
         rung("data/n=1", (10.0, 0.1), 0.99, MAKING),
         rung("jpeg/q80/420", (10.0, 0.1), 0.99, MAKING),
@@ -84,8 +84,8 @@ enum Function {
     Fails,
 }
 
-/// Publishes records for so long over a link of so many bytes per millisecond, whose function does as it is told `at` a time in milliseconds.
-/// Returns what was sent, and how often the function was asked.
+/// Publishes records for `duration` over a link of `bytes_per_ms`. `at` gives what the function
+/// does at a time in milliseconds. Returns what was sent, and when the function was asked.
 fn run(
     rig: &mut Rig,
     duration: Duration,
@@ -195,7 +195,7 @@ fn a_faster_link_gets_records_that_are_as_fine_or_finer() {
         let late = &sent[sent.len() / 2..];
         (0..3).max_by(|one, other| share(late, ladder[*one]).total_cmp(&share(late, ladder[*other]))).unwrap()
     };
-    // Records of 40 kB, ten in a second, fill a link of 400 bytes in a millisecond. There the policy goes to and fro.
+    // Records of 40 kB, ten a second, fill a link of 400 bytes per millisecond. At that rate the policy alternates between rungs.
     let rates = [12.0, 30.0, 50.0, 90.0, 200.0, 700.0, 1_500.0, 6_000.0];
     let places = rates.map(usual);
     assert!(places.is_sorted(), "{places:?}");
@@ -223,23 +223,23 @@ fn a_profile_of_other_knobs_does_not_serve_the_stream() {
     assert_eq!(rig.broker.adapter.seen().expect("it was looked at").profile_use, ProfileUse::NoRung);
 }
 
-/// The record for which the function fails goes as it was published where that is in time. It is the next rung.
+/// If the function fails, the record goes as it was published, which is the next rung, if that is in time.
 #[test]
 fn where_the_function_fails_the_record_goes_as_it_was_published_if_it_fits() {
     let mut rig = rig(true, profile(true));
-    // The cap of the channel is what makes the policy want less than the link carries: 40 kB take 80 ms.
+    // The cap of the channel makes the policy want less than the link carries: 40 kB take 80 ms.
     let (sent, _) = run(&mut rig, Duration::from_secs(5), 500.0, |_| Function::Works);
     let first = sent.last().expect("records go").id.sequence.0 + 1;
     let fails = |ms: u64| if ms < 150 { Function::Fails } else { Function::Works };
     let (sent, asked) = run(&mut rig, Duration::from_secs(2), 500.0, fails);
-    // Whatever the policy chose for it, each record is there, or counted with a reason.
+    // Whatever the policy chose, each record was sent, or counted with a reason.
     let counted: u64 = sent.iter().flat_map(|sent| &sent.skipped).map(|range| range.count).sum();
     let last = sent.last().expect("records go").id.sequence.0;
     assert!(sent.len() as u64 + counted >= last + 1 - first, "{sent:?}");
     assert!(!asked.is_empty() || share(&sent, "original") > 0.9, "{sent:?}");
 }
 
-/// On a slow link the record is skipped and counted: as it was published it would block the link.
+/// On a slow link the record is skipped and counted, because as it was published it would block the link.
 #[test]
 fn where_the_function_fails_and_the_original_is_too_large_the_record_is_not_made() {
     let mut rig = rig(true, profile(true));
@@ -247,7 +247,7 @@ fn where_the_function_fails_and_the_original_is_too_large_the_record_is_not_made
     let fails = |ms: u64| if ms < 150 { Function::Fails } else { Function::Works };
     let (sent, asked) = run(&mut rig, Duration::from_secs(2), 50.0, fails);
     assert!(asked.len() > 10, "one failure costs one record: {asked:?}");
-    // But for a record that measures the link.
+    // Except a record that measures the link.
     assert!(share(&sent, "data/top=10") > 0.9, "{sent:?}");
     let not_made: Vec<u64> = sent
         .iter()
@@ -258,7 +258,7 @@ fn where_the_function_fails_and_the_original_is_too_large_the_record_is_not_made
     assert_eq!(not_made.iter().sum::<u64>(), 1, "{sent:?}");
 }
 
-/// After the second failure the function rests, for longer each time. Meanwhile records go as they were published or are counted.
+/// After the second failure the function rests, for longer each time. Meanwhile records go as they were published, or are skipped and counted.
 #[test]
 fn a_function_that_goes_on_failing_rests() {
     let mut rig = rig(true, profile(true));
@@ -273,7 +273,7 @@ fn a_function_that_goes_on_failing_rests() {
     assert!(share(last, "data/top=100") > 0.8, "it is used again when it works again: {last:?}");
 }
 
-/// One in two records goes. A picture between them is none of those that are left out.
+/// One in two records goes. A picture between them is not skipped.
 #[test]
 fn records_are_left_out_as_the_rung_says() {
     let rungs = vec![rung("data/top=10/skip1", (500.0, 0.1), 0.9, MAKING)];
@@ -287,7 +287,7 @@ fn records_are_left_out_as_the_rung_says() {
             SkipRange { first: Sequence(sent.id.sequence.0 - 1), count: 1, reason: SkipReason::LeftOut };
         assert_eq!(sent.skipped, [left_out]);
     }
-    // Of the frames behind the last one, a record is left out, and a picture is not.
+    // After the last record, a record is skipped, and a picture is not.
     let last = sent.last().expect("records go").id;
     let mut meta = rig.broker.published.newest().expect("it is held").frame.meta;
     meta.id = last.next();
@@ -299,7 +299,7 @@ fn records_are_left_out_as_the_rung_says() {
     assert_ne!(reason(&rig, &meta), SkipReason::LeftOut);
 }
 
-/// The answer to a question for the past at a rung: what a codec is asked for, or why there is nothing.
+/// The answer to a question about the past at a rung: what a codec is asked for, or why there is nothing.
 fn asked_of_the_past(rig: &mut Rig, rung: &str) -> Result<Option<Box<Transform>>, HistoryCode> {
     let record = rig.broker.published.newest().expect("there is a record");
     let query = PastQuery {
@@ -355,7 +355,7 @@ fn the_past_is_given_at_rungs_of_the_stream_and_no_other() {
             assert_eq!(transform.setting.to_string(), rung);
         }
     }
-    // Of a picture there is no such rung: it comes as it was published.
+    // A picture has no such rung: it comes as it was published.
     let mut rig = Rig::connected(Contract::default());
     rig.broker.set_knobs(declared());
     let picture = rig.publish(100);
@@ -376,7 +376,7 @@ fn a_stream_with_knobs_takes_part_in_a_channel() {
     assert_eq!(accuracies, [0.85, 0.93, 1.0], "rungs that the stream does not have are left out");
     assert_eq!((claim.latency_bound, claim.floor), (BOUND, 0));
     assert!(claim.steps.windows(2).all(|steps| steps[0].bytes < steps[1].bytes), "{:?}", claim.steps);
-    // Room for a hundred rows, and then for ten.
+    // Room for a hundred rows, then for ten.
     for (frame_bytes_max, rung) in [(8_000, "data/top=100"), (1_000, "data/top=10")] {
         let mut sent = Vec::new();
         for _ in 0..40 {

@@ -42,9 +42,9 @@ struct Rig {
     now: Instant,
     intake: Intake,
     broker: CameraBroker,
-    /// What the broker wanted done, but for pings and statuses.
+    /// The outputs of the broker, except pings and statuses.
     outputs: Vec<CameraOutput>,
-    /// It has sent a ping that was not answered.
+    /// Whether the broker has sent a ping that was not answered.
     asked: bool,
 }
 
@@ -70,7 +70,7 @@ impl Rig {
         Self { now, intake, broker, outputs: Vec::new(), asked: false }
     }
 
-    /// With a connection on which the camera is welcome and wanted.
+    /// With a connection on which the camera is welcomed and wanted.
     fn connected(contract: Contract) -> Self {
         Self::connected_with(1, contract)
     }
@@ -93,13 +93,13 @@ impl Rig {
         }
     }
 
-    /// What the broker wanted done since this was last asked.
+    /// The outputs since the last call.
     fn take(&mut self) -> Vec<CameraOutput> {
         self.drain();
         std::mem::take(&mut self.outputs)
     }
 
-    /// Lets time pass, serving the timer; the edge answers on the given connections all the while.
+    /// Lets time pass and serves the timer. The edge pings on the given connections meanwhile.
     fn pass(&mut self, duration: Duration, alive: &[u64]) {
         let end = self.now + duration;
         while self.broker.poll_timeout() <= end {
@@ -117,7 +117,7 @@ impl Rig {
         self.broker.handle_message(self.now, LinkId(link), message);
     }
 
-    /// The edge answers the last ping, if it has not.
+    /// The edge answers the last ping, if it has not answered yet.
     fn answer_ping(&mut self, link: u64) {
         self.drain();
         if std::mem::take(&mut self.asked) {
@@ -125,7 +125,7 @@ impl Rig {
         }
     }
 
-    /// The edge answers a ping, which took no time.
+    /// The edge answers a ping, with a round trip of zero.
     fn answer(&mut self, link: u64) {
         self.message(link, Message::Pong { t1: self.now, t2: self.now, t3: self.now });
     }
@@ -198,7 +198,7 @@ fn skipped(first: u64, count: u64, reason: SkipReason) -> SkipRange {
     SkipRange { first: Sequence(first), count, reason }
 }
 
-/// A rung of a profile: what its frames have, in bytes on average and how far they are from that; what it keeps; what it takes to be made.
+/// A rung of a profile: the mean bytes of its frames with their deviation, the accuracy, and the encoding time.
 fn rung(name: &str, bytes: (f64, f64), accuracy: f64, camera_time: Duration) -> RungProfile {
     RungProfile {
         rung: Rung::new(name).expect("a valid rung"),
@@ -209,7 +209,7 @@ fn rung(name: &str, bytes: (f64, f64), accuracy: f64, camera_time: Duration) -> 
     }
 }
 
-/// A profile of a single rung, of frames of 64×48 pixels.
+/// A profile of a single rung, for frames of 64×48 pixels.
 fn one_rung(name: &str) -> SizedProfile {
     let profile = Profile::new(vec![rung(name, (100.0, 0.3), 0.95, 8 * MS)]).expect("a valid profile");
     SizedProfile { size: (64, 48), interval: None, profile }

@@ -1,16 +1,16 @@
-//! Applications that do not ask all the same of one camera.
+//! Applications with different contracts on one camera.
 
 use super::adapting::{Delivered, HASH, contract, rig, run, run_while, sized, still};
 use super::*;
 use crate::contract::negotiation::ContractOutcome;
 use crate::wire::NegotiationResult;
 
-/// The floor of the second rung, soon. At 9.6 Mbit/s it is there after 28 ms, the third after 61.
+/// The floor of the second rung, and a tight bound. At 9.6 Mbit/s a frame of that rung takes 28 ms, one of the third rung 61.
 fn hasty() -> Contract {
     Contract { latency_bound: Some(50 * MS), ..contract(true) }
 }
 
-/// The floor of the third rung, and time enough for it.
+/// The floor of the third rung, and a wide bound.
 fn patient(priority: i32) -> Contract {
     Contract { accuracy_floor: Some(0.95), latency_bound: Some(200 * MS), priority, ..contract(true) }
 }
@@ -19,7 +19,7 @@ fn on_time(delivered: &[Delivered]) -> f64 {
     delivered.iter().filter(|frame| frame.latency <= 50 * MS).count() as f64 / delivered.len() as f64
 }
 
-/// What the edge was told last.
+/// What the edge was last told.
 fn told(rig: &Rig) -> Vec<Option<ContractOutcome>> {
     told_of(rig).outcomes
 }
@@ -37,7 +37,7 @@ fn negotiated(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> 
 const SLOW: f64 = 1_200.0;
 const FAST: f64 = 3_000.0;
 
-/// No rung keeps all three: those are kept that are most, and all again once the link is faster.
+/// No rung keeps all three contracts: as many as possible are kept, and all again once the link is faster.
 #[test]
 fn the_most_contracts_are_kept_and_the_others_are_taken_back() {
     let mut rig = rig(vec![hasty(), hasty(), patient(0)]);
@@ -53,7 +53,7 @@ fn the_most_contracts_are_kept_and_the_others_are_taken_back() {
     assert_eq!(told(&rig), [kept; 3]);
 }
 
-/// One of a higher priority goes before any number of others; these get what it leaves, and are told so.
+/// A contract of a higher priority goes before any number of others. These get what it leaves, and are told so.
 #[test]
 fn priority_goes_before_number_on_the_link() {
     let mut rig = rig(vec![patient(1), hasty(), hasty()]);
@@ -64,7 +64,7 @@ fn priority_goes_before_number_on_the_link() {
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept), against, against]);
 }
 
-/// Of a lower priority, a contract is kept wherever that costs those above it nothing.
+/// A contract of a lower priority is kept wherever that costs those above it nothing.
 #[test]
 fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     let strict = Contract { accuracy_floor: Some(0.95), priority: -1, ..hasty() };
@@ -73,14 +73,14 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     let fast = negotiated(&mut rig, 6, FAST);
     assert!(fast.iter().all(|frame| frame.expected_accuracy >= Some(0.95)), "{fast:?}");
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
-    // What nothing keeps on a slow link is given up, and blamed on nobody.
+    // A contract that no rung keeps on a slow link is given up, and counts as in conflict with none.
     let slow = negotiated(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95, "{slow:?}");
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept), Some(ContractOutcome::Infeasible)]);
 }
 
-/// Before anything is known of a link, one of a lower priority is not served: the first keyframes would be made for its floor. It is once the
-/// first one's frames have come in time.
+/// Before the link is known, a contract of lower priority is not served: the first keyframes would
+/// be made for its floor. It is served once the frames of the first contract have come in time.
 #[test]
 fn a_contract_of_lower_priority_waits_until_the_frames_of_the_first_come_in_time() {
     let mut rig = rig(vec![Contract { priority: 1, ..hasty() }, patient(0)]);
@@ -93,13 +93,13 @@ fn a_contract_of_lower_priority_waits_until_the_frames_of_the_first_come_in_time
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
 }
 
-/// A link that keeps the first contract for most of its frames only is not given to one of lower priority, whose
-/// large frames would make all of the first one's late. The other is told whose contract stands against it.
+/// A link keeps the first contract for most of its frames only. A contract of lower priority is not served, because
+/// its large frames would make all frames of the first late. Its application is told which contract it conflicts with.
 #[test]
 fn a_contract_of_lower_priority_takes_nothing_from_a_marginal_one() {
     let first = Contract { latency_bound: Some(34 * MS), priority: 1, ..contract(true) };
     let second = Contract { latency_bound: Some(1_000 * MS), ..patient(0) };
-    // In one fifth of the time, a frame of the first one's rung takes 48 ms.
+    // In one fifth of the time, a frame of the first contract's rung takes 48 ms.
     let in_time = |contracts: Vec<Contract>| {
         let mut rig = rig(contracts);
         rig.broker.handle_profile(rig.now, HASH, Some(sized()));
@@ -120,7 +120,8 @@ fn a_contract_of_lower_priority_takes_nothing_from_a_marginal_one() {
     assert!(told.iter().any(|told| *told == [Some(ContractOutcome::Kept), against]), "{told:?}");
 }
 
-/// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
+/// A contract that needs more frames a second than a rung sends does not keep others from that
+/// rung, as long as no rung with more frames is in time. Once one is, both contracts are kept.
 #[test]
 fn who_needs_more_frames_does_not_keep_others_from_fewer() {
     let seldom = "jpeg/w640/q60/420/skip1";
@@ -137,7 +138,7 @@ fn who_needs_more_frames_does_not_keep_others_from_fewer() {
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
 }
 
-/// A contract that nothing keeps does not drag down those that can be kept.
+/// A contract that no rung keeps does not affect those that can be kept.
 #[test]
 fn what_nobody_could_keep_costs_the_others_nothing() {
     let hopeless = Contract { latency_bound: Some(4 * MS), ..contract(true) };
@@ -148,7 +149,7 @@ fn what_nobody_could_keep_costs_the_others_nothing() {
     assert_eq!(told(&rig), [Some(ContractOutcome::Infeasible), Some(ContractOutcome::Kept)]);
 }
 
-/// Of two applications with profiles of their own, each floor counts by its own profile.
+/// If two applications have different profiles, each floor counts by its own profile.
 #[test]
 fn a_floor_counts_by_its_own_profile() {
     const OTHER: [u8; 32] = [8; 32];
@@ -170,7 +171,7 @@ fn a_floor_counts_by_its_own_profile() {
     assert_eq!(told(&rig).iter().filter(|verdict| **verdict == Some(ContractOutcome::Kept)).count(), 1);
 }
 
-/// The edge is told when whose contracts are kept has changed, and with every status; not where there is nothing to negotiate.
+/// The edge is told when the kept contracts change, and with every status. It is told nothing if there is nothing to negotiate.
 #[test]
 fn the_edge_is_told_whose_contracts_are_kept() {
     let said = |contracts: Vec<Contract>| {
@@ -190,7 +191,7 @@ fn the_edge_is_told_whose_contracts_are_kept() {
     assert_eq!((negotiated.revision, negotiated.outcomes.len()), (1, 3));
 }
 
-/// What became of a demand is told by its revision, so another demand of that revision is none: whoever sent it, the first one goes on.
+/// Results are told by the revision of a demand. So a second demand of the same revision is ignored.
 #[test]
 fn a_second_demand_of_one_revision_is_ignored() {
     let mut rig = rig(vec![hasty(), patient(0)]);

@@ -1,8 +1,8 @@
-//! Whatever an edge says and a driver reports, in any order.
+//! Any messages of an edge and any reports of a driver, in any order.
 
 use super::*;
 
-/// What may happen to a camera broker, in any order.
+/// An event for a camera broker.
 #[derive(Clone, Debug)]
 enum Input {
     Publish(usize),
@@ -13,10 +13,10 @@ enum Input {
     /// The frame that is being sent, or the one of this sequence.
     Sent(u64, Option<u64>),
     Stopped(u64, Option<u64>),
-    /// All that was sent on a connection has arrived.
+    /// All frames that were sent on a connection have arrived.
     Arrived(u64),
     Epoch(u64),
-    /// The codec is done with its frame, or with one of this sequence: so many bytes came out, or nothing.
+    /// The codec has finished its frame, or the one of this sequence: with so many bytes, or with a failure.
     Transformed(Option<u64>, Option<usize>),
     Message(u64, Message),
 }
@@ -81,10 +81,10 @@ fn any_input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// A camera, and what a bystander knows of it.
+/// A camera, and what an observer knows of it.
 struct Scene {
     rig: Rig,
-    /// The frame of each connection that has bytes unsent.
+    /// The frame of each connection that has unsent bytes.
     unsent: BTreeMap<LinkId, FrameId>,
     sent: std::collections::BTreeSet<FrameId>,
     under_way: BTreeMap<LinkId, Vec<(FrameId, u32)>>,
@@ -101,7 +101,7 @@ impl Scene {
             Input::Publish(bytes) => drop(self.rig.publish(bytes)),
             Input::Pass(ms) => return self.pass(ms),
             Input::Dialled(link) => {
-                // Whoever makes connections numbers them anew.
+                // The driver gives each connection a new number.
                 self.close(LinkId(link));
                 let edge = EdgeIndex(link as usize % 2);
                 self.rig.broker.handle_dialled(self.rig.now, LinkId(link), edge);
@@ -133,7 +133,7 @@ impl Scene {
             }
             Input::Transformed(sequence, made) => {
                 if let Some(frame) = self.named(sequence).or(self.making) {
-                    // What is said of a frame that no codec has is passed over.
+                    // A report about a frame that no codec has is ignored.
                     self.making.take_if(|making| *making == frame);
                     let made = adapting::transformed(frame, made);
                     self.rig.broker.handle_transformed(self.rig.now, frame, made);
@@ -143,7 +143,7 @@ impl Scene {
                 if let Message::Report(Report::Complete { frame, .. }) = message
                     && self.unsent.get(&LinkId(link)) == Some(&frame)
                 {
-                    // The edge cannot have all of a frame that has not left; it is believed all the same.
+                    // The edge cannot have a frame that has not left completely. It is believed all the same.
                     self.unsent.remove(&LinkId(link));
                 }
                 self.rig.message(link, message);
@@ -152,7 +152,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Time passes, and timers go off.
+    /// Lets time pass, and serves the timers.
     fn pass(&mut self, ms: u64) -> Result<(), TestCaseError> {
         let rig = &mut self.rig;
         let end = rig.now + Duration::from_millis(ms);
@@ -173,14 +173,14 @@ impl Scene {
         self.unsent.remove(&link);
     }
 
-    /// A frame has left a connection, or was stopped there: the one that is named, or the one that is being sent.
+    /// A frame has left a connection, or was stopped there: the given one, or the one that is being sent.
     fn leaves(&mut self, link: LinkId, sequence: Option<u64>) -> Option<FrameId> {
         let frame = self.named(sequence).or(self.unsent.get(&link).copied())?;
         self.unsent.retain(|known, being_sent| (*known, *being_sent) != (link, frame));
         Some(frame)
     }
 
-    /// Looks at what the broker wants.
+    /// Checks the broker's outputs.
     fn check_outputs(&mut self) -> Result<(), TestCaseError> {
         for output in self.rig.take() {
             match output {
@@ -215,8 +215,8 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever an edge says and a driver reports, in any order: nothing panics, timers get on, at most one frame of a
-    /// connection has bytes unsent, no frame is sent twice, and a header's account is in order.
+    /// Whatever an edge says and a driver reports, in any order: nothing panics, timers advance, at most one
+    /// frame of a connection has unsent bytes, no frame is sent twice, and a header's skips are in order.
     #[test]
     fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..120)) {
         let rig = Rig::connected_with(2, bound(200 * MS));

@@ -1,5 +1,5 @@
-//! How a camera fares when its link becomes slower or faster: the broker with its policy, over a path in miniature that has a queue, a window
-//! and a delay, and with a codec whose frames vary as those of real scenes do. Contracts are watched as an edge watches them.
+//! How a camera reacts when its link becomes slower or faster. The broker runs with its policy, over a simulated path with a queue,
+//! a window and a delay. The codec's frames vary as those of real scenes do. Contracts are monitored as an edge monitors them.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ const BOUND: Duration = Duration::from_millis(100);
 const FLOOR: f64 = 0.95;
 const PACKET: u64 = 1_200;
 const HEADERS: u64 = 68;
-/// From the last byte at the edge until an application has the frame: decoding, and making a still of it.
+/// The time from the last byte at the edge until an application has the frame: decoding, and making a still.
 const EDGE_TIME: Duration = Duration::from_millis(4);
 
-/// Of each rung the bytes of its frames at 768 × 576, and its accuracy.
+/// The bytes of each rung's frames at 768 × 576, and its accuracy.
 const RUNGS: [(&str, f64, f64); 6] = [
     ("h264/w320/q40", 223.0, 0.912),
     ("h264/w384/q40", 339.0, 0.942),
@@ -27,15 +27,15 @@ const RUNGS: [(&str, f64, f64); 6] = [
     ("jpeg/q95/420", 152_551.0, 1.0),
 ];
 
-/// What is run.
+/// The setup of a run.
 #[derive(Clone, Debug)]
 struct Story {
-    /// From these seconds on the link carries so many Mbit/s.
+    /// From these seconds on the link carries this many Mbit/s.
     rates: Vec<(f64, f64)>,
     delay_ms: u64,
-    /// What the network's queue holds.
+    /// The size of the network's queue.
     queue_bytes: u64,
-    /// Width and height of what is published, and the bytes of frames of a chain for each pixel at quantiser 32.
+    /// Width and height of the published frames, and the bytes per pixel of chained frames at quantiser 32.
     scene: ((u32, u32), f64),
     profiled: bool,
     seed: u64,
@@ -50,13 +50,13 @@ struct Got {
     rung: String,
 }
 
-/// What became of a story.
+/// The result of a story.
 #[derive(Debug)]
 struct Outcome {
     got: Vec<Got>,
     published: usize,
     cancelled: usize,
-    /// Milliseconds from each change for the worse until an application was told that its contract cannot be kept.
+    /// Milliseconds from each decrease of the rate until an application was told that its contract cannot be kept.
     told_ms: Vec<Option<f64>>,
     settle_ms: Vec<f64>,
 }
@@ -77,7 +77,7 @@ impl Outcome {
         ages[ages.len() * 95 / 100]
     }
 
-    /// Changes of the width or of the codec, for each minute from a second on.
+    /// Changes of the width or of the codec per minute, between two times.
     fn switches_per_minute(&self, from_ms: f64, until_ms: f64) -> f64 {
         let size = |got: &Got| got.rung.split("/q").next().unwrap_or_default().to_owned();
         let spell: Vec<&Got> =
@@ -87,7 +87,7 @@ impl Outcome {
     }
 }
 
-/// The same numbers for the same seed (xorshift64*).
+/// A pseudo-random generator (xorshift64*): the same seed gives the same numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -116,12 +116,12 @@ struct Piece {
     /// `None`: a message.
     frame: Option<FrameId>,
     bytes: u64,
-    /// Bytes of the payload up to its end.
+    /// Bytes of the payload up to the end of this piece.
     end: usize,
     last: bool,
 }
 
-/// A frame at the edge.
+/// A frame on its way to the edge.
 struct Arriving {
     header: Box<crate::wire::FrameHeader>,
     bytes: usize,
@@ -138,7 +138,7 @@ fn profile() -> Profile {
     Profile::new(RUNGS.map(rung).to_vec()).expect("a sound profile")
 }
 
-/// Bytes of frames of a setting: of one that goes on, and of one that stands alone.
+/// The bytes of frames of a setting: of one that refers to others, and of a keyframe.
 fn usual(setting: &Setting, story: &Story, original: f64) -> (f64, f64) {
     let (pixels, per_pixel) = story.scene;
     match setting.form {
@@ -218,10 +218,10 @@ impl Codec {
     }
 }
 
-/// The path in miniature, from the camera's link to the application and back.
+/// The simulated path, from the camera's link to the application and back.
 #[derive(Default)]
 struct Path {
-    /// Messages of the camera that wait for room, which tell of an feasibility each.
+    /// Feasibility reports of the camera that wait for room.
     messages: u64,
     outlooks: VecDeque<bool>,
     queue: VecDeque<Piece>,
@@ -239,12 +239,12 @@ struct Path {
 struct Sending {
     frame: FrameId,
     bytes: usize,
-    /// Those that have left.
+    /// Bytes that have left.
     left: usize,
     told: Instant,
 }
 
-/// A story while it is run.
+/// A story that is running.
 struct Run<'a> {
     story: &'a Story,
     rig: Rig,
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
         MS * self.story.delay_ms as u32
     }
 
-    /// What comes back to the camera.
+    /// Delivers what comes back to the camera.
     fn hear(&mut self) {
         let now = self.rig.now;
         if let Some((_, frame, what)) = self.made.pop_front_if(|(at, ..)| *at <= now) {
@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
         self.rig.broker.handle_timeout(now);
     }
 
-    /// What the broker wants done.
+    /// Carries out the broker's outputs.
     fn carry_out(&mut self) {
         let now = self.rig.now;
         for output in self.rig.take() {
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What leaves within the window, as the transport has it.
+    /// Sends what fits into the window, as the transport does.
     fn send(&mut self) {
         let (now, path) = (self.rig.now, &mut self.path);
         let greatest = path.rates.iter().copied().fold(0.0, f64::max);
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The bottleneck, and the way behind it.
+    /// The bottleneck, and the path after it.
     fn pass_on(&mut self, rate: f64) {
         let (at, path) = (self.rig.now + self.delay(), &mut self.path);
         path.credit = if path.queue.is_empty() { 0.0 } else { path.credit + rate };
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What comes to the edge, and what it reports.
+    /// Delivers what arrives at the edge, which reports it.
     fn arrive(&mut self) {
         let (now, delay, path) = (self.rig.now, self.delay(), &mut self.path);
         while let Some((at, piece)) = path.on_way.pop_front_if(|(at, _)| *at <= now) {
@@ -461,7 +461,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the application gets, and is told of its contract.
+    /// Delivers frames to the application, and monitors its contract.
     fn show(&mut self) {
         let now = self.rig.now;
         let around = Surroundings { infeasible_since: self.infeasible_since, ..Surroundings::default() };
@@ -487,7 +487,7 @@ impl<'a> Run<'a> {
         self.states.push((self.elapsed_ms(), self.monitor.describe(now, &around).0));
     }
 
-    /// How long it took after each change for the worse.
+    /// Computes how long late frames lasted after each decrease of the rate.
     fn finish(self) -> Outcome {
         let Self { story, mut outcome, states, .. } = self;
         for pair in story.rates.windows(2) {
@@ -531,7 +531,7 @@ fn figures(name: &str, outcome: &Outcome) -> String {
     )
 }
 
-/// A step down to `low` Mbit/s and back; what was aimed at and missed, and the figures.
+/// A step down to `low` Mbit/s and back. Returns the missed aims, and the figures.
 fn step(low: f64, delay_ms: u64, seed: u64) -> (Vec<String>, String) {
     let outcome = run(&pedestrians(&[(0.0, 24.0), (10.0, low), (25.0, 24.0)], delay_ms, seed));
     let figures = figures(&format!("24 to {low} Mbit/s, {delay_ms} ms, seed {seed}"), &outcome);
@@ -559,20 +559,20 @@ fn after_steps_of_many_depths_late_frames_come_for_a_second_at_most() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Of a link that carries next to nothing, that is said so.
+/// If a link carries next to nothing, the application is told so.
 #[test]
 fn a_link_that_cannot_keep_the_contract_is_said_not_to() {
     for seed in 1..=2 {
         let outcome = run(&pedestrians(&[(0.0, 2.4), (10.0, 0.04), (18.0, 2.4)], 5, seed));
         let figures = figures("2.4 to 0.04 Mbit/s", &outcome);
-        // A packet alone takes a quarter of a second there, and four are on their way.
+        // There a single packet takes a quarter of a second, and four are on their way.
         assert!(outcome.told_ms.iter().all(Option::is_some), "{figures}");
         assert!(outcome.announced() >= 0.1, "{figures}");
     }
 }
 
-/// Without a profile, at rates at which several widths are nearly alike: a change of the width begins a chain anew. It was 93 times a
-/// minute before falls were remembered.
+/// Without a profile, at rates at which several widths are nearly alike: a change of the
+/// width begins a new chain. There were 93 changes a minute before falls were remembered.
 #[test]
 fn at_low_rates_the_width_seldom_changes() {
     const SEEDS: u64 = 4;

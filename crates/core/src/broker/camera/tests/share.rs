@@ -1,4 +1,4 @@
-//! A camera that shares a channel with others: what it does with what the edge says, and what it says itself.
+//! A camera that shares a channel with others: what it does with a share, and what it requests.
 
 use super::adapting::{Delivered, HASH, contract, rig, run, run_while, sized};
 use super::*;
@@ -6,7 +6,7 @@ use crate::controller::share::Step;
 use crate::wire::{Share, ShareRequest};
 
 const LIFETIME: Duration = Duration::from_millis(300);
-/// Bytes per millisecond of a link on which the original is there in time.
+/// Bytes per millisecond of a link on which the original is in time.
 const FAST: f64 = 7_500.0;
 
 fn cap(frame_bytes_max: u32) -> Share {
@@ -17,7 +17,7 @@ fn share(rig: &mut Rig, share: Share) {
     rig.message(1, Message::Share(share));
 }
 
-/// A camera with its profile on a fast link, whose frames have found their size.
+/// A camera with its profile on a fast link, whose rung no longer changes.
 fn steady(contract: Contract) -> Rig {
     let mut rig = rig(vec![contract]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
@@ -26,7 +26,7 @@ fn steady(contract: Contract) -> Rig {
     rig
 }
 
-/// Runs on for two seconds while the edge says the same ten times a second.
+/// Runs for two seconds while the edge repeats a share ten times a second.
 fn told(rig: &mut Rig, said: Share) -> Vec<Delivered> {
     run_while(rig, Duration::from_secs(2), FAST, |rig, ms| {
         if ms % 100 == 1 {
@@ -43,8 +43,8 @@ fn claims(rig: &mut Rig) -> Vec<ShareRequest> {
     claims.collect()
 }
 
-/// Frames keep to a cap as long as it lasts, and never go below the floor for it; when it has expired, the camera takes less than it would; when the edge
-/// says that nothing is shared, or is another, all that it would.
+/// Frames keep to a cap as long as it lasts, but never go below the floor for it. After the cap has expired, the camera
+/// takes less than without one. If nothing is shared, or the edge is another, the camera takes as much as without a cap.
 #[test]
 fn a_cap_is_kept_and_expires() {
     let mut rig = steady(contract(true));
@@ -70,8 +70,8 @@ fn a_cap_is_kept_and_expires() {
     assert!(!rig.broker.holds_back(rig.now));
 }
 
-/// Where there is no room, a contract that wants what fits gets a small frame five times a second, marked; one that does not gets none. Both are told
-/// to the edge as infeasible.
+/// Without room, a contract that accepts lower rungs gets a small, marked frame five times a
+/// second. A contract that does not gets none. Both are reported to the edge as infeasible.
 #[test]
 fn without_room_little_goes_or_nothing() {
     let shed = Share::Shed { lifetime: LIFETIME };
@@ -88,7 +88,7 @@ fn without_room_little_goes_or_nothing() {
     assert!(run(&mut rig, 2, FAST).len() > 25, "it is over when nobody says so any more");
 }
 
-/// Frames that go as they are cannot be made smaller: some are left out.
+/// Frames that go as they are cannot be made smaller: some are skipped.
 #[test]
 fn of_frames_that_go_as_they_are_some_are_left_out() {
     let mut rig = rig(vec![bound(Duration::from_millis(100))]);
@@ -106,7 +106,7 @@ fn of_frames_that_go_as_they_are_some_are_left_out() {
     }
 }
 
-/// The edge is told what rungs cost once it has said that there is a channel, when that has changed, and every second.
+/// The edge is told the costs of rungs once it has told that there is a channel, after each change, and every second.
 #[test]
 fn a_claim_is_made_where_there_is_a_channel() {
     let mut rig = steady(contract(true));
@@ -122,7 +122,7 @@ fn a_claim_is_made_where_there_is_a_channel() {
     let expected = [(8e3, 0.85), (20e3, 0.92), (60e3, 0.96), (200e3, 1.0)];
     assert_eq!(steps, expected.map(|(bytes, accuracy)| Step { bytes, accuracy }));
 
-    // Frames go as they are: one in so many.
+    // Frames go as they are: one in a few.
     rig.demand(1, 2, vec![bound(Duration::from_millis(100))]);
     run(&mut rig, 2, FAST);
     let bytes: Vec<f64> = claim(&rig).steps.iter().map(|step| step.bytes).collect();
@@ -133,9 +133,9 @@ fn a_claim_is_made_where_there_is_a_channel() {
 }
 
 proptest! {
-    // Each is nine seconds of a camera, millisecond by millisecond.
+    // Each case is nine seconds of a camera, millisecond by millisecond.
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever an edge says, in any order and at any time: nothing goes that would not have gone without it, and frames go on.
+    /// Whatever an edge says, in any order and at any time: no frame goes that would not have gone without it, and frames continue.
     #[test]
     fn what_an_edge_says_only_ever_lowers(
         said in proptest::collection::vec((0u8..3, any::<u32>(), 0u64..2_000, 0u64..300), 1..10),
@@ -159,7 +159,7 @@ proptest! {
         rig.now += Duration::from_secs(1);
         let after = run(&mut rig, 2, FAST);
         prop_assert!(after.len() > 20, "{} frames in two seconds", after.len());
-        // The first one may have waited since there was no room.
+        // The first frame may have waited since there was no room.
         prop_assert!(after[1..].iter().all(|frame| !frame.infeasible));
         let known = ["jpeg/w320/q50/420", "jpeg/w640/q60/420", "jpeg/w1280/q70/420", "original"];
         prop_assert!(delivered.iter().all(|frame| known.contains(&frame.rung.as_str())));

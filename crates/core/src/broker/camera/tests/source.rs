@@ -1,4 +1,4 @@
-//! Whether the camera's source gives frames, as the edge is told.
+//! The reports about the camera's source to the edge.
 
 use super::*;
 use crate::broker::camera::SourceNews;
@@ -21,7 +21,7 @@ fn publish_for_a_second(rig: &mut Rig) {
     }
 }
 
-/// As long as frames come, nothing is said of their source. One that falls silent is told, without anybody else saying so.
+/// As long as frames come, nothing is reported about their source. A silent source is reported without any news from outside.
 #[test]
 fn a_source_that_falls_silent_is_told() {
     let mut rig = Rig::connected(Contract::default());
@@ -39,7 +39,7 @@ fn a_source_that_falls_silent_is_told() {
     assert!(matches!(&told[..], [(1, report)] if report.state == SourceState::Live), "{told:?}");
 }
 
-/// What was said on one connection is said again on the next one, with the time that has passed.
+/// The state is reported again on the next connection, with the time that has passed.
 #[test]
 fn every_edge_is_told_that_the_source_is_lost() {
     let mut rig = Rig::connected(Contract::default());

@@ -1,4 +1,4 @@
-//! Frames of a source's own video: they go as they are, with those that they need, as long as the link carries them.
+//! Frames of a source's own video: they go as they are, with the frames that they need, as long as the link carries them.
 
 use super::*;
 use crate::broker::StreamPart;
@@ -26,7 +26,7 @@ fn sized_part(rig: &mut Rig, part: StreamPart, bytes: usize) -> FrameId {
     id
 }
 
-/// What goes once the link is free, and how it goes.
+/// What is sent once the link is free, and how.
 #[derive(Debug, PartialEq)]
 enum Goes {
     AsItIs(u64, Vec<SkipRange>),
@@ -57,7 +57,7 @@ fn alone(frame: u64) -> Goes {
     Goes::Made(frame, Reference::Independent)
 }
 
-/// The codec has made a frame that was given to it, as the first of a chain; the frame arrives.
+/// The codec has encoded its frame as the first of a chain; the frame arrives.
 fn made(rig: &mut Rig, frame: FrameId) {
     let made = Transformed::Made {
         payload: vec![0; 50].into(),
@@ -77,7 +77,7 @@ fn frames_of_a_chain_go_in_order_and_those_that_none_needs_are_skipped() {
     let mut rig = Rig::connected(Contract::default());
     let zero = part(&mut rig, KEY);
     assert_eq!(goes(&mut rig), [as_it_is(0, &[])]);
-    // The link is busy with it.
+    // The link is busy with this frame.
     for kind in [NEEDED, NEEDED, SPARE, SPARE, NEEDED] {
         part(&mut rig, kind);
     }
@@ -87,7 +87,7 @@ fn frames_of_a_chain_go_in_order_and_those_that_none_needs_are_skipped() {
         assert_eq!(goes(&mut rig), [Goes::AsItIs(frame, skipped_before)]);
         rig.sent(1, FrameId { sequence: Sequence(frame), ..zero });
     }
-    // One that none needs goes where it waits for nobody.
+    // A frame that no other needs goes where it waits for none.
     part(&mut rig, SPARE);
     assert_eq!(goes(&mut rig), [as_it_is(6, &[skipped(3, 2, BUSY)])]);
 }
@@ -104,7 +104,7 @@ fn a_key_frame_takes_the_place_of_all_before_it() {
     assert_eq!(goes(&mut rig), [as_it_is(4, &[skipped(1, 3, BUSY)])]);
 }
 
-/// A data record takes the place of no picture that a later one needs, and a newer picture takes the record's place.
+/// A data record does not replace a picture that a later one needs. A newer picture replaces the record.
 #[test]
 fn data_records_go_between_pictures() {
     let mut rig = Rig::connected(Contract::default());
@@ -114,7 +114,7 @@ fn data_records_go_between_pictures() {
     rig.sent(1, one);
     let two = part(&mut rig, NEEDED);
     assert_eq!(goes(&mut rig), [as_it_is(0, &[]), as_it_is(1, &[]), as_it_is(2, &[])]);
-    // The link is busy with it.
+    // The link is busy with this frame.
     part(&mut rig, NEEDED);
     rig.publish_data(b"boxes");
     part(&mut rig, SPARE);
@@ -136,7 +136,7 @@ fn data_records_go_between_pictures() {
     }
 }
 
-/// Where there is no room for the pictures before it, a record goes alone, and the chain goes on at a key frame.
+/// Without room for the pictures before it, a record goes alone, and the chain continues at a keyframe.
 #[test]
 fn a_record_goes_without_pictures_that_are_too_old() {
     let mut rig = Rig::connected(bound(200 * MS));
@@ -155,7 +155,7 @@ fn a_record_goes_without_pictures_that_are_too_old() {
     assert_eq!(goes(&mut rig), [as_it_is(7, &[skipped(1, 4, BUSY), skipped(6, 1, BUSY)])]);
 }
 
-/// Without a floor nobody says which rung is good enough. But what waits for longer than a second is of no use, and the newest is.
+/// Without a floor, no rung is known to be good enough. But frames that wait for longer than a second are of no use, and the newest goes.
 #[test]
 fn a_chain_that_falls_behind_is_given_up_and_goes_on_at_a_key_frame() {
     let mut rig = Rig::connected(Contract::default());
@@ -175,7 +175,7 @@ fn a_chain_that_falls_behind_is_given_up_and_goes_on_at_a_key_frame() {
     assert_eq!(goes(&mut rig), [as_it_is(13, &[])]);
 }
 
-/// The same, and what was skipped is told with the frame that was made.
+/// The chain is given up again, and the frame that was encoded tells the skipped frames.
 #[test]
 fn frames_that_were_given_up_are_told_with_their_reason() {
     let mut rig = Rig::connected(bound(200 * MS));
@@ -219,7 +219,7 @@ fn a_lost_frame_costs_those_that_need_it_until_the_next_key_frame() {
     assert!(matches!(goes(&mut rig)[..], [Goes::AsItIs(5, _)]));
 }
 
-/// Behind another connection there may be another decoder.
+/// At the end of another connection there may be another decoder.
 #[test]
 fn another_connection_begins_with_a_frame_that_stands_alone() {
     let mut rig = Rig::connected(Contract::default());
@@ -252,7 +252,7 @@ fn an_edge_that_cannot_decode_gets_a_frame_that_stands_alone() {
     assert_eq!(goes(&mut rig), [alone(2), Goes::Asks]);
 }
 
-/// The edge names the frame with which a chain began, if somebody comes late into it.
+/// The edge names the frame with which a chain began, if a reader joins late.
 #[test]
 fn a_long_chain_ends_when_the_edge_wants_another() {
     let mut rig = Rig::connected(Contract::default());
@@ -275,7 +275,7 @@ fn a_long_chain_ends_when_the_edge_wants_another() {
     assert_eq!(goes(&mut rig), [alone(201), Goes::Asks]);
 }
 
-/// The codec has to decode all frames since the key frame first. That is no failure, and newer frames come meanwhile.
+/// The codec must first decode all frames since the keyframe. That is no failure, and newer frames come meanwhile.
 #[test]
 fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
     let mut rig = Rig::connected(Contract::default());
@@ -296,7 +296,7 @@ fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
     assert_eq!(frames_sent(&rig.take()), [(two, told)]);
 }
 
-/// What the edge was last told of whether the source's own video is interrupted.
+/// Whether the edge was last told that the source's own video is interrupted.
 fn interrupted(rig: &mut Rig) -> Option<bool> {
     let told = |output: CameraOutput| match output {
         CameraOutput::Send { message: Message::FeasibilityReport(report), .. } => Some(report.interrupted),
@@ -308,7 +308,7 @@ fn interrupted(rig: &mut Rig) -> Option<bool> {
     rig.take().into_iter().filter_map(told).last()
 }
 
-/// What a lost frame costs is told: frames are made at a rung until the next key frame goes.
+/// The cost of a lost frame is reported: frames are encoded at a rung until the next keyframe goes.
 #[test]
 fn the_edge_is_told_while_a_source_s_video_is_interrupted() {
     let mut rig = Rig::connected(Contract::default());
@@ -324,7 +324,7 @@ fn the_edge_is_told_while_a_source_s_video_is_interrupted() {
     assert_eq!(interrupted(&mut rig), Some(false));
 }
 
-/// The log has dropped the beginning of a long chain. No codec is to blame, so none rests when the next key frame has come.
+/// The log has dropped the beginning of a long chain. No codec has failed, so none rests when the next keyframe has come.
 #[test]
 fn a_chain_whose_beginning_the_log_has_dropped_costs_its_frames_and_no_codec() {
     let mut rig = Rig::connected(Contract::default());
@@ -347,7 +347,7 @@ fn a_chain_whose_beginning_the_log_has_dropped_costs_its_frames_and_no_codec() {
     assert_eq!(goes(&mut rig), [Goes::AsItIs(11, told)]);
 }
 
-/// A rung that leaves out frames would otherwise leave out every key frame, and never end.
+/// A rung with frame skip would otherwise skip every keyframe, and never end.
 #[test]
 fn a_key_frame_goes_although_the_rung_leaves_it_out() {
     let profile = [5; 32];
@@ -377,7 +377,7 @@ fn a_key_frame_goes_although_the_rung_leaves_it_out() {
     assert_eq!(sent, [0, 4, 8, 12, 16, 20, 24, 28, 30], "one in four, and the key frame");
 }
 
-/// A key frame that the edge would refuse for its size is made smaller, and not asked for again and again.
+/// A keyframe that is too large for the edge is made smaller, and not requested again and again.
 #[test]
 fn a_key_frame_that_is_too_large_for_the_edge_is_made_smaller() {
     let mut rig = Rig::connected(Contract::default());
@@ -385,8 +385,8 @@ fn a_key_frame_that_is_too_large_for_the_edge_is_made_smaller() {
     assert_eq!(goes(&mut rig), [alone(0)]);
 }
 
-/// A link of so many bytes in a millisecond, on which each frame is reported as it arrives; the codec makes frames of 1,500 bytes. The kinds of what
-/// goes in so many seconds of a camera with 25 frames a second, of which every tenth is a key frame: one letter each.
+/// A link of `bytes_per_ms`, on which each frame is reported as it arrives; the codec makes frames of 1,500 bytes. The camera
+/// publishes 25 frames a second, and every tenth is a keyframe. Returns one letter for each frame that was sent: original or rung.
 fn sent_over(rig: &mut Rig, bytes_per_ms: usize, seconds: u64, sizes: (usize, usize)) -> String {
     sent_over_busy(rig, bytes_per_ms, Duration::ZERO, seconds, sizes)
 }
@@ -448,7 +448,7 @@ fn sent_over_busy(
     sent
 }
 
-/// An application that wants few small pictures says so in its profile. The link would carry more, and the next application gets it at once.
+/// An application that wants a few small pictures says so in its profile. The link would carry more, and the next application gets more at once.
 #[test]
 fn a_profile_may_do_without_the_sources_own_video() {
     let (profile, sizes) = ([6; 32], (12_000, 3_000));
@@ -470,8 +470,8 @@ fn a_profile_may_do_without_the_sources_own_video() {
     assert!(sent.ends_with(&"o".repeat(30)), "its chain need not rest: {sent}");
 }
 
-/// With a floor the policy says what is on time. A stream that the link carries goes as it is. Where the link becomes slower, the
-/// newest frame is made smaller; and where it is fast again, the stream goes as it is again.
+/// With a floor the policy decides what is on time. A stream that the link carries goes as it is. When the link
+/// becomes slower, the newest frame is made smaller. When the link is fast again, the stream goes as it is again.
 #[test]
 fn a_stream_goes_as_it_is_as_far_as_it_is_on_time() {
     let contract = Contract { accuracy_floor: Some(0.5), ..bound(100 * MS) };

@@ -13,7 +13,7 @@ fn asks(rig: &mut Rig, link: u64, request: u64) {
     rig.message(link, Message::SurveyRequest(SurveyRequest { request, begin: BEGIN, length }));
 }
 
-/// Which spans are to be surveyed, and which requests are answered, with what.
+/// The requested surveys, and the requests that were answered, with the answers.
 type Said = (Vec<(Timestamp, Timestamp)>, Vec<(u64, Result<Survey, NoSurvey>)>);
 
 fn said(rig: &mut Rig) -> Said {
@@ -37,7 +37,7 @@ fn survey(begin: Timestamp) -> Survey {
     Survey { held_from: Some(begin), spans: vec![span], ..Survey::default() }
 }
 
-/// However fast an edge asks, one survey runs at a time, with a pause of a second at least behind it. What has waited for too long is forgotten.
+/// However fast an edge asks, one survey runs at a time, followed by a pause of at least a second. A request that has waited too long is dropped.
 #[test]
 fn surveys_take_turns_and_half_of_the_time() {
     let mut rig = Rig::connected(Contract::default());
@@ -55,7 +55,7 @@ fn surveys_take_turns_and_half_of_the_time() {
     assert_eq!(said(&mut rig).0, [], "it rests");
     rig.pass(MS, &[1]);
     assert_eq!(said(&mut rig).0, [span]);
-    // What cannot be read is said, and what was not asked for is cut off.
+    // An unreadable log is reported, and spans that were not asked for are cut off.
     rig.broker.handle_surveyed(rig.now, None);
     assert_eq!(said(&mut rig), (vec![], vec![(2, Err(NoSurvey::Unreadable))]));
     rig.pass(1_000 * MS, &[1]);
@@ -63,7 +63,7 @@ fn surveys_take_turns_and_half_of_the_time() {
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN - MS)));
     let (_, answers) = said(&mut rig);
     assert_eq!(answers[0].1.as_ref().map(|survey| survey.spans[0].begin), Ok(BEGIN));
-    // Another one takes so long that nobody waits any more for those behind it.
+    // The next survey takes so long that the edge no longer waits for the requests after it.
     rig.pass(1_000 * MS, &[1]);
     assert_eq!(said(&mut rig).0, [span]);
     rig.pass(3_000 * MS, &[1]);
@@ -72,7 +72,7 @@ fn surveys_take_turns_and_half_of_the_time() {
     assert_eq!(said(&mut rig).0, [], "it was forgotten");
 }
 
-/// An edge that is gone gets no answer, and none of its requests is in the way of the next edge. What runs goes on to its end.
+/// An edge that is gone gets no answer, and its requests do not delay the next edge. A survey that runs is completed.
 #[test]
 fn requests_go_with_their_connection() {
     let mut rig = Rig::connected(Contract::default());
@@ -90,7 +90,7 @@ fn requests_go_with_their_connection() {
     assert_eq!((surveys.len(), answers), (1, vec![]));
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
     assert_eq!(said(&mut rig), (vec![], vec![(1, Ok(survey(BEGIN)))]));
-    // A second report is of nothing.
+    // A second report is ignored.
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
     assert_eq!(said(&mut rig), (vec![], vec![]));
 }

@@ -1,4 +1,4 @@
-//! Follows a stretch of the past that is on its way from a camera, and tells which questions it answers.
+//! Tracks a stretch of the past that is on its way from a camera, and tells which questions it answers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,11 +10,10 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
-/// How long a camera may take for a frame of the past. A camera that is busy with live frames sends none
-/// meanwhile.
+/// How long a camera may take for a frame of the past. A camera that is busy with live frames sends no frames of the past meanwhile.
 pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
-/// How long a camera may take for the original of its newest frame, while it is connected. It is long, because
-/// contracts may leave little of the link, and a frame that is given up on its way has been sent for nothing.
+/// How long a camera may take for the original of its newest frame, while it is connected. The time is long,
+/// because contracts may leave little of the link, and a transfer that is given up has cost its bytes for nothing.
 const ORIGINAL_TIME_MAX: Duration = Duration::from_secs(600);
 /// The number of frames that a fetch asks for at first. It is small, so that a reader of a single frame costs
 /// the link little.
@@ -31,27 +30,26 @@ pub(super) struct Fetch {
     pub(super) camera: CameraName,
     /// The number of its first frame.
     first: u64,
-    /// What is looked for, behind the last frame that was taken.
+    /// The query for the frames after the last one that was taken.
     pub(super) query: PastQuery,
-    /// The number that is asked for next.
+    /// The next number to ask for.
     pub(super) next: u64,
     /// Numbers whose frames were not taken yet, in order.
     pub(super) numbers: VecDeque<u64>,
-    /// What is known of them.
+    /// What is known of the frames in `numbers`.
     pub(super) slots: BTreeMap<u64, Slot>,
-    /// No frame answers this number or a later one. Tells from when on the camera holds its frames, or why it
-    /// has not answered.
+    /// The first number that no frame answers, if known. With it: from when on the camera holds its frames, or why it has not answered.
     pub(super) end: Option<(u64, Result<Timestamp, Unanswered>)>,
-    /// Frames to ask for next time.
+    /// How many frames to ask for next time.
     batch: u16,
     /// The reader that waits for the next frame, and its question.
     pub(super) waiter: Option<(u64, PastQuery)>,
-    /// Other readers that wait for the same frame: the original of the camera's newest.
+    /// Other readers that wait for the same frame: the original of the camera's newest frame.
     pub(super) beside: Vec<(u64, PastQuery)>,
-    /// Whether the reader was told that there is nothing more. A fetch with an upper bound is kept then, for the
-    /// question about what lies behind it.
+    /// Whether the reader was told that there is nothing more. A fetch with an
+    /// upper bound is then kept for the question about the frames from the bound on.
     pub(super) is_over: bool,
-    /// When it is given up.
+    /// When the fetch is given up.
     pub(super) due: Instant,
 }
 
@@ -59,9 +57,9 @@ pub(super) struct Fetch {
 pub(super) enum Slot {
     /// The frame is on its way.
     Begun(Box<FrameHeader>),
-    /// It lies among those that were fetched, at the rung at which it came.
+    /// The frame is among the fetched frames, at this rung.
     Arrived { frame: FrameId, captured: Timestamp, rung: Rung },
-    /// The rest will not come.
+    /// The rest of the frame will not come.
     Lost,
 }
 
@@ -76,15 +74,15 @@ impl Slot {
     }
 }
 
-/// What a fetch has for whoever waits.
+/// What a fetch has for the waiting reader.
 pub(super) enum Found {
     /// The next frame.
     Frame(PastAnswer),
-    /// The camera has no frame where it was asked, but later ones, which stay for later questions.
+    /// The camera has no frame in the requested span, but later ones, which stay for later questions.
     Later(PastAnswer),
-    /// None comes any more.
+    /// No more frames come.
     End(PastAnswer),
-    /// The next frame had to make room for others before it was taken, or has to be asked for anew.
+    /// The next frame was evicted before it was taken, or must be asked for again.
     Gone,
 }
 
@@ -113,18 +111,18 @@ impl Fetch {
         }
     }
 
-    /// Whether the frame that it asks for is wanted by another reader as well: the original of the camera's newest.
+    /// Whether another reader's question waits for the frame of this fetch too: the original of the camera's newest frame.
     pub(super) fn is_shared_with(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let same = PastQuery { after: asked.after, ..self.query };
         self.waiter.is_some() && self.camera == *camera && !asked.asks_disk() && *asked == same
     }
 
-    /// All that wait, if the fetch is given up.
+    /// The camera and all waiting readers, when the fetch is given up.
     pub(super) fn into_waiters(self) -> (CameraName, impl Iterator<Item = (u64, PastQuery)>) {
         (self.camera, self.waiter.into_iter().chain(self.beside))
     }
 
-    /// A reader no longer waits. Returns whether another one does.
+    /// A reader no longer waits. Returns whether another reader does.
     pub(super) fn forget(&mut self, question: u64) -> bool {
         self.beside.retain(|(of, _)| *of != question);
         if self.waiter.is_some_and(|(of, _)| of == question) {
@@ -138,69 +136,67 @@ impl Fetch {
         self.waiter.iter().chain(&self.beside).any(|(of, _)| *of == question)
     }
 
-    /// Whether nobody waits for it, and the question is one of the reading that it was made for, as far as can
-    /// be told: only its place differs.
+    /// Whether no reader waits for this fetch, and the question differs from its query only
+    /// in its position. The question is then of the same reader, as far as can be told.
     fn is_of(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let bounds = PastQuery { after: asked.after, before: asked.before, ..self.query };
         self.waiter.is_none() && self.camera == *camera && *asked == bounds
     }
 
-    /// Whether it brings what is asked for next.
+    /// Whether this fetch brings the frame that a question asks for.
     pub(super) fn serves(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let bounded_alike = self.query.before.is_none() || self.query.before == asked.before;
-        // A reader may have advanced without this fetch, as long as the first frame that is on its way still
-        // lies behind it.
+        // The reader may have advanced without this fetch, as long as the next frame of the fetch is still ahead of the reader.
         let position = asked.after == self.query.after
             || asked.after > self.query.after && self.begins_behind(asked.after);
         !self.is_over && !self.has_ended() && self.is_of(camera, asked) && bounded_alike && position
     }
 
-    /// Whether its next item is that nothing more exists, of a fetch without an upper bound. Frames may have
-    /// been published since, so this does not answer a later question. With an upper bound it does: everything
-    /// below it had been published by then.
+    /// Whether the next item of a fetch without an upper bound is its end. Frames may have been published since, so the end
+    /// does not answer a later question. With an upper bound it does: everything below the bound had been published by then.
     fn has_ended(&self) -> bool {
         let ended = self.end.as_ref().is_some_and(|(number, _)| self.numbers.front() == Some(number));
         ended && self.query.before.is_none()
     }
 
-    /// Whether the question begins at the end of this fetch. A reader that asks for one stretch after another
-    /// wants the frames behind them too.
+    /// Whether the question begins at the end of this fetch. A reader that asks for one stretch after another also wants the frames after them.
     pub(super) fn leads_to(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let begins = asked.after.map(|after| after.next());
         self.is_of(camera, asked) && begins.is_some() && self.query.before == begins
     }
 
-    /// Whether the fetch is obsolete: its reader has advanced without it, or asks again about what has ended.
+    /// Whether the fetch is obsolete: its reader has advanced without it, or asks again after its end.
     pub(super) fn is_overtaken(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         self.query.before.is_none() && self.is_of(camera, asked) && asked.after >= self.query.after
     }
 
-    /// Whether the next frame is known, and comes after this one.
+    /// Whether the next frame of the fetch is known, and comes after `after`.
     fn begins_behind(&self, after: Option<FrameId>) -> bool {
         let first = self.numbers.front().and_then(|number| self.slots.get(number)).and_then(Slot::frame);
         first.is_some_and(|(frame, _)| Some(frame) > after)
     }
 
-    /// Whether frames that are known come in the order of their numbers, with this one.
+    /// Whether the known frames and this one are in the order of their numbers.
     pub(super) fn in_order(&self, number: u64, frame: FrameId) -> bool {
         let mut known = self.slots.iter().filter_map(|(of, slot)| Some((*of, slot.frame()?.0)));
         known.all(|(of, known)| (of < number) == (known < frame))
     }
 
-    /// What there is for the waiting reader. `None` while that is not known.
+    /// The answer for the waiting reader. `None` while it is not known.
     pub(super) fn find(&self, fetched: &FetchedFrames) -> Option<Found> {
         let (_, asked) = self.waiter.as_ref()?;
         let number = *self.numbers.front()?;
         let nothing = PastAnswer::default();
         if let Some((_, ended)) = self.end.filter(|(ended, _)| *ended == number) {
             return Some(Found::End(match ended {
-                // The frame behind was not there yet, so others before it may not have been either.
+                // When the camera answered, it had not published the frame at the question's
+                // bound yet. So frames below the bound may have been missing too.
                 Ok(_) if self.query.before.is_none() && asked.before.is_some() => return Some(Found::Gone),
                 Ok(from) => {
                     let held_from = (from < Timestamp::MAX).then_some(from);
                     PastAnswer { held_from, camera_holds_from: Some(from), ..nothing }
                 }
-                // The camera has forgotten what the request continued from. It will know if it is asked anew.
+                // The camera has forgotten what the request continued from. A new request does not continue from anything.
                 Err(Unanswered::Busy) if number > self.first => return Some(Found::Gone),
                 Err(why) => PastAnswer::unanswered(why),
             }));
@@ -213,7 +209,7 @@ impl Fetch {
         match slot {
             Slot::Begun(_) => None,
             Slot::Lost => Some(Found::End(PastAnswer::unanswered(Unanswered::TimedOut))),
-            // Not every record comes at the rung that was asked for: data has one form, and of a source's own video there are stills.
+            // Not every record comes at the requested rung: a data record has one form, and a source's own video comes as stills.
             Slot::Arrived { frame, rung, .. } => {
                 let record = fetched.get(&self.camera, *frame, rung).cloned();
                 Some(record.map_or(Found::Gone, |record| {
@@ -223,9 +219,9 @@ impl Fetch {
         }
     }
 
-    /// The next frame was taken. Whoever takes one after the other wants many.
+    /// The next frame was taken. The more frames a reader takes in order, the more the fetch asks for at once.
     pub(super) fn take(&mut self, frame: FrameId) {
-        // Whoever reads goes on behind the last frame: never back.
+        // A reader only moves forward.
         debug_assert!(Some(frame) > self.query.after, "a frame of the past is taken twice");
         let taken = self.numbers.pop_front();
         taken.and_then(|number| self.slots.remove(&number));
@@ -233,18 +229,18 @@ impl Fetch {
         self.batch = (self.batch + 1).min(BATCH_FRAMES_MAX);
     }
 
-    /// What is on its way was of no use to a question: less is asked for next time.
+    /// The frames on their way did not answer a question: fewer are asked for next time.
     pub(super) fn leave(&mut self) {
         self.batch = (self.batch / 2).max(1);
     }
 
-    /// Takes in the size of a frame that has come: large ones are asked for in smaller numbers.
+    /// Notes the size of a frame that has come: the larger the frames, the fewer are asked for at once.
     pub(super) fn note_bytes(&mut self, bytes: u64) {
         let most = (BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16;
         self.batch = self.batch.min(most);
     }
 
-    /// No frame answers this number, nor a later one.
+    /// No frame answers this number or a later one.
     pub(super) fn end_at(&mut self, number: u64, ended: Result<Timestamp, Unanswered>) {
         self.end = Some((number, ended));
         self.numbers.retain(|of| *of <= number);
@@ -255,7 +251,7 @@ impl Fetch {
         let (request, count) = (self.next, self.batch);
         self.next += u64::from(count);
         self.numbers.extend(request..self.next);
-        // More is asked for only while at most a batch waits.
+        // More frames are asked for only while at most one batch waits.
         debug_assert!(
             self.numbers.len() <= 2 * usize::from(BATCH_FRAMES_MAX),
             "{} frames of a fetch are on their way",
@@ -268,7 +264,7 @@ impl Fetch {
         (request, count)
     }
 
-    /// Whether more should be on its way.
+    /// Whether more frames should be asked for.
     pub(super) fn lacks_more(&self) -> bool {
         self.end.is_none() && self.numbers.len() <= usize::from(self.batch)
     }

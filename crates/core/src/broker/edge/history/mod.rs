@@ -5,8 +5,8 @@
 //! asks the camera for a few successive frames. So the answers to the next questions are already on their
 //! way. The longer a fetch is used, the more frames it asks for.
 //!
-//! A question to a camera that is not connected waits for it (`waiting.rs`). If no camera has answered, the
-//! reader is told so ([`Unanswered`]), never that there is nothing.
+//! A question to a camera that is not connected waits for the camera (`waiting.rs`). If no
+//! camera has answered, the reader is told so ([`Unanswered`]), never that there is no frame.
 
 mod fetch;
 mod waiting;
@@ -30,17 +30,17 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{Abilities, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
-/// The most fetches that may be open at one camera, and the most questions that may wait for it. One more is
-/// answered with [`Unanswered::Busy`].
+/// The most fetches that may be open at one camera, and the most questions that
+/// may wait for it. A further question is answered with [`Unanswered::Busy`].
 pub const HISTORY_QUESTIONS_MAX: usize = 16;
 /// Each fetch has 2 to the power of this many numbers for its frames.
 const NUMBERS_BITS: u32 = 32;
 
-/// What applications read of the past, and which of these frames are on their way.
+/// The questions of applications about the past, and the frames of the past that are on their way.
 pub(super) struct History {
-    /// Questions that cameras have not answered yet, by the number of the first frame.
+    /// The open fetches, by the number of their first frame.
     fetches: BTreeMap<u64, Fetch>,
-    /// Questions to cameras that are not connected and may come.
+    /// Questions to cameras that are not connected but expected.
     waiting: Waiting,
     fetched: FetchedFrames,
     last_question: u64,
@@ -48,7 +48,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// No fetched frames. Those of all cameras together may take `bytes_max` bytes.
+    /// Begins without fetched frames. Those of all cameras together may take `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             fetches: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl History {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Until when any camera may come that was here before the edge started.
+    /// Until when cameras of an earlier run of the edge are expected to connect.
     pub(super) fn any_expected_until(&self) -> Option<Instant> {
         self.waiting.any_expected_until()
     }
@@ -79,7 +79,7 @@ impl History {
         self.waiting.handle_started(now);
     }
 
-    /// A reading lacks a frame. Returns the number that the answer will have.
+    /// A reader lacks a frame. Returns the number that the answer will have.
     pub(super) fn handle_query(
         &mut self,
         now: Instant,
@@ -95,8 +95,8 @@ impl History {
             fetch.due = now + HISTORY_TIME_MAX;
             return (question, self.serve(now, roster, number));
         }
-        // A fetched frame tells about its neighbours only where it follows directly. Which is the newest, it never
-        // tells.
+        // A fetched frame is the answer only if it directly follows the reader's last frame: otherwise
+        // the camera may have frames between the two. It never tells which frame is the newest.
         let next = query.after.map(|after| after.next()).filter(|_| query.asks_disk());
         let held = self.fetched.find(camera, &query).filter(|record| Some(record.frame.meta.id) == next);
         let outputs = match held.cloned() {
@@ -108,7 +108,7 @@ impl History {
         (question, outputs)
     }
 
-    /// Nobody waits for the answer any more.
+    /// No reader waits for the answer any more.
     pub(super) fn handle_dropped(&mut self, question: u64) -> Option<EdgeOutput> {
         self.waiting.remove(question);
         let (first, fetch) = self.fetches.iter_mut().find(|(_, fetch)| fetch.is_asked(question))?;
@@ -121,7 +121,7 @@ impl History {
 
     // ---- cameras ------------------------------------------------------------------------------------------
 
-    /// The header of a frame of the past is here.
+    /// The header of a frame of the past has arrived.
     pub(super) fn handle_header(
         &mut self,
         now: Instant,
@@ -142,7 +142,7 @@ impl History {
                 (Ok(()), Vec::new())
             }
             Err(refused) => {
-                // A camera that gives a wrong answer is asked no further.
+                // A camera that gives a wrong answer is asked for nothing more in this fetch.
                 fetch.end_at(number, Err(Unanswered::TimedOut));
                 (Err(refused), self.serve(now, roster, first))
             }
@@ -195,7 +195,7 @@ impl History {
         self.serve(now, roster, first)
     }
 
-    /// A camera has nothing more that answers.
+    /// A camera has nothing more to answer to a request.
     pub(super) fn handle_end(
         &mut self,
         now: Instant,
@@ -215,7 +215,7 @@ impl History {
         self.serve(now, roster, first)
     }
 
-    /// A camera says what it can do. If it does not answer for the past, its readers are told at once.
+    /// A camera tells what it can do. If it does not answer questions about the past, the waiting readers are told at once.
     pub(super) fn handle_abilities(&mut self, link: LinkId, abilities: Abilities) -> Vec<EdgeOutput> {
         if abilities.past {
             return Vec::new();
@@ -226,7 +226,7 @@ impl History {
         waiters.map(|(question, _)| answer(question, unable())).collect()
     }
 
-    /// A connection is gone. What was asked on it is asked again on the camera's next one.
+    /// A connection is gone. Its open questions wait for the camera's next connection.
     pub(super) fn handle_closed(&mut self, link: LinkId) -> Vec<EdgeOutput> {
         let mut outputs = Vec::new();
         for (camera, waiters) in self.give_up(|fetch| fetch.link == link).into_iter().map(Fetch::into_waiters)
@@ -236,12 +236,12 @@ impl History {
         outputs
     }
 
-    /// A camera was reset.
+    /// A camera was reset: its fetched frames are forgotten.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) {
         self.fetched.forget(camera);
     }
 
-    /// Asks a camera that has connected what waited for it.
+    /// Asks again the questions whose cameras are connected now, or that have waited long enough.
     pub(super) fn handle_connected(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
         let due = self.waiting.take_due(now, roster).into_iter();
         due.flat_map(|(question, Question { camera, query })| {
@@ -268,7 +268,7 @@ impl History {
         fetch.map(|(first, _)| *first)
     }
 
-    /// Keeps a question until its camera is connected, or answers that too many wait.
+    /// Keeps a question until its camera is connected. Answers it if too many questions wait.
     fn wait(&mut self, question: u64, camera: &CameraName, query: PastQuery) -> Option<EdgeOutput> {
         if self.waiting.of_camera(camera) >= HISTORY_QUESTIONS_MAX {
             return Some(answer(question, PastAnswer::unanswered(Unanswered::Busy)));
@@ -277,7 +277,7 @@ impl History {
         None
     }
 
-    /// Begins to ask a camera, unless it is asked the same already.
+    /// Begins a fetch for a question, unless an open fetch already asks for the same frame.
     fn begin(
         &mut self,
         now: Instant,
@@ -290,7 +290,7 @@ impl History {
             return Vec::new();
         }
         if let Some(held_from) = roster.derived_from(camera) {
-            // It has no other log than those that were asked before.
+            // A derived stream has no log besides those of the edge, which were asked before.
             let none = PastAnswer { camera_holds_from: Some(held_from), ..PastAnswer::default() };
             return vec![answer(question, none)];
         }
@@ -303,7 +303,7 @@ impl History {
             });
             return outputs;
         };
-        // A camera that has not stated its abilities yet is asked, perhaps in vain.
+        // A camera that has not told its abilities yet is asked, perhaps in vain.
         if link.abilities.is_some_and(|abilities| !abilities.past) {
             outputs.push(answer(question, PastAnswer::unanswered(Unanswered::Unable)));
             return outputs;
@@ -319,8 +319,8 @@ impl History {
         outputs
     }
 
-    /// What to look for at the camera when a fetch begins, after the fetches that it replaces were given up:
-    /// exactly what was asked for, or also what lies behind it.
+    /// The query of a new fetch: exactly the question, or also the frames after it if the reader
+    /// asks for one stretch after another. Gives up the fetches that the new one replaces.
     fn extent(&mut self, camera: &CameraName, asked: PastQuery) -> (PastQuery, Vec<EdgeOutput>) {
         let overtaken = self.give_up(|fetch| fetch.is_overtaken(camera, &asked));
         let outputs = overtaken.iter().map(withdraw).collect();
@@ -331,8 +331,7 @@ impl History {
         }
     }
 
-    /// Makes room for another fetch from a camera, at the expense of one that nobody waits for. Returns false
-    /// if there is none.
+    /// Makes room for another fetch from a camera, by ending a fetch that no reader waits for. Returns false if there is none.
     fn make_room(&mut self, camera: &CameraName) -> bool {
         let open = self.fetches.iter().filter(|(_, fetch)| fetch.camera == *camera);
         let count = open.clone().count();
@@ -354,7 +353,7 @@ impl History {
         Some(EdgeOutput::Send { link, message: Message::HistoryRequest(message) })
     }
 
-    /// Gives the reader that waits for the next frame of a fetch what is known, and asks for more in time.
+    /// Answers the reader that waits for the next frame of a fetch, if the answer is known. Asks for more frames in time.
     fn serve(&mut self, now: Instant, roster: &Roster, first: u64) -> Vec<EdgeOutput> {
         let Some(fetch) = self.fetches.get_mut(&first) else { return Vec::new() };
         let mut outputs = Vec::new();
@@ -364,7 +363,7 @@ impl History {
             let (camera, beside) = (fetch.camera.clone(), std::mem::take(&mut fetch.beside));
             let found = match found {
                 Found::Gone => {
-                    // It is fetched again.
+                    // The frame is fetched again.
                     self.fetches.remove(&first);
                     let waiters = std::iter::once((question, asked)).chain(beside);
                     return self.begin_all(now, roster, &camera, waiters.collect());
@@ -390,7 +389,7 @@ impl History {
             outputs.extend(answered.into_iter().map(|(question, _)| answer(question, found.clone())));
             outputs.push(answer(question, found));
             outputs.extend(self.ask_ahead(first));
-            // Whoever has the frame already, or a newer one, wants the next.
+            // A reader that already has this frame or a newer one wants the next.
             outputs.extend(self.begin_all(now, roster, &camera, others));
             return outputs;
         }
@@ -428,13 +427,13 @@ impl History {
     }
 }
 
-/// Why a frame of the past is not what was asked for.
+/// Refuses a frame of the past that is not what was asked for.
 fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
     let meta = &header.meta;
     admit_size(header, bytes_max)?;
     let asked = fetch.query.rung();
-    // Knobs are for data records and other rungs for pictures: what is not of the kind comes as it was published. Of a source's own video the
-    // camera makes stills.
+    // Knobs apply to data records, other rungs to pictures. A record of the other kind
+    // comes as it was published. From a source's own video the camera makes stills.
     let of_data = asked.setting().is_ok_and(|setting| setting.is_of_data());
     let has_rung = meta.rung == asked
         || of_data == meta.encoding.is_picture() && meta.rung == Rung::original()

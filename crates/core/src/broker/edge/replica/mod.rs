@@ -1,13 +1,12 @@
-//! Holds an edge's frames of one camera as they came, in its replica log, and the account of those that are not
-//! in it.
+//! Holds one camera's frames as they arrived, in its replica log, and accounts for frames that are not in the log.
 //!
-//! A frame that needs others enters the log if its parent has entered. So everything that is held from the beginning of
-//! a chain on can be decoded, and nothing is decoded here (`docs/decisions/0043-video-stays-video.md`).
+//! A frame that needs others enters the log if its parent has entered. So every frame in the log can be decoded
+//! from the beginning of its chain on, and nothing is decoded here (`docs/decisions/0043-video-stays-video.md`).
 //!
 //! | question | where |
 //! | --- | --- |
-//! | when is the camera asked for a frame that stands alone? | `refresh.rs` |
-//! | what becomes of frames that do not enter? | `account.rs` |
+//! | when is the camera asked for a keyframe? | `refresh.rs` |
+//! | what becomes of frames that do not enter the log? | `account.rs` |
 //! | how does a frame become a record? | `record.rs` |
 
 mod account;
@@ -32,7 +31,7 @@ use crate::stills::still_bytes_max;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
-/// A frame that is here.
+/// A frame that has arrived completely.
 struct Arrived {
     link: LinkId,
     header: FrameHeader,
@@ -40,31 +39,32 @@ struct Arrived {
     times: Times,
 }
 
-/// A frame that waits until this instant for a newer one.
+/// A stale frame, which waits until this instant for a newer one.
 struct Stale {
     frame: Arrived,
     until: Instant,
 }
 
-/// The frames of one camera.
+/// The frames of one camera at the edge.
 pub(super) struct Replica {
     camera: CameraName,
     log: LogWriter,
-    /// What its frames may take in memory, in bytes.
+    /// The memory budget of the camera's frames, in bytes.
     share: u64,
     /// The newest frame, if it is stale and a newer one may come right behind it.
     stale: Option<Stale>,
-    /// The chain that goes on in the log, and the connection that it came on.
+    /// The chain that goes on in the log.
     entered: ChainFollower,
+    /// The connection on which that chain came.
     of_link: Option<LinkId>,
-    /// Whether it has ever had a chain. Stills of those take a part of its share.
+    /// Whether a frame of a chain has ever entered. Stills made of chains take a part of the share.
     has_chains: bool,
-    /// Somebody waits for a chain to begin, and the camera has not been asked for one.
+    /// Whether a reader waits for a chain to begin, and the camera has not been asked for one.
     joins: bool,
-    /// Of frames that are not in the log.
+    /// The account of frames that are not in the log.
     account: Account,
     refresh: Refresh,
-    /// What became of its frames.
+    /// What became of the camera's frames.
     pub(super) counters: CameraCounters,
 }
 
@@ -94,12 +94,12 @@ impl Replica {
         self.log.reader()
     }
 
-    /// The newest frame of its log, and when that was captured.
+    /// The newest frame of the log, with its capture time.
     pub(super) fn newest(&self) -> Option<(FrameId, Timestamp)> {
         self.log.last()
     }
 
-    /// When the oldest frame of its log was captured that can be decoded.
+    /// The capture time of the oldest frame of the log that can be decoded.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
         self.log.reader().held_from()
     }
@@ -109,7 +109,7 @@ impl Replica {
         self.log.bytes()
     }
 
-    /// When the camera may be asked for a frame that stands alone, if somebody waits for one.
+    /// When the camera may be asked for a keyframe. `None`: no reader waits for one.
     pub(super) fn join_due(&self) -> Option<Instant> {
         self.joins.then(|| self.refresh.due())
     }
@@ -126,13 +126,13 @@ impl Replica {
         EdgeOutput::Attach { subscription, camera: self.camera.clone(), log: self.log.reader() }
     }
 
-    /// A reader has lost its chain, or joined in the middle of one: it waits for the next.
+    /// A reader has lost its chain, or joined in the middle of a chain. It waits for the next chain.
     pub(super) fn handle_chain_lost(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
         self.joins = true;
         self.ask_to_join(now, way)
     }
 
-    /// Asks the camera for a chain that somebody waits for, if that is due.
+    /// Asks the camera for a chain that a reader waits for, if this is due.
     pub(super) fn ask_to_join(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
         self.join_due().filter(|due| now >= *due)?;
         self.joins = false;
@@ -148,7 +148,7 @@ impl Replica {
         self.log.set_bytes_max(share - of_stills);
     }
 
-    /// Takes up a frame that a log on disk gave back. False if it finds no place, or needs one that did not come back.
+    /// Restores a frame from a log on disk. Returns false if the frame does not fit, or needs a frame that was not restored.
     pub(super) fn restore(&mut self, mut record: Record) -> bool {
         let meta = record.frame.meta.clone();
         if !self.entered.allows(&meta) {
@@ -168,7 +168,7 @@ impl Replica {
 
     // ---- frames -------------------------------------------------------------------------------------------
 
-    /// Appends a record that was published at this edge: nothing lies before it that anybody would have to account for.
+    /// Appends a record that was published at this edge. No record before it can be missing, so nothing needs an account.
     pub(super) fn publish(&mut self, record: Record) -> Result<(), AppendError> {
         let appended = self.log.append_record(record);
         match appended {
@@ -178,8 +178,8 @@ impl Replica {
         appended.map(|_| ())
     }
 
-    /// It is the turn of a frame that is here. `stale_until`: it was captured before its link's last silence
-    /// ended, and a newer one may come until then.
+    /// It is the turn of a complete frame. `stale_until`: the frame was captured
+    /// before its link's last silence ended, and a newer one may come until then.
     pub(super) fn handle_ready(
         &mut self,
         now: Instant,
@@ -192,8 +192,7 @@ impl Replica {
             self.not_decoded(&header);
             return Vec::new();
         }
-        // What those that it overtakes say of others was said for the last time: the camera knows that they
-        // are here.
+        // The camera knows that the overtaken frames have arrived, so it does not repeat the skips in their headers.
         for header in &overtakes {
             self.account.note(header.meta.id, &header.skipped);
         }
@@ -203,8 +202,8 @@ impl Replica {
         outputs
     }
 
-    /// Appends a frame to the log. If it is stale, it waits for a newer one first: of a burst after a silence, only
-    /// the newest frame is for those who take the newest.
+    /// Appends a frame to the log. A stale frame waits for a newer one first: of
+    /// a burst after a silence, a reader of the newest frame gets only the last.
     fn append(
         &mut self,
         now: Instant,
@@ -217,7 +216,7 @@ impl Replica {
             outputs.extend(self.append_now(now, frame, (way, true)));
         }
         match stale_until {
-            // It came late, even of those that are stale.
+            // The frame is older than the stale frame that waits.
             _ if self.stale.is_some() => outputs.extend(self.append_now(now, frame, (way, true))),
             Some(until) if now < until => self.stale = Some(Stale { frame, until }),
             _ => outputs.extend(self.append_now(now, frame, (way, false))),
@@ -225,7 +224,7 @@ impl Replica {
         outputs
     }
 
-    /// Appends the stale frame, if it has waited long enough: no newer one came.
+    /// Appends the stale frame, if it has waited long enough without a newer one.
     pub(super) fn take_stale(&mut self, now: Instant, way: Option<Way>) -> Vec<EdgeOutput> {
         let stale = self.stale.take_if(|stale| now >= stale.until);
         stale.map(|Stale { frame, .. }| self.append_now(now, frame, (way, false))).unwrap_or_default()
@@ -246,7 +245,7 @@ impl Replica {
         }
         let (id, chain) = (meta.id, meta.chain.chain);
         let begins = begins_chain(&meta);
-        // What a chain of another connection holds may be of another start of the camera.
+        // A chain of another connection may be of another start of the camera.
         let goes_on = !meta.encoding.is_chained() || begins || self.of_link == Some(link);
         if !goes_on || !self.entered.allows(&meta) {
             self.not_decoded(&header);
@@ -273,7 +272,7 @@ impl Replica {
         Vec::new()
     }
 
-    /// A frame is about to enter. With the first one of a chain, stills begin to take their part of the share.
+    /// A frame is about to enter the log. From the first frame of a chain on, stills take their part of the share.
     fn meet(&mut self, meta: &FrameMeta) {
         if meta.encoding.is_chained() && !self.has_chains {
             self.has_chains = true;
@@ -281,7 +280,7 @@ impl Replica {
         }
     }
 
-    /// Whether a chain takes so much of the log that its beginning will be evicted before it ends.
+    /// Whether a chain takes more than half of the log, so that its beginning would be evicted before it ends.
     fn is_too_long(&self, meta: &FrameMeta) -> bool {
         let half = self.log.reader().share().bytes_max / 2;
         meta.encoding.is_chained() && self.log.chain_bytes() > half

@@ -10,17 +10,17 @@ use crate::trace::FrameTrace;
 use crate::units::Instant;
 use crate::wire::FrameHeader;
 
-/// When a frame was at the stages of its way here.
+/// The times of a frame's arrival.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// Its header.
+    /// When its header arrived.
     pub(super) arriving: Instant,
-    /// All of it.
+    /// When it had arrived completely.
     pub(super) arrived: Instant,
 }
 
-/// A record of a frame, with the known skips between the newest frame of the log and this one. It is appended
-/// at `logged`; `overtaken`: a newer one came right behind it.
+/// A record of a frame, with the known skips between the newest frame of the log and this
+/// one. The record is appended at `logged`; `overtaken`: a newer frame came right behind it.
 pub(super) fn record(
     header: FrameHeader,
     payload: Bytes,
@@ -30,7 +30,7 @@ pub(super) fn record(
 ) -> Record {
     let FrameHeader { meta, payload_bytes, expected_accuracy, infeasible, trace: camera, .. } = header;
     let Times { arriving, arrived } = times;
-    // A clock that went back would show a frame in a log before it was here.
+    // A clock that goes back would log a frame before its arrival.
     debug_assert!(arriving <= arrived && arrived <= logged, "a frame is logged before it arrived");
     Record {
         skipped: skipped_since(newest, meta.id, skipped),
@@ -42,7 +42,7 @@ pub(super) fn record(
     }
 }
 
-/// The known skips between the newest frame held and the one that comes.
+/// The known skips between the newest frame of the log and the next one.
 fn skipped_since(newest: Option<FrameId>, frame: FrameId, skipped: &[SkipRange]) -> Arc<[SkipRange]> {
     let from = match newest {
         Some(newest) if newest.epoch == frame.epoch => newest.sequence.next(),

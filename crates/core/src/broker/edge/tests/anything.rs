@@ -1,4 +1,4 @@
-//! Whatever may happen to an edge broker, in any order.
+//! Any events for an edge broker, in any order.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::source::SourceState;
 use crate::subscription::{Missing, Next, Subscription};
 use crate::wire::{HistoryCode, HistoryEnd, SourceReport};
 
-/// What may happen to an edge broker, in any order.
+/// An event for an edge broker.
 #[derive(Clone, Debug)]
 enum Input {
     Pass(u64),
@@ -28,9 +28,9 @@ enum Input {
     Unsubscribe(u64),
     Forget,
     Ask(u64, Option<u64>),
-    /// An answer to one of the numbers that were asked for last, or to none.
+    /// A frame for one of the numbers that were last asked for, or for none.
     Past(u64, usize, u64, usize),
-    /// The end of what answers one of them.
+    /// The end of the answer at one of these numbers.
     PastEnds(u64, usize),
 }
 
@@ -99,12 +99,12 @@ fn any_input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// An edge, and what a bystander knows of it.
+/// An edge, and what an observer knows of it.
 struct Scene {
     rig: Rig,
     subscriptions: Vec<Subscription>,
     open: BTreeSet<LinkId>,
-    /// Numbers of the past that were asked for last.
+    /// The numbers of frames of the past that were last asked for.
     numbers: Vec<u64>,
     asked: BTreeSet<u64>,
 }
@@ -178,7 +178,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Time passes, and timers go off.
+    /// Lets time pass, and serves the timers.
     fn pass(&mut self, ms: u64) -> Result<(), TestCaseError> {
         let rig = &mut self.rig;
         let end = rig.now + Duration::from_millis(ms);
@@ -193,7 +193,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Carries out what the edge wants, as far as it may.
+    /// Carries out the edge's outputs, and checks them.
     fn carry_out(&mut self) -> Result<(), TestCaseError> {
         for output in self.rig.take() {
             if let EdgeOutput::Send { message: Message::HistoryRequest(wanted), .. } = &output {
@@ -230,8 +230,8 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever cameras say and do, in any order: nothing panics, timers get on, logs keep to their budget, each camera
-    /// has one connection at most, and what was closed is spoken to no more.
+    /// Whatever cameras say and do, in any order: nothing panics, timers advance, logs keep to their
+    /// budget, each camera has one connection at most, and nothing is sent on a closed connection.
     #[test]
     fn nothing_that_happens_breaks_the_broker(inputs in prop::collection::vec(any_input(), 1..150)) {
         let mut scene = Scene::new();

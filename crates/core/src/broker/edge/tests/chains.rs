@@ -49,7 +49,7 @@ fn subscribe(rig: &mut Rig, id: u64, span: Span) -> Subscription {
     Subscription::new(span).taking_chains(H264)
 }
 
-/// Gives a subscription the logs that it is to read; other outputs come back.
+/// Gives a subscription the logs that it is to read. Returns the other outputs.
 fn attach(rig: &mut Rig, id: u64, reading: &mut Subscription) -> Vec<EdgeOutput> {
     let mut others = Vec::new();
     for output in rig.take() {
@@ -71,7 +71,7 @@ fn refreshed(outputs: &[EdgeOutput]) -> Vec<FrameId> {
     asked.collect()
 }
 
-/// What a maker of stills answers.
+/// The answer of the part that makes stills.
 fn still(rig: &Rig, frame: FrameId) -> StillAnswer {
     let (log, ..) = rig.broker.log(&camera()).unwrap();
     let Some(mut record) = log.get_frame(frame) else { return StillAnswer::Gone };
@@ -87,7 +87,7 @@ fn next(reading: &mut Subscription) -> Option<Delivery> {
     }
 }
 
-/// The frame is handed on as it came, and nobody decodes it.
+/// A frame is delivered as it came, and nothing decodes it.
 #[test]
 fn a_frame_is_handed_on_as_it_came() {
     let mut rig = rig();
@@ -104,7 +104,7 @@ fn a_frame_is_handed_on_as_it_came() {
     assert!(next(&mut reading).is_none() && reading.poll_still().is_none());
 }
 
-/// Whoever decodes no chains asks for the still of the newest frame, and gets it with the account of those before it.
+/// A reader that decodes no chains asks for the still of the newest frame, and gets it with the account of the frames before.
 #[test]
 fn who_decodes_no_chains_gets_a_still() {
     let mut rig = rig();
@@ -134,7 +134,7 @@ fn who_decodes_no_chains_gets_a_still() {
     assert_eq!(told.map(|reason| got.skipped.of(reason)), [1, 1, 1], "{:?}", got.skipped);
 }
 
-/// As [`member`], captured so long before now, and referring to this frame.
+/// As [`member`], captured `ago` ms before now, and referring to frame `refers`.
 fn captured(rig: &Rig, ago: u32, (index, sequence, refers): (u32, u64, u64)) -> FrameHeader {
     let mut header = member(0, index, sequence, 30);
     header.meta.captured = Timestamp::from_nanos((rig.now - MS * ago).as_nanos());
@@ -144,8 +144,8 @@ fn captured(rig: &Rig, ago: u32, (index, sequence, refers): (u32, u64, u64)) -> 
     header
 }
 
-/// A camera whose link is silent for two seconds, and two readers that decode its chains: of the newest frame, and of every one. They
-/// have the first frame of a chain.
+/// A camera whose link was silent for two seconds, and two readers that decode its chains:
+/// one of the newest frame, and one of every frame. Both have the first frame of a chain.
 fn after_silence() -> (Rig, [Subscription; 2]) {
     let mut rig = rig();
     let spans = [Span::LIVE, Span { deliver: Deliver::Every, ..Span::LIVE }];
@@ -172,8 +172,8 @@ fn numbers(reading: &mut Subscription) -> Vec<u64> {
     std::iter::from_fn(|| next(reading)).map(|got| got.record.frame.meta.id.sequence.0).collect()
 }
 
-/// What was in the network's queue comes first when a link is back. Who decodes chains and takes the newest frame gets what the newest
-/// one needs, and none of the others; who takes every frame gets all.
+/// When a link is back, the frames in the network's queue come first. A reader of chains that takes the newest
+/// frame gets the frames that the newest needs, and none of the others. A reader of every frame gets all.
 #[test]
 fn of_a_burst_after_a_silence_only_what_the_newest_needs_is_handed_on() {
     let (mut rig, [mut newest, mut every]) = after_silence();
@@ -193,7 +193,7 @@ fn of_a_burst_after_a_silence_only_what_the_newest_needs_is_handed_on() {
     assert_eq!(numbers(&mut newest), [5], "the chain goes on");
 }
 
-/// A newer one that takes long is waited for here too.
+/// A stale frame also waits for a newer one that takes long.
 #[test]
 fn a_stale_frame_of_a_chain_waits_for_a_newer_one_that_takes_long() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -209,7 +209,7 @@ fn a_stale_frame_of_a_chain_waits_for_a_newer_one_that_takes_long() {
     assert_eq!(numbers(&mut newest), [2]);
 }
 
-/// If the newest needs one of them, all up to that one are handed on first.
+/// If the newest frame needs a stale one, this one and those that it needs are delivered first.
 #[test]
 fn a_stale_frame_that_the_newest_needs_is_handed_on() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -222,7 +222,7 @@ fn a_stale_frame_that_the_newest_needs_is_handed_on() {
     assert_eq!(numbers(&mut newest), [1, 3]);
 }
 
-/// If nothing newer comes, the newest of what came is better than nothing.
+/// If no newer frame comes, the newest of those that came is better than nothing.
 #[test]
 fn stale_frames_of_a_chain_without_a_newer_one_are_handed_on_soon() {
     let (mut rig, [mut newest, mut every]) = after_silence();
@@ -239,8 +239,8 @@ fn stale_frames_of_a_chain_without_a_newer_one_are_handed_on_soon() {
     assert_eq!(numbers(&mut every), [2]);
 }
 
-/// Whoever joins in the middle of a chain would wait for up to ten seconds: the camera is asked for another chain, for all who wait at
-/// once, and never more often than in two seconds.
+/// A reader that joins in the middle of a chain would wait for up to ten seconds. So the camera
+/// is asked for another chain, for all waiting readers at once, and at most every two seconds.
 #[test]
 fn the_camera_is_asked_for_a_chain_that_can_be_joined_but_seldom() {
     let mut rig = rig();
@@ -263,7 +263,7 @@ fn the_camera_is_asked_for_a_chain_that_can_be_joined_but_seldom() {
     rig.broker.handle_timeout(rig.now);
     assert_eq!(refreshed(&rig.take()), [frame(5)]);
 
-    // A chain that begins by itself is joined by all who wait.
+    // All waiting readers join a chain that begins by itself.
     rig.now += Duration::from_millis(100);
     subscribe(&mut rig, 4, Span::LIVE);
     rig.frame(1, member(7, 0, 7, 30)).unwrap();
@@ -273,7 +273,7 @@ fn the_camera_is_asked_for_a_chain_that_can_be_joined_but_seldom() {
     assert_eq!(refreshed(&rig.take()), []);
 }
 
-/// Stills are paid for out of the camera's share, once it has sent a chain.
+/// Stills take a part of the camera's share, once it has sent a chain.
 #[test]
 fn memory_stays_within_the_camera_s_share() {
     let mut rig = rig();
@@ -289,18 +289,18 @@ fn memory_stays_within_the_camera_s_share() {
     }
 }
 
-/// What happens in a random world, in order.
+/// A step in a random world.
 #[derive(Clone, Debug)]
 enum Step {
-    /// The camera skips frames, and says so.
+    /// The camera skips frames, and reports it.
     Skip(u64),
-    /// The camera sends a frame: how it refers to others, and what it has of bytes.
+    /// The camera sends a frame: how it refers to others, and its bytes.
     Send(Refers, u32),
-    /// A frame that is on its way arrives, or does not.
+    /// A frame that is on its way arrives, or is lost.
     Arrive(usize, bool),
     /// The oldest question for a still is answered.
     Decode(u8),
-    /// A reader takes frames.
+    /// A reader takes its next frames.
     Read(usize, usize),
     /// A reader begins anew.
     Join(usize, bool),
@@ -339,14 +339,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 const READERS: usize = 3;
 
-/// An application with a decoder that holds whatever it was given.
+/// An application with a decoder, which holds the frames that it was given.
 struct Reader {
     id: u64,
     reading: Subscription,
-    /// Of which frame it awaits a still.
+    /// The frame of which the reader awaits a still.
     awaits: Option<FrameId>,
     last: Option<u64>,
-    /// Of each chain the frames that it was given, with the place of the last.
+    /// For each chain: the frames that the reader was given, and the index of the last.
     given: BTreeMap<u64, (u32, BTreeSet<u64>)>,
 }
 
@@ -505,7 +505,7 @@ impl Scene {
         rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; bytes].into());
     }
 
-    /// Carries out what the edge wants.
+    /// Carries out the edge's outputs.
     fn carry_out(&mut self) {
         for output in self.rig.take() {
             match output {
@@ -523,8 +523,8 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 300 } else { 3_000 }))]
 
-    /// Whatever is lost, late, evicted, not decoded or passed over, and whoever joins when: a frame of a chain is handed on only after all
-    /// that it refers to, frames come in order, and every frame is delivered or accounted for. What is held stays within its share.
+    /// Whatever is lost, late, evicted, not decoded or passed over, and whenever readers join: a frame of a chain is delivered only after
+    /// all frames that it refers to. Frames come in order, and every frame is delivered or accounted for. The logs stay within their shares.
     #[test]
     fn no_frame_is_handed_on_before_what_it_refers_to(steps in proptest::collection::vec(step(), 20..250)) {
         let mut scene = Scene::new();

@@ -52,14 +52,14 @@ fn id(epoch: u64, sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) }
 }
 
-/// Several workers of one principal publish what they make; the edge numbers it as it comes.
+/// Several workers of one principal publish records, and the edge numbers them as they come.
 #[test]
 fn records_of_several_workers_are_numbered_without_holes() {
     let mut rig = Rig::new();
     let above = rig.open(1, "dock/cam1/faces", "app/counter", 0).expect_err("it has no epoch");
     assert_eq!(above, PublisherRefused::NeedsEpoch { above: Epoch(0) });
     assert_eq!(rig.open(1, "dock/cam1/faces", "app/counter", 4), Ok(Epoch(4)));
-    // The second one's epoch came too late to count.
+    // The epoch of the second worker came too late to count.
     assert_eq!(rig.open(2, "dock/cam1/faces", "app/counter", 5), Ok(Epoch(4)));
     for (worker, sequence) in [(1, 0), (2, 1), (2, 2), (1, 3)] {
         assert_eq!(rig.publish(worker, "face"), Ok(id(4, sequence)));
@@ -71,14 +71,14 @@ fn records_of_several_workers_are_numbered_without_holes() {
     let info = rig.derived("dock/cam1/faces");
     assert_eq!(info.derived, Some((deriving("app/counter"), 2)));
     assert_eq!((info.connected, info.status.published, info.counters.received), (true, 4, 4));
-    // One that leaves leaves the other one alone.
+    // A worker that leaves does not affect the other one.
     rig.broker.handle_publisher_gone(rig.now, PublisherId(1), Some("it was killed".into()));
     assert_eq!(rig.publish(1, "face"), Err(DerivedError::NotOpen));
     assert_eq!(rig.publish(2, "face"), Ok(id(4, 4)));
     assert!(rig.derived("dock/cam1/faces").connected);
 }
 
-/// Readers are given the log, woken, and told what comes and goes, as of a camera.
+/// Readers get the log, are woken, and hear of changes, as with a camera.
 #[test]
 fn a_derived_stream_is_read_as_a_camera() {
     let mut rig = Rig::new();
@@ -114,14 +114,14 @@ fn a_derived_stream_is_read_as_a_camera() {
     assert_eq!(state(&rig), Some(SourceState::Ended));
 }
 
-/// Whoever comes second is told who has the name, whichever of the two is a camera.
+/// The second to take a name is told who has it, whichever of the two is a camera.
 #[test]
 fn a_camera_and_a_derived_stream_cannot_have_one_name() {
     let mut rig = Rig::new();
     rig.greet(1, "dock/cam1", 3);
     let refused = rig.open(1, "dock/cam1", "app/counter", 1).expect_err("it is a camera");
     assert!(refused.to_string().contains("mez cameras forget dock/cam1"), "{refused}");
-    // Also one that is away.
+    // A camera that is not connected keeps its name, too.
     rig.broker.handle_closed(rig.now, LinkId(1));
     rig.open(1, "dock/cam1", "app/counter", 1).expect_err("it may come again");
 
@@ -172,7 +172,7 @@ fn one_principal_does_not_take_all_names_and_no_stream_takes_a_cameras_place() {
     assert!(rig.broker.cameras(rig.now).iter().any(|info| info.camera == stream("dock/cam1")));
 }
 
-/// Results are small beside frames, and must not push these out of memory.
+/// Results are small beside frames, and must not push frames out of memory.
 #[test]
 fn a_derived_stream_has_an_eighth_of_a_cameras_memory() {
     let mut rig = Rig::with(EdgeConfig { log_bytes_max: 9 << 20, ..EdgeConfig::default() });
@@ -186,7 +186,7 @@ fn a_derived_stream_has_an_eighth_of_a_cameras_memory() {
     assert_eq!(rig.publish(1, "face"), Ok(id(1, 0)), "a refused record takes no number");
 }
 
-/// Everything that there is of it is at the edge: nobody waits for a camera that could have more.
+/// The edge has all records of a stream: no question waits for a camera that could have more.
 #[test]
 fn a_question_for_the_past_is_answered_at_once() {
     let mut rig = Rig::new();
@@ -205,7 +205,7 @@ fn a_question_for_the_past_is_answered_at_once() {
         })
         .collect();
     assert_eq!(answers, [(Some(Timestamp::MAX), None::<Unanswered>)]);
-    // All of its log is at the edge, so there is nothing to survey besides.
+    // The edge has the whole log, so there is nothing else to survey.
     let span = (Timestamp::MIN, Timestamp::MAX);
     let question = rig.broker.handle_survey_query(&stream("dock/cam1/faces"), span);
     let why = NotSurveyed::Unanswered(Unanswered::Unable);
@@ -213,7 +213,7 @@ fn a_question_for_the_past_is_answered_at_once() {
     assert!(rig.take().iter().any(told));
 }
 
-/// An edge with logs on disk goes on behind what they hold, in a later epoch.
+/// An edge with logs on disk continues after their records, in a later epoch.
 #[test]
 fn a_stream_goes_on_after_a_restart_of_the_edge() {
     let mut rig = Rig::new();
@@ -246,7 +246,7 @@ fn whoever_publishes_a_stream_that_was_reset_begins_anew() {
     let forgotten = rig.broker.handle_reset(&stream("dock/cam1/faces")).expect("it is known");
     assert_eq!((forgotten.epoch, forgotten.connected), (Epoch(3), true));
     assert_eq!(rig.publish(1, "face"), Err(DerivedError::NotOpen));
-    // The end of the old one is not that of the new one.
+    // The end of the old publisher does not end the new one.
     rig.open(2, "dock/cam1/faces", "app/counter", 4).expect("it is free");
     rig.broker.handle_publisher_gone(rig.now, PublisherId(1), None);
     assert_eq!(rig.publish(2, "face"), Ok(id(4, 0)));
@@ -255,7 +255,7 @@ fn whoever_publishes_a_stream_that_was_reset_begins_anew() {
     assert!(matches!(reply, Err(ReplyError::IsDerived { .. })), "{reply:?}");
 }
 
-/// What may happen to a derived stream.
+/// An event for a derived stream.
 #[derive(Clone, Debug)]
 enum Step {
     Open(u64, bool),
@@ -276,8 +276,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whoever publishes, in any order: numbers have no holes, records of two principals never mix, memory keeps to its budget, and what a
-    /// reader gets and what it is told of make up all that was published.
+    /// Whoever publishes, in any order: numbers have no holes, records of two principals never mix, and memory
+    /// keeps to its budget. The delivered and the skipped records of a reader make up all that was published.
     #[test]
     fn delivered_and_skipped_records_are_those_that_were_published(
         steps in prop::collection::vec(step(), 1..200),
@@ -286,7 +286,7 @@ proptest! {
         let mut rig = Rig::with(EdgeConfig { log_bytes_max: 20_000, ..EdgeConfig::default() });
         let name = "dock/cam1/faces";
         let (mut open, mut published) = (std::collections::BTreeMap::new(), 0);
-        // It is there from the first record on.
+        // The reader is there from the first record on.
         rig.open(100, name, "app/a", 1).expect("it is free");
         let (log, ..) = rig.broker.log(&stream(name)).expect("it is known");
         let deliver = if every { Deliver::Every } else { Deliver::Newest };

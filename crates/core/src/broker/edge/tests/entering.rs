@@ -5,7 +5,7 @@ use crate::frame::{ChainKinds, ChainLink, Encoding, Reference, Sequence, SkipCou
 use crate::subscription::{Next, Span, Subscription};
 use crate::wire::FrameHeader;
 
-/// A frame of the chain that began with `first`, which refers to the one before; the index is the distance.
+/// A frame of the chain that began with `first`, which refers to the frame before it. Its index is the distance from `first`.
 fn member(first: u64, sequence: u64, skipped: Vec<SkipRange>) -> FrameHeader {
     let mut header = header(3, sequence, 10, skipped);
     let index = (sequence - first) as u32;
@@ -15,7 +15,7 @@ fn member(first: u64, sequence: u64, skipped: Vec<SkipRange>) -> FrameHeader {
     header
 }
 
-/// The same, which refers to one that had arrived.
+/// The same frame, which refers to a frame that had arrived.
 fn after(refers: u64, header: FrameHeader) -> FrameHeader {
     let mut header = header;
     header.meta.chain.reference = Reference::Acknowledged(Sequence(refers));
@@ -34,7 +34,7 @@ fn held(rig: &Rig) -> Vec<u64> {
     log.held().filter_map(|index| log.get(index)).map(|record| record.frame.meta.id.sequence.0).collect()
 }
 
-/// What a subscription is told of the frames that it does not get.
+/// The frames that a subscription gets, each with the skips before it.
 fn skipped(rig: &Rig) -> Vec<(u64, SkipCounts)> {
     let camera: CameraName = "dock/cam1".parse().unwrap();
     let (log, ..) = rig.broker.log(&camera).unwrap();
@@ -74,8 +74,8 @@ fn a_frame_of_a_chain_enters_the_log_as_it_came() {
     assert_eq!((stamps.arrived, stamps.decoded, stamps.logged), (rig.now, None, rig.now));
 }
 
-/// Frames that do not enter have a reason, also for what their headers alone told of others. Stills enter between those of a
-/// chain, and end nothing.
+/// Frames that do not enter have a reason, and so have frames that only their
+/// headers told of. Stills enter between the frames of a chain, and do not end it.
 #[test]
 fn none_is_lost_from_the_account() {
     let mut rig = rig();
@@ -97,8 +97,8 @@ fn none_is_lost_from_the_account() {
     assert_eq!(refreshes(&mut rig), [7]);
 }
 
-/// What a log on disk gives back is believed as far as it can be decoded: of a chain that lacks a frame, the rest is not taken, and those behind
-/// it say so.
+/// Frames from a log on disk are restored as far as they can be decoded. Of a chain that
+/// lacks a frame, the rest is left out, and the frames after it account for the rest.
 #[test]
 fn what_cannot_be_decoded_is_not_restored() {
     let mut edge = Rig::new();
@@ -126,7 +126,7 @@ fn what_cannot_be_decoded_is_not_restored() {
     let told = counts(&[(SkipReason::Damaged, 1), (SkipReason::NotDecoded, 2)]);
     let none = SkipCounts::default();
     assert_eq!(skipped(&edge), [(4, none), (5, none), (9, told), (10, none), (11, none)]);
-    // A camera that is back begins anew: nothing of another connection is gone on with.
+    // A camera that is back begins a new chain: a chain of another connection is not continued.
     edge.hello(1, "a", 3, 1, 10);
     edge.frame(1, member(10, 12, vec![])).unwrap();
     assert_eq!(held(&edge).last(), Some(&11));
@@ -134,8 +134,8 @@ fn what_cannot_be_decoded_is_not_restored() {
     assert_eq!(held(&edge).last(), Some(&13));
 }
 
-/// A frame that is whole waits for an older one of its chain, and one that needs neither overtakes both. The camera knows that the one
-/// that waits is here, so it says no more what became of those before it.
+/// A complete frame waits for an older one of its chain, and a frame that needs neither overtakes both.
+/// The camera knows that the waiting frame has arrived, so it no longer reports the skips before it.
 #[test]
 fn what_a_waiting_frame_told_is_known_to_those_that_overtake_it() {
     let mut rig = rig();
@@ -151,7 +151,7 @@ fn what_a_waiting_frame_told_is_known_to_those_that_overtake_it() {
     assert_eq!(skipped(&rig), [(0, SkipCounts::default()), (4, expected)]);
 }
 
-/// A frame that comes late, after others that needed it were given up, takes nothing from the account of those.
+/// Frames that need a late one are given up. When the late frame comes, it removes nothing from their account.
 #[test]
 fn what_is_known_of_later_frames_outlives_an_earlier_one() {
     let mut rig = rig();
@@ -173,7 +173,7 @@ fn whole(rig: &mut Rig, sequence: u64) {
     rig.broker.handle_frame_complete(rig.now, LinkId(1), id, vec![0; 10].into());
 }
 
-/// A whole frame waits for older ones of its chain that are still arriving, and for no others; once a newer chain has begun, it is of no use.
+/// A complete frame waits for older ones of its chain that are still arriving, and for no others. Once a newer chain has begun, it is of no use.
 #[test]
 fn a_chain_enters_in_order_of_its_frames() {
     let mut rig = rig();
@@ -201,8 +201,8 @@ fn a_chain_enters_in_order_of_its_frames() {
     assert_eq!(held(&rig), [0, 1, 3]);
 }
 
-/// The only packet of a frame was lost, so nothing is known of it here until it is sent again: those that need it wait for it, and then
-/// none is lost. Those that need none of them go first.
+/// The only packet of a frame was lost, so the edge knows nothing of the frame until it is sent
+/// again. Frames that need it wait, and then none is lost. Frames that need none of them go first.
 #[test]
 fn frames_wait_for_one_that_was_lost_on_its_way() {
     let mut rig = rig();
@@ -226,7 +226,7 @@ fn frames_wait_for_one_that_was_lost_on_its_way() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(100))]
 
-    /// Whatever the network does to the order of frames: each enters, in order.
+    /// Whatever the network does to the order of frames: every frame enters, in order.
     #[test]
     fn frames_enter_in_order_in_whatever_order_they_come(
         order in proptest::strategy::Strategy::prop_shuffle(proptest::strategy::Just((0..40).collect::<Vec<u64>>())),
@@ -241,7 +241,7 @@ proptest::proptest! {
     }
 }
 
-/// What was lost does not come: after [`HELD_MAX`] the others are given up, and a frame that stands alone is asked for.
+/// A lost frame does not come: after [`HELD_MAX`] the others are given up, and a keyframe is requested.
 #[test]
 fn frames_do_not_wait_forever() {
     let mut rig = rig();
@@ -268,7 +268,7 @@ fn refreshes(rig: &mut Rig) -> Vec<u64> {
     rig.messages(1).into_iter().filter_map(asked).collect()
 }
 
-/// The frames behind the first of each chain refer to what nobody has.
+/// The frames after the first of each chain refer to a frame that is missing.
 #[test]
 fn a_frame_that_stands_alone_is_asked_for_at_once_for_each_chain() {
     let mut rig = rig();
@@ -285,7 +285,7 @@ fn a_frame_that_stands_alone_is_asked_for_at_once_for_each_chain() {
     assert_eq!(held(&rig), []);
 }
 
-/// Before the beginning of a chain would be evicted, the camera is asked for another, which readers can enter.
+/// Before the beginning of a chain would be evicted, the camera is asked for another chain, which readers can join.
 #[test]
 fn a_chain_does_not_outgrow_its_log() {
     let mut rig = rig();
@@ -307,11 +307,11 @@ fn a_chain_does_not_outgrow_its_log() {
     assert!(asked <= 1 && (8..40).contains(&begun), "{begun} chains");
 }
 
-/// Whoever carries messages has forgotten the connection by then.
+/// The driver has forgotten the connection by then.
 #[test]
 fn nothing_is_said_on_a_connection_that_is_over() {
     let mut rig = rig();
-    // The first never comes whole, and the others wait for it.
+    // The first frame is never complete, and the others wait for it.
     let link = LinkId(1);
     rig.broker.handle_frame_header(rig.now, link, member(0, 0, vec![])).unwrap();
     for sequence in 1..=9 {

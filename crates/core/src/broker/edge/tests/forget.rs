@@ -1,4 +1,4 @@
-//! Cameras that are forgotten: by hand, or because they were gone for long.
+//! Cameras that are forgotten: by hand, or because they were absent for long.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn detached(outputs: &[EdgeOutput]) -> Vec<u64> {
     detached.collect()
 }
 
-/// A ghost goes from the list, nobody's subscription ends, and the same camera may come again with any epoch.
+/// An absent camera leaves the list, and no subscription ends. The same camera may connect again with any epoch.
 #[test]
 fn a_camera_that_is_gone_is_forgotten() {
     let mut rig = Rig::new();
@@ -43,13 +43,13 @@ fn a_camera_that_is_gone_is_forgotten() {
     assert!(rig.broker.cameras(rig.now).is_empty());
     assert!(!rig.broker.view(rig.now, &camera()).connected);
 
-    // Its counter of starts was lost, too.
+    // The camera's counter of starts was lost, too.
     let welcome = rig.hello(2, "a", 1, 1, 11);
     assert_eq!(welcomed(&welcome), Some(None));
     assert_eq!(rig.broker.cameras(rig.now).len(), 1);
 }
 
-/// Whoever comes back is given its log, as every camera that is new.
+/// Subscriptions get the log of a camera that comes back, as of every new camera.
 #[test]
 fn a_forgotten_camera_is_read_again() {
     let mut rig = Rig::new();
@@ -65,7 +65,7 @@ fn a_forgotten_camera_is_read_again() {
     assert_eq!(attached, 1);
 }
 
-/// Time makes a ghost of a camera, unless somebody waits for it by name. A pattern waits for nobody.
+/// A camera is stale after a while, unless a subscription names it. A pattern does not count.
 #[test]
 fn a_camera_is_stale_after_a_while() {
     let forget_after = Some(Duration::from_secs(60));
@@ -87,7 +87,7 @@ fn a_camera_is_stale_after_a_while() {
     assert_eq!(rig.broker.stale(rig.now), [camera()]);
 }
 
-/// A camera that a log on disk remembers counts as gone since the edge began to listen.
+/// A camera that a log on disk remembers counts as absent since the edge began to listen.
 #[test]
 fn a_restored_camera_has_time_to_come_back() {
     let forget_after = Some(Duration::from_secs(60));

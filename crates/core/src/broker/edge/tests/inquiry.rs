@@ -1,4 +1,4 @@
-//! Whoever asks how a camera would stand is told, and nothing becomes of it.
+//! An inquiry tells how a camera would be judged, and changes nothing.
 
 use super::*;
 use crate::wire::{Inquiry, Standing};
@@ -31,7 +31,7 @@ fn a_host_learns_how_its_camera_would_stand_and_nothing_becomes_of_it() {
     let standing = ask(&rig, 3, "dock/cam1");
     assert!(!standing.is_connected);
     assert_eq!(code(&standing), Some(RefuseCode::NameHeld));
-    // There is room for one camera, which is taken.
+    // The edge has room for one camera, and it is taken.
     assert_eq!(code(&ask(&rig, 2, "dock/cam2")), Some(RefuseCode::Full));
     let nobody = Inquiry { camera: "dock/cam1".parse().unwrap(), software: String::new() };
     assert_eq!(rig.broker.standing(LinkId(9), &nobody, WALL), None);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Whoever only looks on asks for small frames where nobody else wants any, and for nothing beside others, also those without a floor.
+/// A subscription that only looks on asks for small frames where no other wants
+/// frames. Beside others, also those without a floor, it asks for nothing.
 #[test]
 fn a_subscription_that_looks_on_asks_nothing_beside_others() {
     let mut rig = Rig::new();

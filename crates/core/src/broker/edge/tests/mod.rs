@@ -48,7 +48,7 @@ impl Rig {
         std::iter::from_fn(|| self.broker.poll_output()).collect()
     }
 
-    /// The messages for a connection.
+    /// The messages on a connection.
     pub(super) fn messages(&mut self, to: u64) -> Vec<Message> {
         let said = |output| match output {
             EdgeOutput::Send { link, message } if link == LinkId(to) => Some(message),
@@ -62,7 +62,7 @@ impl Rig {
         self.broker.handle_connected(self.now, LinkId(link), Peer { identity: identity.into(), cameras });
     }
 
-    /// A connection of `identity` greets as the start that took its anchor at `started`.
+    /// A connection of `identity` sends a hello as the start that took its anchor at `started`.
     pub(super) fn hello(
         &mut self,
         link: u64,
@@ -77,7 +77,7 @@ impl Rig {
         self.messages(link)
     }
 
-    /// A connection greets as this camera, which everybody may be.
+    /// A connection sends a hello as this camera, which every identity may be.
     pub(super) fn greet(&mut self, link: u64, camera: &str, epoch: u64) {
         let cameras = vec!["**".parse().unwrap()];
         self.broker.handle_connected(self.now, LinkId(link), Peer { identity: camera.into(), cameras });
@@ -163,7 +163,7 @@ fn the_newest_connection_of_a_start_holds_the_name() {
     assert_eq!(welcomed(&rig.hello(7, "b", 9, 1, 30)), Some(None));
 }
 
-/// Two starts came to the same epoch, or one to an older: it is asked for a later one, and the name stays where it is.
+/// Two starts have the same epoch, or one has an older epoch. That start is asked for a later one, and the name stays with its holder.
 #[test]
 fn an_epoch_belongs_to_one_start() {
     let mut rig = Rig::new();
@@ -249,7 +249,7 @@ fn what_arrives_at_once_is_bounded_in_frames_and_in_bytes() {
     assert_eq!(arrive(1, 1), Err(FrameRefused::TooMany));
 }
 
-/// A frame that a camera's share of the budget cannot hold is refused before it crosses, and the camera knows the limit.
+/// A frame that a camera's share of the budget cannot hold is refused before its payload crosses, and the camera knows the limit.
 #[test]
 fn a_frame_that_no_log_can_hold_does_not_cross() {
     let mut rig = Rig::new();
@@ -337,7 +337,7 @@ fn demand_follows_the_subscriptions() {
     assert_eq!(demands(&mut rig), [(3, vec![0])]);
     rig.broker.handle_unsubscribe(SubscriptionId(1));
     assert_eq!(demands(&mut rig), [(4, vec![])]);
-    // Of those that are ready at once, the last says it all.
+    // Of the demands that are ready at once, only the last is sent.
     for id in 10..100 {
         subscribe(&mut rig, id, 0);
     }
@@ -345,8 +345,8 @@ fn demand_follows_the_subscriptions() {
     assert_eq!(of_many.iter().map(|(_, contracts)| contracts.len()).collect::<Vec<_>>(), [CONTRACTS_MAX]);
 }
 
-/// A camera works with what the way to the application leaves of the bound, and nobody can claim more than half of it. However many
-/// look on without a floor, the contract stays in the demand.
+/// A camera gets the latency bound less the way to the application, which can take at most half of
+/// the bound. However many subscriptions look on without a floor, the contract stays in the demand.
 #[test]
 fn a_camera_is_asked_for_what_the_way_to_the_application_leaves() {
     let mut rig = Rig::new();
@@ -384,7 +384,7 @@ fn a_camera_is_asked_for_what_the_way_to_the_application_leaves() {
     assert!(asked(&mut rig).is_empty());
 }
 
-/// What a camera says of whose contracts it keeps counts for the demand that it has, and for no other; a camera that goes says nothing any more.
+/// The outcomes that a camera reports count for its present demand, and for no other. The outcomes of a camera that is gone no longer count.
 #[test]
 fn what_a_camera_says_of_contracts_is_of_one_demand() {
     use crate::contract::negotiation::ContractOutcome;
@@ -407,7 +407,7 @@ fn what_a_camera_says_of_contracts_is_of_one_demand() {
     say(&mut rig, 2, &[kept, lost]);
     let since = rig.now;
     assert_eq!(negotiated(&rig), [(kept, since), (lost, since)]);
-    // The reason changes, not that it is not kept; the rest is not of this demand, or not all of it.
+    // Only the reason changes: the contract is still not kept. The other reports are of another demand, or incomplete.
     say(&mut rig, 2, &[kept, Some(ContractOutcome::Outvoted)]);
     say(&mut rig, 1, &[lost, kept]);
     say(&mut rig, 2, &[lost]);
@@ -419,7 +419,7 @@ fn what_a_camera_says_of_contracts_is_of_one_demand() {
     assert_eq!(negotiated(&rig), []);
 }
 
-/// The instant is settled when the application subscribes, so that setting the wall clock moves it no more.
+/// The end is fixed when the application subscribes, so that a change of the wall clock does not move it.
 #[test]
 fn demand_ends_with_the_span_by_the_monotonic_clock() {
     let mut rig = Rig::new();
@@ -444,7 +444,7 @@ fn demand_ends_with_the_span_by_the_monotonic_clock() {
     assert_eq!(contracts(rig.messages(1)), Some(0));
 }
 
-/// Strangers with a certificate who connect and say nothing cannot fill the memory, nor keep other identities out.
+/// Strangers with a certificate that connect and say nothing cannot fill the memory, nor keep other identities out.
 #[test]
 fn connections_without_a_camera_are_limited() {
     let mut rig = Rig::new();
@@ -467,7 +467,7 @@ fn connections_without_a_camera_are_limited() {
     assert!(rig.info().connected, "one has gone, so one may come");
 }
 
-/// The stated error of a capture instant covers the drift since.
+/// The stated error of a capture time covers the drift since.
 #[test]
 fn the_error_of_an_old_capture_instant_is_larger() {
     let mut rig = Rig::new();
@@ -483,7 +483,7 @@ fn the_error_of_an_old_capture_instant_is_larger() {
     assert_eq!(clock.captured_at(FrameId { epoch: Epoch(2), ..id }, Timestamp::from_nanos(500)), None);
 }
 
-/// What a camera says of how good a frame is reaches whoever reads the replica.
+/// The quality of a frame as the camera states it reaches the readers of the replica.
 #[test]
 fn a_replica_keeps_what_was_expected_of_a_frame() {
     let mut rig = Rig::new();
@@ -497,14 +497,14 @@ fn a_replica_keeps_what_was_expected_of_a_frame() {
     assert_eq!(quality(1), Quality::default());
 }
 
-/// Where a frame was when reaches whoever reads the replica: the camera's stamps by its own clock, the edge's by ours.
+/// The times of a frame's stages reach the readers of the replica: the camera's stamps by its own clock, the edge's by the edge's clock.
 #[test]
 fn a_replica_knows_where_a_frame_was_when() {
     let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
     let mut rig = Rig::new();
     rig.now = at(2_000);
     rig.hello(1, "a", 3, 1, 0);
-    // The camera's clock is a second behind; the question took 4 ms there and back.
+    // The camera's clock is a second behind; the round trip took 4 ms.
     let pong = Message::Pong { t1: at(2_000), t2: at(1_002), t3: at(1_002) };
     rig.now = at(2_004);
     rig.broker.handle_message(rig.now, LinkId(1), pong);
@@ -528,7 +528,7 @@ fn a_replica_knows_where_a_frame_was_when() {
     let expected = [
         (Stage::Published, 1),
         (Stage::Queued, 3),
-        // It cannot have been sent later than it came.
+        // The frame cannot have been sent after it arrived.
         (Stage::Sent, 6),
         (Stage::Arriving, 6),
         (Stage::Arrived, 10),
@@ -540,7 +540,7 @@ fn a_replica_knows_where_a_frame_was_when() {
     assert_eq!(clock.trace(other, record.frame.meta.captured, &stamps), None, "another start, another clock");
 }
 
-/// A camera has one connection: whoever held the name is refused before another is taken in.
+/// A camera has one connection: the holder of its name is refused before another one is accepted.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a camera has two connections")]
@@ -552,7 +552,7 @@ fn a_second_connection_of_a_camera_is_noticed() {
     camera.handle_taken_in((LinkId(2), 1), "a".into(), start);
 }
 
-/// An answer that waited behind a frame says nothing of the path.
+/// A pong that waited behind a frame says nothing about the path.
 #[test]
 fn answers_behind_frames_do_not_measure_a_path() {
     let mut rig = Rig::new();
@@ -572,7 +572,7 @@ fn answers_behind_frames_do_not_measure_a_path() {
     }
 }
 
-/// The first answers may have waited behind the first frames. What they say of the path would be believed.
+/// The first pongs may have waited behind the first frames, so they must not count as the delay of the path.
 #[test]
 fn nothing_is_said_of_a_path_before_it_is_measured_well() {
     let mut rig = Rig::new();

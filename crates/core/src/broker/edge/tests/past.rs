@@ -1,4 +1,4 @@
-//! Questions for frames of the past, as an edge puts them to a camera.
+//! Questions about frames of the past, as an edge puts them to a camera.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,7 +28,7 @@ fn ask(rig: &mut Rig, sequence: u64) -> u64 {
 
 type Answers = Vec<(u64, PastAnswer)>;
 
-/// The answers, and the numbers of the requests that went to the camera, each with how many frames it asks for.
+/// The answers, and the requests that went to the camera: their numbers, each with how many frames it asks for.
 fn answers(rig: &mut Rig) -> (Answers, Vec<(u64, u16)>) {
     let (mut answers, mut asked) = (Vec::new(), Vec::new());
     for output in rig.take() {
@@ -43,7 +43,7 @@ fn answers(rig: &mut Rig) -> (Answers, Vec<(u64, u16)>) {
     (answers, asked)
 }
 
-/// A frame of an earlier start comes, is kept beside the replica, and answers the next reading without the camera.
+/// A frame of an earlier start comes, is kept beside the replica, and answers the next reader without the camera.
 #[test]
 fn what_was_fetched_is_kept_apart_and_fetched_once() {
     let mut rig = Rig::new();
@@ -63,12 +63,12 @@ fn what_was_fetched_is_kept_apart_and_fetched_once() {
     let again = ask(&mut rig, 6);
     let (found, asked) = answers(&mut rig);
     assert_eq!((found[0].0, found[0].1.record.is_some(), asked.len()), (again, true, 0));
-    // What is held does not follow directly, so what lies between is asked for.
+    // The held frame does not follow directly, so the frames in between are asked for.
     ask(&mut rig, 4);
     assert_eq!(answers(&mut rig).1.len(), 1);
 }
 
-/// What was fetched smaller answers readings that want it so, and no other: a later one that wants the original gets the original.
+/// A frame that was fetched smaller answers only readers that want it so. A later reader that wants the original gets the original.
 #[test]
 fn what_was_fetched_smaller_is_no_original() {
     const RUNG: &str = "jpeg/w32/q50/420";
@@ -102,8 +102,8 @@ fn what_was_fetched_smaller_is_no_original() {
     assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
 }
 
-/// A data record has one form, and of a source's own video there are stills. Whoever asks for another rung is given these, in order, and
-/// nobody asks again.
+/// A data record has one form, and a source's own video comes as stills. A reader that
+/// asks for another rung gets these, in order, and the camera is not asked again.
 #[test]
 fn what_has_no_other_form_answers_whatever_rung_is_asked_for() {
     let still = crate::history::still_of_video().rung();
@@ -145,8 +145,8 @@ fn what_has_no_other_form_answers_whatever_rung_is_asked_for() {
     }
 }
 
-/// The camera says that there is nothing more before anybody asks for more. Meanwhile it may have published frames, so that is not the answer to a
-/// later question; nor to one for what lies before a frame that was not there yet when the camera said so.
+/// The camera reports the end before a reader asks for more. It may have published frames since, so the end does not answer a later
+/// question. Nor does it answer a question about frames before one that was not published yet when the camera reported the end.
 #[test]
 fn an_end_that_was_said_before_is_no_answer() {
     let id = |sequence| FrameId { epoch: Epoch(2), sequence: Sequence(sequence) };
@@ -169,7 +169,7 @@ fn an_end_that_was_said_before_is_no_answer() {
         let (found, asked) = answers(&mut rig);
         assert!(found.is_empty(), "{waits} {query:?}: {found:?}");
         let (number, _) = asked.into_iter().rfind(|(_, count)| *count > 0).expect("it is asked anew");
-        // What it says to the question itself is the answer.
+        // The end that answers the question itself counts.
         let end = HistoryEnd { request: number, code: HistoryCode::None, held_from };
         rig.broker.handle_message(rig.now, LinkId(1), Message::HistoryEnd(end));
         let (found, _) = answers(&mut rig);
@@ -177,7 +177,7 @@ fn an_end_that_was_said_before_is_no_answer() {
     }
 }
 
-/// A camera may say that it does not answer for the past. Nobody waits for it then.
+/// A camera may tell that it does not answer questions about the past. Then no reader waits for it.
 #[test]
 fn a_camera_that_never_answers_is_not_waited_for() {
     let mut rig = Rig::new();
@@ -210,19 +210,19 @@ fn a_frame_of_the_past_that_was_not_asked_for_is_refused() {
     assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), other).is_err(), "not after frame 6");
     let (found, _) = answers(&mut rig);
     assert!(found[0].1.record.is_none(), "whoever asked does not wait for ever");
-    // A payload of another size than was announced is no frame.
+    // A payload of another size than announced is no frame.
     ask(&mut rig, 6);
     let request = answers(&mut rig).1[0].0;
     let past = FrameHeader { history: request, ..header(2, 7, 10, Vec::new()) };
     rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
-    // The second one is not larger than the first.
+    // The second frame does not come after the first.
     let again = FrameHeader { history: request + 1, ..header(2, 7, 10, Vec::new()) };
     assert!(rig.broker.handle_frame_header(rig.now, LinkId(1), again).is_err());
     rig.broker.handle_history_complete(rig.now, LinkId(1), request, vec![1; 9].into());
     assert!(answers(&mut rig).0[0].1.record.is_none());
 }
 
-/// One frame after the other: more and more of them are on their way, in order, and each answers one question.
+/// A reader takes one frame after the other. More and more frames are on their way, in order, and each answers one question.
 #[test]
 fn who_goes_on_reading_has_frames_on_their_way() {
     let mut rig = Rig::new();
@@ -254,7 +254,7 @@ fn who_goes_on_reading_has_frames_on_their_way() {
     assert!(sent <= 200 + 64);
 }
 
-/// Every question is answered: by the camera, by the end of its connection, by time, or at once where there is no camera.
+/// Every question is answered: by the camera, by the end of its connection, after a timeout, or at once if there is no camera.
 #[test]
 fn every_question_is_answered_once() {
     let mut rig = Rig::new();
@@ -292,7 +292,7 @@ fn every_question_is_answered_once() {
     assert_eq!(answers(&mut rig).0[0].0, late);
 }
 
-/// The numbers that a camera is asked for.
+/// The numbers of the requests to a camera.
 fn requests(messages: &[Message]) -> Vec<u64> {
     let number = |message: &Message| match message {
         Message::HistoryRequest(asks) => Some(asks.request),
@@ -301,8 +301,8 @@ fn requests(messages: &[Message]) -> Vec<u64> {
     messages.iter().filter_map(number).collect()
 }
 
-/// Applications are back before the camera is, after a start of the edge and after one of the camera: their questions wait for it, but not
-/// for one that has been gone for long.
+/// After a start of the edge or of the camera, applications are back before the
+/// camera is. Their questions wait for the camera, unless it has been gone for long.
 #[test]
 fn questions_wait_for_a_camera_that_is_on_its_way() {
     let mut rig = Rig::new();
@@ -317,7 +317,7 @@ fn questions_wait_for_a_camera_that_is_on_its_way() {
     assert_eq!((found[0].0, found[0].1.unanswered), (early, None));
     assert_eq!(found[0].1.camera_holds_from, Some(Timestamp::MAX), "it holds none at all");
 
-    // Asked on a connection that breaks, and again on the next one.
+    // Asked on a connection that breaks, and asked again on the next one.
     let broken = ask(&mut rig, 7);
     assert_eq!(answers(&mut rig).1.len(), 1);
     rig.broker.handle_closed(rig.now, LinkId(1));
@@ -337,7 +337,7 @@ fn questions_wait_for_a_camera_that_is_on_its_way() {
     let (found, _) = answers(&mut rig);
     assert_eq!((found[0].0, found[0].1.unanswered), (late, Some(Unanswered::CameraAbsent)));
 
-    // No more wait than may, and who no longer wants an answer gets none.
+    // Only a limited number of questions wait, and dropped questions get no answer.
     rig.hello(3, "a", 3, 3, 0);
     rig.broker.handle_closed(rig.now, LinkId(3));
     let waiting: Vec<u64> =
@@ -350,7 +350,7 @@ fn questions_wait_for_a_camera_that_is_on_its_way() {
     assert_eq!(answers(&mut rig).0.len(), 1);
 }
 
-/// A reading of the past at an edge that has just started waits for cameras that it does not know yet, and asks nothing of their present.
+/// A reader of the past at an edge that has just started waits for cameras that are not known yet, and asks for none of their new frames.
 #[test]
 fn a_reading_waits_for_cameras_that_a_new_edge_does_not_know() {
     let mut rig = Rig::new();
@@ -369,23 +369,23 @@ fn a_reading_waits_for_cameras_that_a_new_edge_does_not_know() {
         wanted |= matches!(output, EdgeOutput::Send { message: Message::Demand(demand), .. } if !demand.contracts.is_empty());
     }
     assert!(attached && !wanted, "attached: {attached}, wanted: {wanted}");
-    // Now it is known, and nobody else is meant.
+    // Now the camera is known, and the pattern selects no other.
     assert_eq!(rig.broker.handle_subscribe(clock, SubscriptionId(78), spec), None);
 }
 
-/// A camera that answers each request in order, a frame for each number, when it is told to.
+/// A camera that answers each request in order, with a frame for each number, when told to.
 #[derive(Default)]
 struct Camera {
     held: BTreeSet<u64>,
-    /// What is still to be answered: a number, and the question behind it.
+    /// The requests that are not answered yet.
     asked: VecDeque<crate::wire::HistoryRequest>,
-    /// The last frame for each number that a request may go on from.
+    /// The last frame before each number at which a request may continue.
     ends: BTreeMap<u64, FrameId>,
     sent: u64,
 }
 
 impl Camera {
-    /// Takes what the edge has sent, and gives its answers.
+    /// Takes the edge's requests, and returns the edge's answers.
     fn listen(&mut self, rig: &mut Rig) -> Answers {
         let mut answers = Vec::new();
         for output in rig.take() {
@@ -417,7 +417,7 @@ impl Camera {
         answers
     }
 
-    /// Answers the next number. False: nothing is asked.
+    /// Answers the next number. Returns false if nothing is asked.
     fn answer(&mut self, rig: &mut Rig) -> bool {
         let Some(asked) = self.asked.front_mut() else { return false };
         let id = |sequence: &u64| FrameId { epoch: Epoch(2), sequence: Sequence(*sequence) };
@@ -445,7 +445,7 @@ impl Camera {
     }
 }
 
-/// How the edge holds a frame that a reader wants as it was published.
+/// How the edge holds a frame that a reader wants in its original form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Here {
     Not,
@@ -453,8 +453,8 @@ enum Here {
     AsPublished,
 }
 
-/// A reader that has frames of the edge's own, puts its questions as [`crate::subscription`] does, and counts how often it had to wait
-/// for the camera although all that had been asked for had come.
+/// A reader that has frames of the edge's own, asks as [`crate::subscription`] does, and
+/// counts how often it waited for the camera although all requested frames had come.
 fn read(here: &[Here], camera: &mut Camera, batched: bool) -> (Vec<u64>, u64) {
     let mut rig = Rig::new();
     rig.hello(1, "a", 3, 1, 0);
@@ -499,7 +499,7 @@ fn read(here: &[Here], camera: &mut Camera, batched: bool) -> (Vec<u64>, u64) {
 }
 
 proptest! {
-    /// Whatever the edge and the camera hold: the reader gets each frame that anybody has, in order; and what crosses in vain is bounded.
+    /// Whatever the edge and the camera hold: the reader gets each frame that one of them has, in order, and few frames cross in vain.
     #[test]
     fn frames_that_are_held_smaller_come_from_the_camera_in_order(
         runs in prop::collection::vec((0u8..3, prop::bool::weighted(0.8), 1usize..40), 1..8),
@@ -523,7 +523,8 @@ proptest! {
     }
 }
 
-/// A stretch that crossed smaller is fetched as fast as one that did not cross at all: in batches, not a round trip for each frame.
+/// A stretch that the edge has at a smaller rung is fetched as fast as one that
+/// it does not have: in batches, and not with a round trip for each frame.
 #[test]
 fn frames_that_crossed_smaller_are_fetched_ahead() {
     for here in [Here::Smaller, Here::Not] {
@@ -535,8 +536,8 @@ fn frames_that_crossed_smaller_are_fetched_ahead() {
     }
 }
 
-/// Two applications want the original of the newest frame: it is asked for once, and crosses the link once. One that has
-/// it already waits for the next.
+/// Two applications want the original of the newest frame. It is asked for once,
+/// and crosses the link once. A reader that already has it waits for the next.
 #[test]
 fn the_newest_original_is_fetched_once_for_all_who_want_it() {
     let mut rig = Rig::new();
@@ -550,11 +551,11 @@ fn the_newest_original_is_fetched_once_for_all_who_want_it() {
     let questions = [3, 5, 7, 3].map(|after| ask(&mut rig, after));
     let asked = answers(&mut rig).1;
     assert_eq!((asked.len(), asked[0].1), (1, 1));
-    // Nobody waits any more who has asked first: the others still do.
+    // The reader that asked first no longer waits, but the others do.
     rig.broker.handle_history_dropped(questions[0]);
     assert_eq!(answers(&mut rig).1, []);
     let number = asked[0].0;
-    // A slow link carries it in a minute, behind live frames.
+    // A slow link needs a minute for the frame, behind live frames.
     for _ in 0..60 {
         rig.now += Duration::from_secs(1);
         rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::ALL));
@@ -570,7 +571,7 @@ fn the_newest_original_is_fetched_once_for_all_who_want_it() {
     assert_eq!(answered, [questions[1], questions[3]]);
     assert!(found.iter().all(|(_, answer)| answer.record.is_some()));
     assert_eq!((asked.len(), asked[0].1), (1, 1), "who has the frame already waits for a newer one");
-    // It was fetched, and yet says nothing of what is the newest.
+    // The frame was fetched, but does not tell which frame is the newest.
     ask(&mut rig, 5);
     let (found, asked) = answers(&mut rig);
     assert!(found.is_empty() && asked.is_empty(), "{found:?} {asked:?}");

@@ -14,7 +14,7 @@ use crate::wire::{Share, ShareRequest};
 const MS: Duration = Duration::from_millis(1);
 const INTERVAL: Duration = Duration::from_millis(60);
 
-/// An edge with cameras `dock/cam1`, `dock/cam2` and so on, on connections of these numbers, of which `declared` says what they share.
+/// An edge with cameras `dock/cam1`, `dock/cam2` and so on, on connections of these numbers. `declared` are the channels.
 fn rig(declared: &[&str], cameras: u64) -> Rig {
     let mut rig = Rig::with(EdgeConfig { channels: channels(declared), ..EdgeConfig::default() });
     for link in 1..=cameras {
@@ -46,7 +46,7 @@ fn claims(rig: &mut Rig, link: u64, claim: ShareRequest) {
     rig.broker.handle_message(rig.now, LinkId(link), Message::ShareRequest(claim));
 }
 
-/// A frame of a camera arrives, on a channel of so many bytes per millisecond.
+/// A frame of a camera arrives, on a channel of `bytes_per_ms`.
 fn frame(rig: &mut Rig, link: u64, sequence: u64, bytes: u32, bytes_per_ms: u32) {
     let mut header = header(3, sequence, bytes, Vec::new());
     header.sent = rig.now - 5 * MS;
@@ -56,7 +56,7 @@ fn frame(rig: &mut Rig, link: u64, sequence: u64, bytes: u32, bytes_per_ms: u32)
     rig.broker.handle_frame_complete(rig.now, LinkId(link), id, vec![0; bytes as usize].into());
 }
 
-/// What each camera was told since this was last asked, by connection.
+/// The shares that cameras were told since the last call, by connection.
 fn told(rig: &mut Rig) -> Vec<(u64, Share)> {
     let told = rig.take().into_iter().filter_map(|output| match output {
         EdgeOutput::Send { link, message: Message::Share(share) } => Some((link.0, share)),
@@ -65,7 +65,7 @@ fn told(rig: &mut Rig) -> Vec<(u64, Share)> {
     told.collect()
 }
 
-/// The channel is measured by frames of all cameras, and divided.
+/// Measures the channel with frames of all cameras. Returns the shares of the next division.
 fn measured(rig: &mut Rig, cameras: u64, bytes_per_ms: u32) -> Vec<(u64, Share)> {
     for sequence in 0..40 {
         for link in 1..=cameras {
@@ -75,7 +75,7 @@ fn measured(rig: &mut Rig, cameras: u64, bytes_per_ms: u32) -> Vec<(u64, Share)>
     }
     told(rig);
     rig.now += CAP_INTERVAL;
-    // All of them are still there.
+    // All cameras are still connected.
     for link in 1..=cameras {
         rig.broker.handle_message(rig.now, LinkId(link), Message::Ping { t1: rig.now });
     }
@@ -105,8 +105,8 @@ fn cameras_on_no_declared_channel_are_told_nothing() {
     }
 }
 
-/// It learns with the demand that it is on a channel; it is free until that was measured and somebody else is on it as well; and then both have as
-/// much as there is.
+/// A camera learns with the demand that it is on a channel. It is free until the channel
+/// was measured and another camera is on it as well. Then the two divide the rate.
 #[test]
 fn a_channel_is_divided_once_two_claim_it_and_it_was_measured() {
     let mut rig = rig(&["hall=dock/*"], 2);
@@ -118,13 +118,13 @@ fn a_channel_is_divided_once_two_claim_it_and_it_was_measured() {
     assert_eq!(told(&mut rig), [], "nobody knows what the channel carries");
     assert_eq!(measured(&mut rig, 2, 200), [], "one camera has all of it");
     claims(&mut rig, 2, claim(0));
-    // 14.4 kB in 60 ms: one may have 8 kB and the other 4.
+    // The channel carries 14.4 kB in 60 ms: one camera may have 8 kB and the other 4.
     let shares: Vec<_> = measured(&mut rig, 2, 240).into_iter().map(|(_, share)| bytes_max(share)).collect();
     assert_eq!(shares, [Some(8_000), Some(4_000)]);
     let share = rig.info().share.expect("it is on a channel");
     assert_eq!(share.channel, "hall");
     assert!(share.carries.is_some_and(|rate| (rate.0 / 1.92e6 - 1.0).abs() < 0.08), "{share:?}");
-    // The second one is not wanted any more: the first is free at the next look.
+    // The second camera is gone: the first is free at the next division.
     rig.broker.handle_closed(rig.now, LinkId(2));
     rig.now += CAP_INTERVAL;
     rig.broker.handle_timeout(rig.now);
@@ -139,8 +139,8 @@ fn channels(declared: &[&str]) -> Channels {
     Channels::new(channels).expect("different names")
 }
 
-/// Another declaration counts at once, for cameras that are there: who leaves a channel is free, who stays keeps what it has, and
-/// what the channel carries stays known.
+/// Changed channels count at once, also for connected cameras. A camera that leaves a channel is
+/// free, a camera that stays keeps its share, and the measured rate of a channel stays known.
 #[test]
 fn channels_change_while_cameras_are_connected() {
     let mut rig = rig(&["hall=dock/*"], 3);
@@ -161,7 +161,7 @@ fn channels_change_while_cameras_are_connected() {
     rig.broker.handle_timeout(rig.now);
     let shares: Vec<_> = told(&mut rig).into_iter().map(|(link, share)| (link, bytes_max(share))).collect();
     assert_eq!(shares, [(1, Some(8_000)), (2, Some(4_000))], "before they expire, they are told again");
-    // The third comes back, to a channel of its own, and the others lose theirs.
+    // The third camera gets a channel of its own, and the others lose theirs.
     rig.broker.set_channels(channels(&["yard=dock/cam3"]));
     assert_eq!(told(&mut rig), [(1, Share::Free), (2, Share::Free), (3, Share::Free)]);
     rig.broker.set_channels(Channels::default());
@@ -172,7 +172,8 @@ fn channels_change_while_cameras_are_connected() {
     assert_eq!(told(&mut rig), []);
 }
 
-/// Where the floors do not fit, the camera of the lowest priority learns that there is no room, and its applications why; until there is room again.
+/// If the floors do not fit, the camera of the lowest priority learns that
+/// there is no room, and its applications learn why, until there is room again.
 #[test]
 fn who_is_shed_is_told_why() {
     let mut rig = rig(&["hall=dock/*"], 2);
@@ -196,8 +197,8 @@ fn who_is_shed_is_told_why() {
 }
 
 proptest! {
-    /// Whatever cameras claim: nobody is told nothing, caps are sizes that were claimed and not below the floor, and together they take no more of the
-    /// channel's time than there is.
+    /// Whatever cameras claim: every camera is told a share, caps are claimed sizes not
+    /// below the floor, and together they take no more of the channel's time than there is.
     #[test]
     fn no_channel_is_given_away_twice(
         floors in proptest::collection::vec((0usize..4, 10u64..200, -2i32..3), 2..8),

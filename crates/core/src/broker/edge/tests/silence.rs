@@ -1,9 +1,9 @@
-//! What comes when a link that was silent carries again: of the burst, the newest frame.
+//! Frames that come when a silent link carries again: of the burst, the newest is delivered.
 
 use super::*;
 
-/// A camera whose link is silent for two seconds, with a subscription that takes the newest frame and one that
-/// takes every one. The camera's clock is that of the edge.
+/// A camera whose link was silent for two seconds, with a subscription to the
+/// newest frame and one to every frame. The camera's clock is that of the edge.
 fn after_silence() -> (Rig, [Subscription; 2]) {
     let mut rig = Rig::new();
     rig.hello(1, "a", 3, 1, 10);
@@ -22,7 +22,7 @@ fn after_silence() -> (Rig, [Subscription; 2]) {
     (rig, readers)
 }
 
-/// A frame that was captured so long before now.
+/// A frame that was captured `ago` before now.
 fn captured(rig: &Rig, sequence: u64, ago: Duration) -> FrameHeader {
     let mut header = header(3, sequence, 100, vec![]);
     header.meta.captured = Timestamp::from_nanos(rig.now.as_nanos() - ago.as_nanos() as u64);
@@ -39,8 +39,7 @@ fn got(reader: &mut Subscription) -> Vec<(u64, Vec<(SkipReason, u64)>)> {
     std::iter::from_fn(next).collect()
 }
 
-/// What was in the network's queue comes first when a link is back. Those who take the newest frame wait for
-/// the newest.
+/// When a link is back, the frames in the network's queue come first. Readers of the newest frame wait for the newest.
 #[test]
 fn of_a_burst_after_a_silence_the_newest_is_delivered() {
     let (mut rig, [mut newest, mut every]) = after_silence();
@@ -56,8 +55,8 @@ fn of_a_burst_after_a_silence_the_newest_is_delivered() {
     assert_eq!(got(&mut every).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [0, 1, 2, 3]);
 }
 
-/// The camera learns late that the link is back, and its first frame is a whole picture over a slow link. Nobody is given what was in the
-/// network's queue meanwhile.
+/// The camera learns late that the link is back, and its first frame is a keyframe
+/// over a slow link. Meanwhile no frame of the network's queue is delivered.
 #[test]
 fn a_stale_frame_waits_for_a_newer_one_that_takes_long() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -73,7 +72,7 @@ fn a_stale_frame_waits_for_a_newer_one_that_takes_long() {
     assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
 }
 
-/// A link that brings a packet now and then has short silences all the time. A frame waits no longer than the last of them lasted.
+/// A link that brings a packet now and then has short silences all the time. A frame waits no longer than the last silence lasted.
 #[test]
 fn a_frame_of_a_trickle_waits_no_longer_than_its_silence() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -89,7 +88,7 @@ fn a_frame_of_a_trickle_waits_no_longer_than_its_silence() {
     assert_eq!(got(&mut newest), [(1, vec![])]);
 }
 
-/// If nothing newer comes, the newest of what came is better than nothing.
+/// If no newer frame comes, the newest of those that came is better than nothing.
 #[test]
 fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -105,8 +104,8 @@ fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
     assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
 }
 
-/// A camera whose host stood still says a low rate when it goes on. Its frames tell better how often it publishes, so that the one that lay in the
-/// network's queue waits for the newest.
+/// A camera whose host stood still reports a low rate afterwards. Its frames show better how
+/// often it publishes. So the frame that lay in the network's queue waits for the newest.
 #[test]
 fn a_camera_that_stood_still_is_not_taken_for_a_slow_one() {
     let (mut rig, [mut newest, _]) = after_silence();
@@ -129,7 +128,7 @@ fn a_camera_that_stood_still_is_not_taken_for_a_slow_one() {
     assert_eq!(got(&mut newest).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [13]);
 }
 
-/// A camera that sends seldom, because it finds no rung that keeps the contract, is not behind a silent link. Its frames wait for nothing.
+/// A camera that sends rarely, because no rung keeps the contract, is not behind a silent link. Its frames do not wait.
 #[test]
 fn a_frame_that_has_just_been_sent_is_not_stale() {
     let (mut rig, [mut newest, _]) = after_silence();

@@ -1,4 +1,4 @@
-//! What a camera says of the source of its frames, and who is told.
+//! Reports of a camera about the source of its frames, and who is told.
 
 use super::*;
 use crate::source::{SourceStanding, SourceState};
@@ -26,7 +26,7 @@ fn source(rig: &Rig) -> Option<SourceStanding> {
     rig.info().source
 }
 
-/// Each new state is told once, and each try to open the source is seen by whoever looks.
+/// Each new state is told once. Each attempt to reopen the source changes the view.
 #[test]
 fn a_lost_source_is_told_and_seen() {
     let mut rig = Rig::new();
@@ -51,7 +51,7 @@ fn a_lost_source_is_told_and_seen() {
     assert_eq!(rig.broker.view(rig.now, &camera()).source.expect("known").state, SourceState::Live);
 }
 
-/// Of a camera that is gone it stays known that its source had ended, and nothing that may be otherwise by now.
+/// After a camera is gone, it stays known that its source had ended. Nothing is kept that may have changed since.
 #[test]
 fn a_source_that_ended_outlives_the_connection() {
     for (state, reason, stays) in [

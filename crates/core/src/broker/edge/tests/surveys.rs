@@ -1,4 +1,4 @@
-//! Questions what a camera holds of a span of its past.
+//! Questions about what a camera holds of a span of its past.
 
 use super::*;
 use crate::frame::SkipCounts;
@@ -68,14 +68,14 @@ fn what_a_camera_tells_is_handed_on_once() {
         tells(&mut rig, 1, question, Err(refused));
         assert_eq!(said(&mut rig).0, [(question, why)]);
     }
-    // Whoever has given up gets nothing.
+    // A caller that has given up gets nothing.
     let question = ask(&mut rig);
     rig.broker.handle_survey_dropped(question);
     tells(&mut rig, 1, question, Ok(survey(BEGIN)));
     assert_eq!(said(&mut rig).0, []);
 }
 
-/// A camera that lies is not believed, and stays connected: its frames are as good as before.
+/// An absurd answer is not believed, but the camera stays connected: its frames are as good as before.
 #[test]
 fn a_lie_is_told_as_one() {
     let mut rig = Rig::new();
@@ -83,7 +83,7 @@ fn a_lie_is_told_as_one() {
     let question = ask(&mut rig);
     tells(&mut rig, 1, question, Ok(survey(BEGIN + LENGTH + Duration::from_millis(1))));
     assert_eq!(said(&mut rig).0, [(question, Err(NotSurveyed::Absurd(SurveyFault::Outside)))]);
-    // The answer to another span, or on another connection, is none to this question.
+    // An answer about another span, or on another connection, does not answer this question.
     let question = ask(&mut rig);
     let other = SurveyAnswer { request: question, begin: BEGIN + LENGTH, survey: Ok(survey(BEGIN + LENGTH)) };
     rig.broker.handle_message(rig.now, LinkId(1), Message::SurveyAnswer(other));
@@ -97,7 +97,7 @@ fn a_camera_that_cannot_answer_is_not_asked() {
     let mut rig = Rig::new();
     let question = ask(&mut rig);
     assert_eq!(said(&mut rig), (vec![(question, not(Unanswered::CameraAbsent))], vec![]));
-    // One of an earlier version: it has said nothing of surveys, or nothing yet.
+    // A camera of an earlier version has said nothing of surveys, or nothing yet.
     rig.hello(1, "a", 3, 1, 0);
     for abilities in [None, Some(Abilities { past: true, surveys: false })] {
         if let Some(abilities) = abilities {

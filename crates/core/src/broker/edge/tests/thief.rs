@@ -25,7 +25,7 @@ fn is_welcome(messages: &[Message]) -> bool {
     messages.iter().any(|message| matches!(message, Message::Welcome(_)))
 }
 
-/// One claim near the end of all numbers once kept the real camera out for good.
+/// A claim near the highest number once kept the real camera out for good.
 #[test]
 fn an_absurd_epoch_is_refused_and_disturbs_nobody() {
     let mut rig = Rig::new();
@@ -42,7 +42,7 @@ fn an_absurd_epoch_is_refused_and_disturbs_nobody() {
     assert!(rig.info().connected);
 }
 
-/// The thief takes the highest epoch that it may, and goes: the camera goes on above that, by itself.
+/// The thief takes the highest epoch that it may, and leaves. The camera continues above that epoch by itself.
 #[test]
 fn after_the_highest_claim_the_camera_goes_on_above_it() {
     let mut rig = Rig::new();
@@ -61,7 +61,7 @@ fn after_the_highest_claim_the_camera_goes_on_above_it() {
     );
 }
 
-/// Another edge, where a thief was, has brought the camera further than this one believes: it gets in by itself.
+/// After a thief at another edge, the camera's epoch is higher than this edge believes. The camera gets in by itself.
 #[test]
 fn a_camera_that_another_edge_has_brought_far_persists() {
     let mut rig = Rig::new();
@@ -81,13 +81,13 @@ fn capture_times_after_which_there_are_none_are_refused() {
     assert!(matches!(rig.frame(1, late.clone()), Err(FrameRefused::Captured { .. })));
     late.meta.captured = CAPTURED_MAX;
     rig.frame(1, late).expect("the last one");
-    // It holds for its epoch: those of the next start are taken whatever they say.
+    // The last time holds for its epoch: frames of the next start are accepted whatever their times.
     rig.hello(2, "a", 4, 1, 20);
     rig.frame(2, header(4, 0, 10, vec![])).unwrap();
     assert_eq!(rig.info().counters.received, 2);
 }
 
-/// A log from before there were bounds.
+/// A log from before epochs were bounded.
 #[test]
 fn what_no_camera_reaches_is_cured_by_a_reset() {
     let mut rig = Rig::new();
@@ -106,7 +106,7 @@ fn what_no_camera_reaches_is_cured_by_a_reset() {
     rig.frame(2, header(3, 7, 10, vec![])).expect("with its own numbers");
 }
 
-/// The camera of a reset has its own counter, wherever a thief has brought that.
+/// After a reset the camera still has its own counter, however far a thief has raised it.
 #[test]
 fn after_a_reset_the_next_start_is_taken_whatever_its_epoch() {
     let mut rig = Rig::new();
@@ -114,7 +114,7 @@ fn after_a_reset_the_next_start_is_taken_whatever_its_epoch() {
     let far = Epoch(1 << 47);
     assert!(rig.broker.handle_reset(&camera).is_none(), "not known, and believed all the same");
     assert!(is_welcome(&rig.hello(1, "a", far.0, 1, 10)));
-    // Once: the next one has to come soon after it.
+    // This counts once: the next epoch must be within a step again.
     let next = highest_believed(far, EPOCH_JUMP_MAX);
     assert!(refused(&rig.hello(2, "a", next.0 + 1, 1, 20)).is_some());
     assert!(is_welcome(&rig.hello(3, "a", far.0 + 1, 1, 30)));
@@ -143,7 +143,7 @@ fn a_reset_closes_the_connection_and_ends_who_reads() {
     assert_eq!(ended, [(1, "dock/cam1")]);
     assert!(outputs.iter().any(|output| matches!(output, EdgeOutput::Close { link: LinkId(1) })));
     assert!(rig.frame(1, header(3, 1, 10, vec![])).is_err(), "what was on its way is not taken");
-    // Whoever subscribes anew reads what comes from now on, in its own order.
+    // A new subscription reads the frames from now on, in their own order.
     rig.broker.handle_subscribe(clock, SubscriptionId(3), spec("dock/*"));
     let messages = rig.hello(4, "a", 2, 1, 40);
     assert!(is_welcome(&messages), "{messages:?}");
