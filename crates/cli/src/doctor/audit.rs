@@ -27,7 +27,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if fs::symlink_metadata(&folder).is_err() {
         return vec![Finding::ok(
             Check::Audit,
-            format!("the audit log will be in {} from the first start", folder.display()),
+            format!("the edge will create the audit log in {} at its first start", folder.display()),
         )];
     }
     vec![unwritable(&folder).unwrap_or_else(|| verified(&state, &folder))]
@@ -39,18 +39,18 @@ fn unwritable(folder: &Path) -> Option<Finding> {
     let fault = |found: String, remedy: String| Some(Finding::fault(Check::Audit, found, remedy));
     if !folder.is_dir() {
         return fault(
-            format!("the audit log cannot be written: {shown} is no folder"),
+            format!("the audit log cannot be written: {shown} is not a folder"),
             format!("move it away (`mv {shown} {shown}.old`), or give the edge another folder with --state"),
         );
     }
     if let Err((path, error)) = try_opening(folder) {
         let remedy = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => {
-                "mount it for writing (`mount -o remount,rw`), or give the edge another folder with --state"
+                "mount the file system for writing (`mount -o remount,rw`), or give the edge another folder with --state"
                     .into()
             }
             _ => format!(
-                "let the edge's user write there (`chown -R`, `chmod -R u+rwX {shown}`, `chattr -a -i`), or give another folder with --state"
+                "let the edge's user write there (`chown -R`, `chmod -R u+rwX {shown}`, `chattr -a -i`), or give the edge another folder with --state"
             ),
         };
         return fault(format!("the audit log cannot be written: {path}: {error}"), remedy);
@@ -58,7 +58,7 @@ fn unwritable(folder: &Path) -> Option<Finding> {
     let room = statvfs(folder).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
     if room < SPACE_MIN {
         return fault(
-            format!("the audit log cannot be written: the disk of {shown} is full, {} are free", bytes(room)),
+            format!("the audit log cannot be written: the disk of {shown} is full: {} are free", bytes(room)),
             format!("make room (`df -h {shown}`), or keep less of the log: --audit-bytes, --audit-age"),
         );
     }
@@ -83,13 +83,15 @@ fn verified(state: &Path, folder: &Path) -> Finding {
     match AuditLog::of_state(state).and_then(|log| log.read(None, drop)) {
         Ok(Report { records, flaws, .. }) if flaws.is_empty() => Finding::ok(
             Check::Audit,
-            format!("{shown}: {}, and the chain is whole", counted(records, "record")),
+            format!("{shown}: {}, and the hash chain is intact", counted(records, "record")),
         ),
         Ok(Report { flaws, .. }) => Finding::warning(
             Check::Audit,
             format!("{shown} is not what the edge wrote: {}", flaws[0]),
-            "see `mez keys audit --verify`; who could write there? A copy of the folder keeps what there is to see",
+            "run `mez keys audit --verify` for all flaws, keep a copy of the folder as evidence, and find out who could write there",
         ),
-        Err(error) => Finding::fault_of(Check::Audit, error, "run this as the user that the edge runs as"),
+        Err(error) => {
+            Finding::fault_of(Check::Audit, error, "run this command as the user that the edge runs as")
+        }
     }
 }

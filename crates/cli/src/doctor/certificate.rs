@@ -15,21 +15,22 @@ const ROTATE_BEFORE: Duration = Duration::from_secs(90 * 24 * 3600);
 /// A renewal that is late by 1/10 of the certificate's lifetime is a warning.
 const LATE_SHARE: u32 = 10;
 const ENROL: &str =
-    "`mez keys token ROLE/NAME` where the site was made, then `mez keys enrol TOKEN --edge HOST` here";
+    "run `mez keys token ROLE/NAME` where the site was made, then `mez keys enrol TOKEN --edge HOST` here";
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let keys = match &subject.keys {
         Ok(keys) => keys,
         Err(KeyFolderError::NotFound { looked }) if !subject.needs_keys() => {
-            let found = format!(
-                "there are no keys (looked at: {looked}), and none are needed on the edge's own host"
-            );
+            let found = format!("no keys were found (looked at: {looked}); the edge's own host needs none");
             return vec![Finding::skipped(Check::Certificate, found)];
         }
         Err(error) => return vec![without_keys(error)],
     };
     if subject.now < keys.validity().not_before {
-        return vec![Finding::skipped(Check::Certificate, "nothing holds by this host's clock: see clock")];
+        return vec![Finding::skipped(
+            Check::Certificate,
+            "not checked, because this host's clock is wrong: see clock",
+        )];
     }
     let mut findings: Vec<Finding> = subject
         .credentials
@@ -55,7 +56,7 @@ fn without_keys(error: &KeyFolderError) -> Finding {
         KeyFolderError::NotFound { looked } => Finding::fault(
             Check::Certificate,
             format!("no keys were found. Looked at: {looked}"),
-            "on the edge host: `mez keys init`; on any other: `mez keys enrol TOKEN --edge HOST`; keys elsewhere: --keys or MEZ_KEYS",
+            "on the edge host, run `mez keys init`; on any other host, run `mez keys enrol TOKEN --edge HOST`; if the keys are in another folder, name it with --keys or MEZ_KEYS",
         ),
         KeyFolderError::Exposed { .. } => Finding::skipped(Check::Certificate, "see permissions"),
         error => Finding::fault_of(Check::Certificate, error, ENROL),
@@ -67,7 +68,7 @@ fn held(credentials: &Credentials, keys: &KeyFolder, now: SystemTime) -> Finding
     let left = validity.not_after.duration_since(now).unwrap_or_default();
     let days = left.as_secs() / (24 * 3600);
     let found = format!(
-        "{} of site {}, until {} ({days} days)",
+        "{} of site {}, valid until {} ({days} days)",
         identity.short(),
         identity.site,
         Moment(validity.not_after)
@@ -77,8 +78,8 @@ fn held(credentials: &Credentials, keys: &KeyFolder, now: SystemTime) -> Finding
         let until = Moment(keys.validity().not_after);
         return Finding::warning(
             Check::Certificate,
-            format!("the authority of site {} ends at {until}", keys.site()),
-            "`mez keys rotate` where the site was made: hosts follow by themselves",
+            format!("the certificate authority of site {} expires at {until}", keys.site()),
+            "run `mez keys rotate` where the site was made; the other hosts get the new authority automatically",
         );
     }
     // A certificate without a file was issued for this check, and is made anew at each start.
@@ -88,7 +89,7 @@ fn held(credentials: &Credentials, keys: &KeyFolder, now: SystemTime) -> Finding
         return Finding::warning(
             Check::Certificate,
             found,
-            "run a program with it that reaches an edge with a signer, and see its log; if none does before the end, enrol anew",
+            "a program that uses the certificate renews it when it reaches an edge with a signer: start one and read its log; if the certificate expires, enrol again",
         );
     }
     Finding::ok(Check::Certificate, found)
@@ -98,19 +99,19 @@ fn missing(error: &CredentialsError) -> Finding {
     match error {
         CredentialsError::Missing { wanted, folder, held, token_for } => Finding::fault(
             Check::Certificate,
-            format!("{} holds no identity to act as {wanted} with; it holds {held}", folder.display()),
+            format!("{} has no identity that can act as {wanted}; it holds {held}", folder.display()),
             format!(
-                "`mez keys token {token_for}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here"
+                "run `mez keys token {token_for}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here"
             ),
         ),
         CredentialsError::NotNow { identity, path, validity, now } => Finding::fault(
             Check::Certificate,
             format!(
-                "the certificate of {identity} in {} holds {validity}, and this host's clock says {now}",
+                "the certificate of {identity} in {} is valid {validity}, but this host's clock says {now}",
                 path.display()
             ),
             format!(
-                "set the clock if it is wrong; else enrol anew: `mez keys token {}` where the site was made, then \
+                "if the clock is wrong, set it; otherwise enrol again: `mez keys token {}` where the site was made, then \
                  `mez keys enrol TOKEN --edge HOST` here",
                 identity.short()
             ),
@@ -121,8 +122,8 @@ fn missing(error: &CredentialsError) -> Finding {
         }
         CredentialsError::NoName => Finding::fault(
             Check::Certificate,
-            "a camera acts under its name, and no identity of this host has one",
-            "say which camera with --camera NAME, such as dock/cam1",
+            "the camera's name is not known: this host has no identity of a camera",
+            "name the camera with --camera, such as --camera dock/cam1",
         ),
         error => Finding::fault_of(Check::Certificate, error, ENROL),
     }

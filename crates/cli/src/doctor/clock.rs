@@ -15,14 +15,15 @@ use crate::text::for_people;
 const NOTICED: Duration = Duration::from_secs(2);
 /// With a larger difference, the past is read at the wrong time, and certificates may be invalid.
 const WRONG: Duration = Duration::from_secs(60);
-const SET: &str = "set the clock of the host that is wrong: `timedatectl set-ntp true`, or `date -s @SECONDS`; a Raspberry Pi without a network starts in the past";
+const SET: &str = "set the clock of the host whose time is wrong: `timedatectl set-ntp true`, or `date -s @SECONDS`; a Raspberry Pi without a network starts with a time in the past";
 
 pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     if let Ok(keys) = &subject.keys
         && subject.now < keys.validity().not_before
     {
         let (says, made) = (Moment(subject.now), Moment(keys.validity().not_before));
-        let found = format!("this host's clock says {says}, and site {} was made after {made}", keys.site());
+        let found =
+            format!("this host's clock says {says}, but site {} was made later, after {made}", keys.site());
         return vec![Finding::fault(Check::Clock, found, SET)];
     }
     let blamed = answers.failures().filter(|(_, failure)| blamed_on(failure) == Check::Clock);
@@ -31,7 +32,10 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
         .collect();
     findings.extend(differences(answers).into_iter().map(|(place, clock)| judge(&place, clock)));
     if findings.is_empty() {
-        findings.push(Finding::skipped(Check::Clock, "no edge on another host was there to compare with"));
+        findings.push(Finding::skipped(
+            Check::Clock,
+            "no edge on another host answered, so there is no clock to compare with",
+        ));
     }
     findings
 }

@@ -52,7 +52,9 @@ fn other_video(broker: &str, encoding: &str, tried: Result<&VideoTimes, &String>
             start.as_secs_f64() * 1e3,
         ),
         Err(reason) if broker == "mez edge" => {
-            format!("{broker} cannot decode {encoding}, so it makes no stills of it ({reason})")
+            format!(
+                "{broker} cannot decode {encoding}, so it makes no stills from {encoding} video ({reason})"
+            )
         }
         Err(reason) => format!("{broker} cannot decode {encoding}, so sources of it become JPEG ({reason})"),
     };
@@ -75,7 +77,7 @@ fn used(broker: &str, choice: DecoderChoice, tried: &[DecoderTried]) -> Finding 
         DecoderChoice::Through(kind) => Finding::warning(
             Check::Decoder,
             format!("{broker} decodes H.264 in software, because {kind} does not work"),
-            "mend what the line of all decoders says of it, or set decoder = \"auto\" (or --decoder auto)",
+            "fix the reason that the line \"through ffmpeg\" gives, or set decoder = \"auto\" (or --decoder auto)",
         ),
     }
 }

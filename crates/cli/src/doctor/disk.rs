@@ -51,7 +51,7 @@ fn without_key(error: &StoreKeyError) -> Option<Finding> {
     match error {
         StoreKeyError::NotFound { file } => Some(Finding::fault(
             Check::Disk,
-            format!("no key for the store: {} is not there", file.display()),
+            format!("no key for the store: {} does not exist", file.display()),
             "make one with `mez store key`, once on each host",
         )),
         // The check of permissions reports these.
@@ -67,7 +67,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
             Check::Disk,
             format!("the folder of the {what}, {shown}, cannot be written: {error}"),
             format!(
-                "give a writable folder with {option}, or make this one yours: `chown`, `chmod u+rwx`, `mount -o remount,rw`"
+                "give a writable folder with {option}, or make this one writable: `chown`, `chmod u+rwx`, `mount -o remount,rw`"
             ),
         )
     };
@@ -79,7 +79,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
     let room = statvfs(&there).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)).unwrap_or(u64::MAX);
     let full = |found: String| {
         let remedy = format!(
-            "make room (`df -h {shown}`, `du -xh {shown} | sort -h`), give another disk with {option}, or keep less: --store-bytes, --store-age"
+            "free some space (`df -h {shown}`, `du -xh {shown} | sort -h`), give another disk with {option}, or keep fewer frames: --store-bytes, --store-age"
         );
         (found, remedy)
     };
@@ -92,7 +92,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
         return Finding::ok(
             Check::Disk,
             format!(
-                "the folder of the {what}, {shown}, will be made at the first start; {} are free",
+                "the folder of the {what}, {shown}, will be created at the first start; {} are free",
                 bytes(room)
             ),
         );
@@ -105,7 +105,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
         Err(error) => return cannot(&error),
     };
     let found = format!(
-        "the folder of the {what}, {shown}: {} free, 1 MiB is safe on disk within {}",
+        "the folder of the {what}, {shown}: {} free, writing and syncing 1 MiB took up to {}",
         bytes(room),
         milliseconds(slowest)
     );
@@ -113,7 +113,7 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
         return Finding::warning(
             Check::Disk,
             found,
-            "the disk is slow or busy (`iostat -x 1`): use another one, or --durability async",
+            "the disk is slow or busy (`iostat -x 1`): use another disk, or --durability async",
         );
     }
     if room < SPACE_SMALL {

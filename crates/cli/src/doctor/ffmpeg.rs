@@ -18,7 +18,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => return vec![missing(&error, source.is_some())],
         Err(error) => {
-            return vec![Finding::skipped(Check::Ffmpeg, format!("it could not be asked: {error}"))];
+            return vec![Finding::skipped(Check::Ffmpeg, format!("ffmpeg could not be checked: {error}"))];
         }
     };
     if let Some(Err(error)) = &source {
@@ -29,7 +29,10 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if !found.hides_passwords && !hides {
         return vec![Finding::warning(
             Check::Ffmpeg,
-            format!("ffmpeg {} cannot be given a network camera's password in secret", found.version),
+            format!(
+                "ffmpeg {} cannot hide a network camera's password from other users of this host",
+                found.version
+            ),
             "update ffmpeg to 5.0 or newer if the camera asks for a password",
         )];
     }

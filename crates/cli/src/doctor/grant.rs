@@ -40,7 +40,7 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
         findings.push(rights(keys));
     }
     if findings.is_empty() {
-        findings.push(Finding::skipped(Check::Grant, "no edge said what it would allow"));
+        findings.push(Finding::skipped(Check::Grant, "no edge answered, so rights could not be checked"));
     }
     findings
 }
@@ -52,9 +52,9 @@ fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
         [quic, tcp].into_iter().find_map(|answer| Some(&answer.as_ref().ok()?.as_ref()?.standing))?;
     Some(match &standing.refusal {
         None if standing.is_connected => {
-            Finding::ok(Check::Grant, format!("{place} has this host's camera; it is connected"))
+            Finding::ok(Check::Grant, format!("this host's camera is connected to {place}"))
         }
-        None => Finding::ok(Check::Grant, format!("{place} would take this host's camera in")),
+        None => Finding::ok(Check::Grant, format!("{place} would accept this host's camera")),
         Some((code, text)) => {
             // The name comes from a certificate.
             let check = if *code == RefuseCode::NotPermitted { Check::Certificate } else { Check::Grant };
@@ -71,7 +71,7 @@ fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
 fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding> {
     let Checkup { who, refused, .. } = checkup;
     if refused.is_empty() {
-        return vec![Finding::ok(Check::Grant, format!("{place}: {who} may do all that was asked"))];
+        return vec![Finding::ok(Check::Grant, format!("{place}: {who} has all requested rights"))];
     }
     if subject.wanted.is_empty() {
         // Without `wanted`, one allowed verb is enough.
@@ -123,8 +123,8 @@ fn rights(keys: &KeyFolder) -> Finding {
         }
         Err(error) if error.is_absent() => Finding::skipped(
             Check::Grant,
-            format!("{shown} is not there: `mez edge` writes one at its first start"),
+            format!("{shown} does not exist yet: `mez edge` creates it at its first start"),
         ),
-        Err(error) => Finding::fault_of(Check::Grant, error, "correct the file, or put it back from a copy"),
+        Err(error) => Finding::fault_of(Check::Grant, error, "correct the file, or restore it from a backup"),
     }
 }

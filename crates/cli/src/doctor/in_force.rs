@@ -16,7 +16,7 @@ use crate::text::counted;
 
 /// An edge applies changed files within a second, so it is asked again after this time.
 const TAKEN_WITHIN: Duration = Duration::from_millis(1_500);
-const OTHER_FOLDER: &str = "its log says why: with another folder of keys (--keys, or keys in its file of settings) run this with the same one; else start it again";
+const OTHER_FOLDER: &str = "the edge's log says why: if it uses another folder of keys (--keys, or keys in its settings file), run this command with the same folder; otherwise restart the edge";
 
 pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     let (true, Ok(keys)) = (subject.is(Side::Edge), &subject.keys) else { return Vec::new() };
@@ -52,12 +52,12 @@ fn shown(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
         Finding::fault(
             Check::Revocation,
             format!(
-                "the edge that runs here shows a certificate of {} that is revoked (serial number {}): cameras stay away from it",
+                "the running edge uses a revoked certificate of {} (serial number {}): cameras refuse to connect to it",
                 own.member, own.serial
             ),
             format!(
-                "an edge with a signer has it renewed within seconds; else enrol anew, and the edge takes that in within a minute (`mez keys token {}` where the site was made, then \
-                 `mez keys enrol TOKEN --edge HOST` here). If it was a mistake: `mez keys unrevoke`",
+                "an edge with a signer renews it within seconds; otherwise enrol again (`mez keys token {}` where the site was made, then `mez keys enrol TOKEN --edge HOST` \
+                 here), and the edge uses the new certificate within a minute. If it was revoked by mistake: `mez keys unrevoke`",
                 own.member
             ),
         )
@@ -71,7 +71,7 @@ fn deny_list(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
         Finding::fault(
             Check::Revocation,
             format!(
-                "the edge that runs here has version {} of the deny list, and {} has version {version}",
+                "the running edge has version {} of the deny list, but {} has version {version}",
                 running.revoked_version,
                 file.path().display()
             ),
@@ -88,11 +88,9 @@ fn rights(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
         Err(error) if error.is_absent() => {
             return Some(Finding::fault(
                 Check::Grant,
-                format!(
-                    "{shown} is not there, and the edge that runs here keeps the rights that it had ({grants})"
-                ),
-                "put the file back from a copy, or grant anew with `mez keys grant`: without it nothing can be granted, and at its next start the \
-                 edge has other rights",
+                format!("{shown} does not exist, so the running edge keeps its previous rights ({grants})"),
+                "restore the file from a backup; or write a new one, which allows nothing, with `mez keys rights --strict`, and grant again with \
+                 `mez keys grant`",
             ));
         }
         // Another check reports this error.
@@ -102,7 +100,7 @@ fn rights(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
         let in_file = counted(text.grants.len() as u64, "grant");
         Finding::fault(
             Check::Grant,
-            format!("the edge that runs here has other rights ({grants}) than {shown} ({in_file})"),
+            format!("the running edge has other rights ({grants}) than {shown} ({in_file})"),
             OTHER_FOLDER,
         )
     })

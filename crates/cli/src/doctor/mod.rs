@@ -86,7 +86,10 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Failure> {
     out.flush()?;
     if let Some(file) = &args.bundle {
         let count = bundle::write(&subject, &findings, &args.include, file)?;
-        eprintln!("{count} files packed into {}; look through it before you hand it on", file.display());
+        eprintln!(
+            "packed {count} files into {}; review them before you send the bundle to anybody",
+            file.display()
+        );
     }
     let mut faulty: Vec<&str> = findings
         .iter()
@@ -147,12 +150,12 @@ fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
 
 fn unfinished(check: Check, reason: RecvTimeoutError) -> Finding {
     let found = match reason {
-        RecvTimeoutError::Timeout => format!("no result within {} s: something hangs", TIME_MAX.as_secs()),
+        RecvTimeoutError::Timeout => format!("no result within {} s: the check hangs", TIME_MAX.as_secs()),
         RecvTimeoutError::Disconnected => "the check itself failed".into(),
     };
     Finding::fault(
         check,
         found,
-        "see the messages above, or `mez doctor --log debug`; a folder on a network drive that is gone hangs",
+        "see the messages above, or run `mez doctor --log debug`; a folder on an unreachable network drive can be the cause",
     )
 }

@@ -9,7 +9,10 @@ pub(super) fn check(answers: &Answers) -> Vec<Finding> {
     let sizes = |answer: &LinkReport| answer.quic.as_ref().ok()?.as_ref()?.datagrams;
     let look = |(place, answer): &(mez_node::ports::EdgeAddress, Result<LinkReport, _>)| {
         let Some(sizes) = answer.as_ref().ok().and_then(sizes) else {
-            return Finding::skipped(Check::Mtu, format!("{place} was not asked over QUIC"));
+            return Finding::skipped(
+                Check::Mtu,
+                format!("not checked, because {place} was not reached over QUIC"),
+            );
         };
         judge(&place.to_string(), &place.host, sizes)
     };
@@ -24,10 +27,10 @@ fn judge(place: &str, host: &str, sizes: DatagramSizes) -> Finding {
     Finding::warning(
         Check::Mtu,
         format!(
-            "only datagrams of {path} bytes get through to {place}, and this host's route would take {route}: a tunnel lies between"
+            "only datagrams of up to {path} bytes get through to {place}, although this host's route allows {route}: there is a tunnel on the path"
         ),
         format!(
-            "frames take more packets, and large ones of other programs may vanish: find the size with `ping -M do -s {} {host}`, and \
+            "frames need more packets, and large packets of other programs may be lost: find the size with `ping -M do -s {} {host}`, and \
              set it on the interface with `ip link set DEVICE mtu SIZE`",
             path.saturating_sub(8)
         ),

@@ -115,7 +115,7 @@ fn blame(place: &str, failure: &ProbeFailure) -> Option<Finding> {
     [Check::Certificate, Check::Revocation].contains(&check).then(|| {
         let remedy = match failure.obstacle {
             Obstacle::Site => {
-                "compare the authorities: `mez keys show` on both hosts has to print the same fingerprint; otherwise enrol again \
+                "compare the authorities: `mez keys show` on both hosts must print the same fingerprint; otherwise enrol again \
                  (`mez keys enrol TOKEN --edge HOST --keys DIR`)"
             }
             Obstacle::Revoked => JOIN_AGAIN,
@@ -156,5 +156,5 @@ pub(super) fn wanted(subject: &Subject) -> Vec<(Verb, CameraPattern)> {
 }
 
 fn failed_here(error: &std::io::Error) -> ProbeFailure {
-    ProbeFailure { obstacle: Obstacle::Own, text: format!("this host cannot ask: {error}") }
+    ProbeFailure { obstacle: Obstacle::Own, text: format!("this host cannot connect: {error}") }
 }

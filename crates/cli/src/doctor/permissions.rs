@@ -34,7 +34,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::ok(
             Check::Permissions,
-            format!("{looked} private files, which nobody else may read"),
+            format!("no other user can read the private files ({looked})"),
         ));
     }
     findings
@@ -73,16 +73,16 @@ fn exposed(path: &Path, mask: u32, what: &str, right: &str) -> Option<Finding> {
     if mode & mask != 0 {
         return Some(Finding::fault(
             Check::Permissions,
-            format!("others could {what}: {shown} has mode {mode:03o}"),
-            format!("run `chmod {right} {shown}`, and enrol anew if somebody else may have read a key"),
+            format!("other users could {what}: {shown} has mode {mode:03o}"),
+            format!("run `chmod {right} {shown}`, and enrol again if somebody else may have read a key"),
         ));
     }
     let user = rustix::process::geteuid().as_raw();
     (user != 0 && metadata.uid() != user).then(|| {
         Finding::fault(
             Check::Permissions,
-            format!("{shown} belongs to user {}, and this is user {user}", metadata.uid()),
-            format!("run this as that user, or `sudo chown -R {user} {shown}`"),
+            format!("{shown} belongs to user {}, but this command runs as user {user}", metadata.uid()),
+            format!("run this command as that user, or run `sudo chown -R {user} {shown}`"),
         )
     })
 }
@@ -97,7 +97,7 @@ fn socket(path: &Path) -> Option<Finding> {
         return Some(Finding::fault(
             Check::Permissions,
             format!(
-                "others could put another socket in place of {}: its folder has mode {mode:03o}",
+                "other users could replace the socket {}: its folder has mode {mode:03o}",
                 path.display()
             ),
             format!("run `chmod 750 {}`", folder.display()),

@@ -54,10 +54,10 @@ fn judge(protocol: &str, address: SocketAddr, option: &str, bound: io::Result<()
         }
         AddrNotAvailable => (
             format!("this host has no address {}", address.ip()),
-            format!("choose one of its own with {option}: `ip address` lists them"),
+            format!("choose one of this host's addresses with {option}: `ip address` lists them"),
         ),
         PermissionDenied => (
-            format!("{protocol} {address} is not for this user"),
+            format!("this user may not open {protocol} {address}"),
             format!("ports below 1024 need root; choose a higher one with {option}"),
         ),
         _ => (

@@ -14,12 +14,12 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
         match answer {
             Ok(LinkReport { tcp: Ok(answer), .. }) => {
                 let took = answer.as_ref().map(|answer| format!(" within {} ms", answer.took.as_millis()));
-                let how = took.unwrap_or_else(|| ": something takes connections there".into());
+                let how = took.unwrap_or_else(|| ": something accepts connections there".into());
                 findings.push(Finding::ok(Check::Reach, format!("{place} answers{how}")));
             }
             Ok(LinkReport { tcp: Err(failure), quic: Ok(Some(_)), .. }) => findings.push(Finding::warning(
                 Check::Reach,
-                format!("{place} answers over QUIC, and not over TCP: {}", failure.text),
+                format!("{place} answers over QUIC, but not over TCP: {}", failure.text),
                 remedy(failure, &place.to_string()),
             )),
             Ok(_) | Err(_) => {}
@@ -31,7 +31,7 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
             AppAnswer::Unreached(_) => {}
             AppAnswer::Nobody => {
                 findings
-                    .push(Finding::ok(Check::Reach, format!("{place}: something takes connections there")));
+                    .push(Finding::ok(Check::Reach, format!("{place}: something accepts connections there")));
             }
             AppAnswer::Asked(Err(
                 error @ (ClientError::Unreachable { .. }
@@ -49,7 +49,7 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::skipped(Check::Reach, "no edge was named: --edge HOST"));
+        findings.push(Finding::skipped(Check::Reach, "no edge is named; name one with --edge HOST"));
     }
     findings
 }
@@ -59,15 +59,17 @@ fn unreached(place: &str, failure: &ProbeFailure) -> Finding {
         Check::Reach => {
             Finding::fault(Check::Reach, format!("{place}: {}", failure.text), remedy(failure, place))
         }
-        other => Finding::ok(Check::Reach, format!("{place} answers, and refuses: see {}", other.name())),
+        other => {
+            Finding::ok(Check::Reach, format!("{place} answers, but refuses this host: see {}", other.name()))
+        }
     }
 }
 
 fn no_broker(error: &ClientError, is_local: bool) -> Finding {
     let remedy = if is_local {
-        "start it with `mez edge`; an edge on another host: --edge HOST or MEZ_EDGE; another socket: --socket PATH"
+        "start it with `mez edge`; if the edge is on another host, name it with --edge HOST or MEZ_EDGE; if it has another socket, name that with --socket PATH"
     } else {
-        "is `mez edge` running there? See its log"
+        "check that `mez edge` is running there, and read its log"
     };
     Finding::fault(Check::Reach, error.to_string(), remedy)
 }
@@ -77,19 +79,19 @@ fn remedy(failure: &ProbeFailure, place: &str) -> String {
     let (host, port) = place.rsplit_once(':').unwrap_or((place, ""));
     match failure.obstacle {
         Obstacle::Name => format!(
-            "is the name right (`getent hosts {host}`)? Give the address instead, or add it to /etc/hosts"
+            "check the name (`getent hosts {host}`), give the IP address instead, or add the name to /etc/hosts"
         ),
         Obstacle::Refused => {
             format!(
-                "is `mez edge` running there, and is {port} its port? Give another one with --edge HOST:PORT"
+                "check that `mez edge` is running there and that its port is {port}; give another port with --edge HOST:PORT"
             )
         }
-        Obstacle::NoRoute => format!("is the network up, and the address right? `ip route get {host}`"),
+        Obstacle::NoRoute => format!("check the address, and this host's network: `ip route get {host}`"),
         Obstacle::Silent => format!(
-            "is the host on (`ping {host}`), and does a firewall block TCP port {port}? Open it at the edge host, and UDP 7650 for cameras"
+            "check that the host is on (`ping {host}`) and that no firewall blocks TCP port {port}: open it at the edge host, and UDP 7650 for cameras"
         ),
         _ => format!(
-            "another service has this port: see `ss -ltnp 'sport = :{port}'` on {host}, and give the edge's own port with --edge HOST:PORT"
+            "another service uses this port: see `ss -ltnp 'sport = :{port}'` on {host}, and give the edge's port with --edge HOST:PORT"
         ),
     }
 }

@@ -8,7 +8,7 @@ use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
 
 /// The remedy for a member that was revoked by mistake.
-pub(super) const JOIN_AGAIN: &str = "`mez keys revoked` where the site was made says why; to join again: `mez keys token ROLE/NAME` there, then \
+pub(super) const JOIN_AGAIN: &str = "run `mez keys revoked` where the site was made to see why; to join again, run `mez keys token ROLE/NAME` there, then \
      `mez keys enrol TOKEN --edge HOST` here";
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
@@ -48,7 +48,7 @@ fn look(
             return vec![unreadable(
                 Check::Revocation,
                 error.to_string(),
-                "copy it anew from another edge of the site",
+                "copy it again from another edge of the site",
             )];
         }
     };
@@ -68,7 +68,7 @@ fn look(
     vec![Finding::ok(
         Check::Revocation,
         match version {
-            0 => "this host knows of nobody who was revoked".into(),
+            0 => "this host's deny list is empty".into(),
             _ => format!(
                 "{} (version {version}, {entries} revoked): this host is not on it",
                 file.path().display()

@@ -86,7 +86,9 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let finding = |fault: &Fault, remedy: &str| Finding::fault_of(Check::Settings, fault, remedy);
     let nobodys = subject.settings.nobodys.iter();
     let mut findings: Vec<Finding> = nobodys
-        .map(|fault| finding(fault, "begin it with role = \"edge\" or \"camera\" or \"app\""))
+        .map(|fault| {
+            finding(fault, "begin the file with role = \"edge\", role = \"camera\" or role = \"app\"")
+        })
         .collect();
     for side in Side::ALL {
         let Examined { file, faults, .. } = subject.settings.side(side);
@@ -109,7 +111,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::ok(
             Check::Settings,
-            "there is no file of settings: flags, variables and defaults are in force",
+            "there is no settings file: flags, environment variables and defaults apply",
         ));
     }
     findings

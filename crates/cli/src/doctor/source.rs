@@ -15,7 +15,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if source.is_network() {
         return vec![Finding::skipped(
             Check::Source,
-            format!("{source} is not asked: many network cameras serve one reader only"),
+            format!("{source} was not checked: many network cameras serve only one reader"),
         )];
     }
     let name = source.to_string();
@@ -32,10 +32,13 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         }
         // The check of ffmpeg reports this.
         Ok(Err(SourceError::NoFfmpeg { .. } | SourceError::NotFfmpeg { .. })) => {
-            vec![Finding::skipped(Check::Source, format!("{name} cannot be looked at without ffmpeg"))]
+            vec![Finding::skipped(Check::Source, format!("{name} cannot be checked without ffmpeg"))]
         }
         Ok(Err(error @ SourceError::Busy { .. })) => {
-            vec![Finding::skipped(Check::Source, format!("{error}; if that is mez camera, all is well"))]
+            vec![Finding::skipped(
+                Check::Source,
+                format!("{error}; if that program is mez camera, nothing is wrong"),
+            )]
         }
         Ok(Err(error)) => {
             let text = error.to_string();
@@ -47,12 +50,14 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
             vec![match text.split_once(": ").filter(|_| !says_why) {
                 Some((found, remedy)) => Finding::fault(Check::Source, found, remedy),
                 None => {
-                    let otherwise = "see what `ffprobe` says of it, or give another source";
+                    let otherwise = "run `ffprobe` on the source to see why, or give another source";
                     Finding::fault_of(Check::Source, text, otherwise)
                 }
             }]
         }
-        Err(error) => vec![Finding::skipped(Check::Source, format!("it could not be asked: {error}"))],
+        Err(error) => {
+            vec![Finding::skipped(Check::Source, format!("the source could not be checked: {error}"))]
+        }
     }
 }
 
@@ -65,9 +70,9 @@ fn gives(name: &str, info: Option<SourceInfo>) -> String {
 /// Whether a device with its own video makes key frames on request.
 fn of_key_frames(takes: io::Result<bool>) -> String {
     match takes {
-        Ok(true) => ", makes key frames when it is asked".into(),
-        Ok(false) => ", cannot be asked for key frames: set it to one every 1 to 4 s".into(),
-        Err(error) => format!(", was not asked for its controls ({error})"),
+        Ok(true) => ", makes keyframes on request".into(),
+        Ok(false) => ", makes no keyframes on request: set its keyframe interval to 1 to 4 s".into(),
+        Err(error) => format!(", its controls could not be read ({error})"),
     }
 }
 
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn whether_a_device_can_be_asked_for_key_frames_is_told() {
-        assert_eq!(of_key_frames(Ok(true)), ", makes key frames when it is asked");
+        assert_eq!(of_key_frames(Ok(true)), ", makes keyframes on request");
         assert!(of_key_frames(Ok(false)).contains("set it to one every"));
         let no_device = of_key_frames(takes_key_frame_requests(Path::new("/dev/null")));
         assert!(

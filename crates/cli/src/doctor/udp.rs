@@ -16,13 +16,16 @@ pub(super) fn check(answers: &Answers) -> Vec<Finding> {
         }
         Ok(LinkReport { tcp: Ok(Some(_)), quic: Err(failure), .. }) => Finding::fault(
             Check::Udp,
-            format!("UDP does not get through to {place}, and TCP does: {}", failure.text),
+            format!("UDP does not get through to {place}, but TCP does: {}", failure.text),
             format!(
-                "open UDP port {} in the firewall of the edge host; until then the link uses TCP, with later frames on a bad network",
+                "open UDP port {} in the firewall of the edge host; until then the link uses TCP, and frames are later on a bad network",
                 port(place)
             ),
         ),
-        _ => Finding::skipped(Check::Udp, format!("{place} was not asked over QUIC: see the faults above")),
+        _ => Finding::skipped(
+            Check::Udp,
+            format!("not checked over QUIC, because {place} was not reached: see the faults above"),
+        ),
     };
     answers.links.iter().map(look).collect()
 }

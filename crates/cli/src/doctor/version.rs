@@ -7,7 +7,7 @@ use mez_node::probe::LinkReport;
 use super::finding::{Check, Finding};
 use super::network::{Answers, AppAnswer, blamed_on};
 
-const UPDATE: &str = "update the older of the two: `mez --version` on both hosts";
+const UPDATE: &str = "run `mez --version` on both hosts, and update the older one";
 /// The reason code of a broker that does not support this version of the API.
 const REFUSED: &str = "VERSION";
 
@@ -36,8 +36,10 @@ pub(super) fn check(answers: &Answers) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings
-            .push(Finding::skipped(Check::Version, format!("this is {SOFTWARE}; no edge said its version")));
+        findings.push(Finding::skipped(
+            Check::Version,
+            format!("this host has {SOFTWARE}; no edge reported its version"),
+        ));
     }
     findings
 }
@@ -46,5 +48,9 @@ fn judge(place: &str, software: &str) -> Finding {
     if software == SOFTWARE {
         return Finding::ok(Check::Version, format!("{SOFTWARE} here and at {place}"));
     }
-    Finding::warning(Check::Version, format!("{place} runs {software}, and this host {SOFTWARE}"), UPDATE)
+    Finding::warning(
+        Check::Version,
+        format!("{place} runs {software}, but this host runs {SOFTWARE}"),
+        UPDATE,
+    )
 }

@@ -203,7 +203,7 @@ fn an_expired_certificate() {
     let host = site.host("camera/dock/cam1", Duration::ZERO);
     host.doctor(&["--edge", &edge.link, "--camera", "dock/cam1"]).fault(
         "certificate",
-        "holds",
+        "is valid from",
         "mez keys token camera/dock/cam1",
     );
 }
@@ -243,7 +243,7 @@ fn another_version_at_the_other_side() {
     site.doctor(&["--as", "app", "--edge", &format!("unix://{}", site.text("edge.sock"))]).fault(
         "version",
         "mez 9.0.0",
-        "update the older of the two",
+        "update the older one",
     );
 }
 
@@ -274,7 +274,7 @@ fn a_disk_that_is_full() {
     fs::create_dir(site.path("small")).unwrap();
     let mount = "mount -t tmpfs -o size=1m none small";
     let Some(found) = site.unshared(mount, &["doctor", "--json", "--store", "small"]) else { return };
-    findings(&found).fault("disk", "is full", "make room");
+    findings(&found).fault("disk", "is full", "free some space");
 }
 
 /// Ctrl-C ends the doctor at once, and no file is left behind.
@@ -363,7 +363,7 @@ fn an_edge_that_does_not_run() {
     host.doctor(&["--edge", &closed_port().to_string()]).fault(
         "reach",
         "nobody listens there",
-        "is `mez edge` running there",
+        "check that `mez edge` is running there",
     );
 }
 
@@ -378,7 +378,7 @@ fn another_service_at_the_port() {
         }
     });
     let host = Site::new().host("app/counter", DAY);
-    host.doctor(&["--edge", &address]).fault("reach", "", "another service has this port");
+    host.doctor(&["--edge", &address]).fault("reach", "", "another service uses this port");
 }
 
 /// A firewall that passes TCP to the edge, and drops UDP.

@@ -87,7 +87,7 @@ fn an_edge_of_the_file_that_does_not_run() {
     let host = Site::new().host("app/counter", DAY);
     let nowhere = closed_port().to_string();
     host.settings("app", &format!("edge = [\"{nowhere}\"]"));
-    host.doctor(&[]).fault("reach", &nowhere, "is `mez edge` running there");
+    host.doctor(&[]).fault("reach", &nowhere, "check that `mez edge` is running there");
 }
 
 /// A bundle contains the settings files, but no secrets in them.

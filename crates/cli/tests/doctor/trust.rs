@@ -58,7 +58,7 @@ fn an_edge_that_runs_on_with_a_revoked_certificate() {
     let shown = found
         .faults
         .iter()
-        .find(|(_, what, _)| what.contains("the edge that runs here shows a certificate of edge/main"));
+        .find(|(_, what, _)| what.contains("the running edge uses a revoked certificate of edge/main"));
     let (check, _, to_do) = shown.unwrap_or_else(|| panic!("{}", found.all));
     assert!(check == "revocation" && to_do.contains("mez keys unrevoke"), "{}", found.all);
 }
@@ -73,11 +73,7 @@ fn an_edge_that_runs_with_other_rights_than_the_file_says() {
     let file = site.path("keys/rights.toml");
     let text = fs::read(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    site.doctor(&["--as", "edge"]).fault(
-        "grant",
-        "keeps the rights that it had (1 grant)",
-        "put the file back",
-    );
+    site.doctor(&["--as", "edge"]).fault("grant", "keeps its previous rights (1 grant)", "restore the file");
     fs::write(&file, text).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     site.doctor(&["--as", "edge"]).healthy();
@@ -86,7 +82,7 @@ fn an_edge_that_runs_with_other_rights_than_the_file_says() {
     other.doctor(&["--as", "edge", "--socket", &socket]).fault(
         "grant",
         "has other rights (1 grant) than",
-        "with another folder of keys",
+        "uses another folder of keys",
     );
 }
 
@@ -107,7 +103,7 @@ fn an_audit_log_that_cannot_be_written() {
     let site = Site::new();
     fs::create_dir(site.path("state")).unwrap();
     fs::write(site.path("state/audit"), "no folder").unwrap();
-    site.doctor(&[]).fault("audit", "is no folder", "move it away");
+    site.doctor(&[]).fault("audit", "is not a folder", "move it away");
 }
 
 /// A read-only file system, and a full one. Skipped if this user may not mount.
@@ -117,7 +113,7 @@ fn an_audit_log_on_a_disk_that_takes_nothing() {
         (
             "mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -o remount,ro state",
             "ead-only",
-            "mount it for writing",
+            "for writing (`mount -o remount,rw`)",
         ),
         (
             "mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -t tmpfs -o size=64k none state/audit",
@@ -155,7 +151,7 @@ fn an_audit_log_that_somebody_changed() {
     drop(edge);
     let found = site.doctor(&[]);
     found.healthy();
-    assert!(found.all.contains("the chain is whole"), "{}", found.all);
+    assert!(found.all.contains("the hash chain is intact"), "{}", found.all);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replacen("\"started\"", "\"stopped\"", 1)).unwrap();
     let found = site.doctor(&[]);

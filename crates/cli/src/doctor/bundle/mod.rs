@@ -28,7 +28,7 @@ pub(super) fn write(
         .collect();
     let cannot = |error: io::Error| {
         Failure::text(format!(
-            "cannot write the bundle {}: {error}; name a new file in a folder of yours",
+            "cannot write the bundle {}: {error}; name a new file in a folder where you may write",
             file.display()
         ))
     };
