@@ -186,4 +186,4 @@ def test_an_edge_on_loopback_is_not_announced(tmp_path: Path) -> None:
     )
     assert checked.returncode == 1
     assert "announce" in checked.stderr
-    assert "loopback alone" in checked.stderr
+    assert "only on loopback" in checked.stderr

@@ -198,13 +198,16 @@ impl OfRole for CameraArgs {
         if edges == 0 && given("edge") {
             add(
                 "edge",
-                "the list is empty: there is no edge to go to; write edge = [\"HOST\"], or leave it out to look for one on the local network",
+                "the list is empty, so there is no edge to connect to; write edge = [\"HOST\"], or leave this setting out to find an edge on the local network",
             );
         } else if edges > EDGES_MAX {
-            add("edge", &format!("these are {edges} edges, and {EDGES_MAX} are the most; leave some out"));
+            add(
+                "edge",
+                &format!("{edges} edges are named, but at most {EDGES_MAX} are allowed; leave some out"),
+            );
         }
         if let Some(place) = (1..edges).find(|place| self.edge[..*place].contains(&self.edge[*place])) {
-            add("edge", &format!("{} stands here twice; name each edge once", self.edge[place]));
+            add("edge", &format!("{} is named twice; name each edge once", self.edge[place]));
         }
         if self.source.is_none() {
             for key in ["source_credentials", "source_onvif", "loop", "fps", "decode"]
@@ -213,20 +216,20 @@ impl OfRole for CameraArgs {
             {
                 add(
                     key,
-                    "it has no effect without a source; name one with source (--source), or leave it out",
+                    "this setting has no effect without a source; name a source with source (--source), or leave this setting out",
                 );
             }
             if self.socket.as_ref().is_some_and(|path| path.as_os_str() == "off") {
                 add(
                     "socket",
-                    "without a source, frames come through the socket; name a source, or leave this out",
+                    "without a source, frames arrive only through the socket; name a source, or leave this setting out",
                 );
             }
         }
         if u64::from(self.frame_bytes_max) > self.memory_bytes && given("frame_bytes_max") {
             add(
                 "frame_bytes_max",
-                "one frame may not be larger than memory_bytes; make it smaller, or memory_bytes larger",
+                "a frame may not be larger than memory_bytes; reduce frame_bytes_max, or increase memory_bytes",
             );
         }
         found.extend(self.limits.faults(given));

@@ -119,7 +119,7 @@ impl CameraLine {
         let sizes = (self.sizes.len() > 1).then(|| {
             let counts = self.sizes.iter().map(|((width, height), count)| format!("{count} of {width}x{height}"));
             let counts = counts.collect::<Vec<_>>().join(", ");
-            format!("several sizes, as frames crossed the link: {counts}; --quality original asks the camera for them as published")
+            format!("frames of several sizes crossed the link: {counts}; --quality original requests them from the camera as published")
         });
         // The state of the contract contains it.
         let source = self.source.clone().filter(|_| contract.is_none());
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(
             line.notes("cam", None, false),
             [
-                "cam: several sizes, as frames crossed the link: 1 of 384x288, 2 of 768x576; --quality original asks the camera for them as published"
+                "cam: frames of several sizes crossed the link: 1 of 384x288, 2 of 768x576; --quality original requests them from the camera as published"
             ]
         );
         // A source that constantly changes its size does not fill the screen.

@@ -169,7 +169,7 @@ fn lines(
 ) -> Vec<String> {
     if cameras.is_empty() {
         let matches = pattern.map(|pattern| format!(" matches {pattern}")).unwrap_or_default();
-        return vec![format!("no camera{matches}; one joins with: mez camera NAME --edge HOST")];
+        return vec![format!("no camera{matches}; start one with: mez camera NAME --edge HOST")];
     }
     let (now, monotonic) = (wall_now(), monotonic_now());
     let notes: Vec<String> = cameras
@@ -197,17 +197,17 @@ fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
         let CameraStarts { starts, resets } = edge.camera_starts(camera).await?;
         if starts.is_empty() && resets.is_empty() {
             return Err(Failure::text(format!(
-                "this edge has never seen a camera {camera}; mez cameras lists those that it knows"
+                "this edge does not know a camera {camera}; mez cameras lists the cameras that it knows"
             )));
         }
         let rows: Vec<_> = starts.iter().map(start_cells).collect();
         print!(
             "{}",
-            table(["EPOCH", "FIRST TAKEN IN (UTC)", "FROM", "IDENTITY", "SERIAL", "SHA-256"], &rows)
+            table(["EPOCH", "FIRST ACCEPTED (UTC)", "FROM", "IDENTITY", "SERIAL", "SHA-256"], &rows)
         );
         for CameraReset { at, uid, epoch, identity, put_aside } in &resets {
             let known =
-                epoch.map_or("nothing was known".into(), |epoch| format!("epoch {} was forgotten", epoch.0));
+                epoch.map_or("no start was known".into(), |epoch| format!("epoch {} was forgotten", epoch.0));
             let whose = if identity.is_empty() { String::new() } else { format!(", of {identity}") };
             let log = put_aside.as_ref().map(|folder| format!("; its log is in {}", folder.display()));
             println!("reset {} by user {uid}: {known}{whose}{}", seconds(*at), log.unwrap_or_default());
@@ -237,7 +237,7 @@ fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Fa
         let done = edge.reset_camera(camera).await?;
         match (done.epoch, done.connected) {
             (None, _) => println!(
-                "nothing was known of camera {camera}; its next start is taken in whatever its epoch"
+                "the edge knew no start of camera {camera}; it accepts the next start with any epoch"
             ),
             (Some(epoch), connected) => {
                 let was = if connected { "was connected" } else { "was not connected" };
@@ -245,7 +245,7 @@ fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Fa
             }
         }
         if let Some(folder) = done.put_aside {
-            println!("its log was put aside: mez store ls --store {}", folder.display());
+            println!("its log was moved; to list it: mez store ls --store {}", folder.display());
         }
         Ok(())
     })?
@@ -257,7 +257,7 @@ fn forget(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
         let ForgottenCamera { epoch, put_aside, .. } = edge.forget_camera(camera).await?;
         println!("camera {camera} is forgotten; its last start was epoch {}", epoch.0);
         if let Some(folder) = put_aside {
-            println!("its log was put aside: mez store ls --store {}", folder.display());
+            println!("its log was moved; to list it: mez store ls --store {}", folder.display());
         }
         Ok(())
     })?
@@ -271,7 +271,7 @@ fn confirm(camera: &CameraName) -> Result<(), Failure> {
         )));
     }
     eprint!(
-        "Reset camera {camera}? Its connection is closed, what the edge knows of its starts is forgotten, and its log is put aside. [y/N] "
+        "Reset camera {camera}? The edge closes its connection, forgets its starts, and moves its log to another folder. [y/N] "
     );
     let mut answer = String::new();
     let read = io::stderr().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));

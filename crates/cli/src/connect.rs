@@ -41,11 +41,11 @@ impl OfRole for ConnectArgs {
     fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
         let twice = (1..self.edge.len()).find(|place| self.edge[..*place].contains(&self.edge[*place]));
         let twice = twice
-            .map(|place| ("edge", format!("{:?} stands here twice; name each edge once", self.edge[place])));
+            .map(|place| ("edge", format!("{:?} is named twice; name each edge once", self.edge[place])));
         // Without a value there was no intention to set it.
         let empty = self.edge.is_empty() && given("edge");
         let empty = empty.then(|| {
-            let what = "the list is empty: there is no edge to go to; name one, or leave it out to use the edge on this host";
+            let what = "the list is empty, so there is no edge to connect to; name an edge, or leave this setting out to use the edge on this host";
             ("edge", what.to_owned())
         });
         twice.into_iter().chain(empty).collect()

@@ -41,13 +41,16 @@ pub(crate) struct DiscoverArgs {
 
 pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     if args.time > TIME_MAX {
-        return Err(Failure::usage(format!("--time is more than {} s; write less", TIME_MAX.as_secs())));
+        return Err(Failure::usage(format!(
+            "--time may be at most {} s; give a shorter time",
+            TIME_MAX.as_secs()
+        )));
     }
     let credentials = KeyFolder::find(args.keys.as_deref()).ok().and_then(|folder| any(&folder));
     let patience = Patience { lasts: args.time, settles: false };
     let findings = block_on(find(Network::LOCAL, credentials.as_ref(), patience))?;
     let findings =
-        findings.map_err(|error| Failure::text(format!("the network cannot be asked: {error}")))?;
+        findings.map_err(|error| Failure::text(format!("cannot search the network for edges: {error}")))?;
     let mut out = io::stdout().lock();
     if args.json {
         findings.found.iter().try_for_each(|found| writeln!(out, "{}", of_found(found)))?;
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     match (findings.found.is_empty(), findings.refused.is_empty()) {
         (false, _) => Ok(()),
         (true, true) => Err(Failure::text(format!(
-            "no edge answered within {} s; start one with `mez edge --announce`. Multicast (UDP 5353) has to get through between the two hosts",
+            "no edge answered within {} s; start one with `mez edge --announce`. The network must carry multicast (UDP 5353) between the two hosts",
             args.time.max(Duration::from_secs(1)).as_secs()
         ))),
         (true, false) => Err(Failure::text("no edge of this host's site answered")),

@@ -292,25 +292,26 @@ impl OfRole for EdgeArgs {
         if self.no_notes && !self.persist.is_on() {
             found.push((
                 "no_notes",
-                "notes are kept with frames on disk only; name a folder with store, or leave it out".into(),
+                "notes are kept only with frames on disk; name a folder with store, or leave this setting out".into(),
             ));
         }
         if let Err(error) = Channels::new(self.channels.clone()) {
             found.push(("channel", error.to_string()));
         }
         if self.scrape_token_file.is_some() && self.web.0.is_none() {
-            let why = "metrics are scraped at the port of web, which is off; turn it on, or leave this out";
+            let why =
+                "metrics are served at the port of web, which is off; turn web on, or leave this setting out";
             found.push(("scrape_token_file", why.into()));
         }
         for key in ["event_certificate_days", "event_lag_records"] {
             if given(key) && self.web.0.is_none() {
-                let why = "events are told at the port of web, which is off; turn it on, or leave this out";
+                let why = "events are served at the port of web, which is off; turn web on, or leave this setting out";
                 found.push((key, why.into()));
             }
         }
         found.extend(self.proxy_faults());
         if self.announce && self.listen.ip().to_canonical().is_loopback() {
-            let why = "the edge listens on loopback alone, where no other host reaches it; give listen another address, or leave this out";
+            let why = "the edge listens only on loopback, where no other host can reach it; give listen another address, or leave this setting out";
             found.push(("announce", why.into()));
         }
         let ports = [
@@ -334,7 +335,7 @@ impl OfRole for EdgeArgs {
         if u64::from(self.frame_bytes_max) > self.memory_bytes && given("frame_bytes_max") {
             found.push((
                 "frame_bytes_max",
-                "one frame may not be larger than memory_bytes; make it smaller, or memory_bytes larger"
+                "a frame may not be larger than memory_bytes; reduce frame_bytes_max, or increase memory_bytes"
                     .into(),
             ));
         }
@@ -405,16 +406,16 @@ impl EdgeArgs {
         let (has_header, has_sender) = (self.web_proxy_header.is_some(), !self.web_proxy_from.is_empty());
         let mut found = Contradictions::new();
         if has_header && !has_sender {
-            let why = "nobody may send it, so that every request with it is refused; say who may with web_proxy_from, or leave this out";
+            let why = "nobody may send this header, so every request with it is refused; name the sender with web_proxy_from, or leave this setting out";
             found.push(("web_proxy_header", why.into()));
         }
         if has_sender && !has_header {
-            let why =
-                "they may send a header that is not named; name it with web_proxy_header, or leave this out";
+            let why = "the header that these senders may send is not named; name it with web_proxy_header, or leave this setting out";
             found.push(("web_proxy_from", why.into()));
         }
         if has_header && self.web.0.is_none() {
-            let why = "proxies come to the port of web, which is off; turn it on, or leave this out";
+            let why =
+                "proxies connect to the port of web, which is off; turn web on, or leave this setting out";
             found.push(("web_proxy_header", why.into()));
         }
         found

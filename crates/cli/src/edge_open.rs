@@ -54,7 +54,7 @@ pub(crate) fn run(args: OpenArgs) -> Result<(), Failure> {
             link.certificate_sha256.iter().map(|byte| format!("{byte:02X}")).collect();
         writeln!(
             out,
-            "\nfor one browser, within {minutes} minutes; it stays signed in as {} for {hours} hours",
+            "\nthe link works for {minutes} minutes, in one browser, which then stays signed in as {} for {hours} hours",
             link.identity
         )?;
         writeln!(

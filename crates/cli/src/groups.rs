@@ -74,7 +74,7 @@ pub(crate) fn run(args: GroupsArgs) -> Result<(), Failure> {
         if args.json {
             groups.iter().try_for_each(|group| writeln!(out, "{}", to_json(group)))?;
         } else if groups.is_empty() {
-            writeln!(out, "no group of yours; one begins with: mez.subscribe(CAMERAS, group=NAME)")?;
+            writeln!(out, "you have no groups; create one with: mez.subscribe(CAMERAS, group=NAME)")?;
         } else {
             let rows: Vec<_> = groups.iter().map(cells).collect();
             let head = [
@@ -125,9 +125,7 @@ fn show(name: &str, connect: &ConnectArgs) -> Result<(), Failure> {
         let groups = edge.groups().await?;
         let known: Vec<_> = groups.iter().filter(|group| group.name == name).collect();
         if known.is_empty() {
-            return Err(Failure::text(format!(
-                "there is no group {name} of yours; mez groups lists those that there are"
-            )));
+            return Err(Failure::text(format!("you have no group {name}; mez groups lists your groups")));
         }
         let mut out = io::stdout().lock();
         for group in known {
@@ -141,10 +139,10 @@ fn describe(group: &GroupSummary, out: &mut impl Write) -> io::Result<()> {
     let GroupSummary { name, owner, cameras, account, .. } = group;
     writeln!(out, "group {name} of {owner}: {cameras}, {}", deliver(group))?;
     if let Some(why) = &group.degraded {
-        writeln!(out, "its place is not written, and would be lost with the edge: {why}")?;
+        writeln!(out, "its place cannot be written to disk, and would be lost when the edge stops: {why}")?;
     }
     if group.asleep {
-        writeln!(out, "nobody was in it since the edge was started; its place on disk is kept")?;
+        writeln!(out, "the group has had no member since the edge was started; its place on disk is kept")?;
         return Ok(());
     }
     let GroupAccount { given, done, dead, open, .. } = account;
@@ -154,7 +152,7 @@ fn describe(group: &GroupSummary, out: &mut impl Write) -> io::Result<()> {
     let GroupAccount { given_again, again, failed, silent, left, .. } = account;
     writeln!(
         out,
-        "given again {given_again} times: {failed} tries failed, {silent} took too long, {left} were left; acknowledged again {again} times"
+        "given again {given_again} times: {failed} tries failed, {silent} timed out, {left} ended because the member left; acknowledged again {again} times"
     )?;
     let members: Vec<_> = group.members.iter().map(member_cells).collect();
     write!(out, "{}", table(["MEMBER", "APPLICATION", "GIVEN", "DONE", "FAILED", "OPEN"], &members))?;
@@ -228,7 +226,7 @@ fn forget(name: &str, owner: Option<&str>, connect: &ConnectArgs) -> Result<(), 
     block_on(async {
         let edge = connect.connect("mez groups").await?;
         edge.forget_group(name, owner).await?;
-        println!("group {name} is forgotten; a group of that name begins now");
+        println!("group {name} is forgotten; the next group with this name starts without a place");
         Ok(())
     })?
 }

@@ -113,7 +113,7 @@ impl LimitArgs {
             .map(|((one, _), (all, _))| {
                 (
                     one,
-                    format!("one principal may have no more than all together ({all}); write a smaller one"),
+                    format!("the limit of one principal may not be larger than the limit of all together ({all}); write a smaller value"),
                 )
             })
             .collect()
@@ -168,7 +168,7 @@ impl FromStr for Pace {
             "off" => Ok(Self(None)),
             _ => parse_bytes(text)
                 .map(|bytes| Self(Some(bytes)))
-                .map_err(|error| format!("{error}; or off for as many as come")),
+                .map_err(|error| format!("{error}; or off for no limit")),
         }
     }
 }

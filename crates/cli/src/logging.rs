@@ -33,7 +33,7 @@ fn parse_filter(text: &str) -> Result<String, String> {
     let words = text.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
     if let Some(word) = words.filter(|word| !word.is_empty()).find(|word| !is_known(word)) {
         return Err(format!(
-            "{word:?} is no level; write {}, or a filter such as mez_node=debug",
+            "{word:?} is not a log level; write {}, or a filter such as mez_node=debug",
             LEVELS.join(", ")
         ));
     }
@@ -78,7 +78,7 @@ impl LogArgs {
     pub(crate) fn change(&self) {
         let changed = SET_FILTER.get().is_some_and(|set| set(EnvFilter::new(&self.log)));
         if !changed {
-            tracing::error!("the level of log lines stays as it was");
+            tracing::error!("the log level could not be changed");
         }
     }
 }

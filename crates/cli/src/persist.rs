@@ -67,7 +67,7 @@ impl PersistArgs {
     pub(crate) fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
         const OF_STORE: [&str; 4] = ["store_key", "store_bytes", "store_age", "durability"];
         let idle = OF_STORE.into_iter().filter(|key| !self.is_on() && given(key));
-        let what = "it has no effect, because frames are kept in memory only; name a folder with store (--store), or leave it out";
+        let what = "this setting has no effect, because frames are kept only in memory; name a folder with store (--store), or leave this setting out";
         idle.map(|key| (key, what.into())).collect()
     }
 }
@@ -75,14 +75,18 @@ impl PersistArgs {
 /// Parses the disk space of a camera. A log needs room for a few segments at least.
 fn parse_disk_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
-        bytes if bytes < 16 << 20 => Err("a camera takes at least 16MiB on disk".into()),
+        bytes if bytes < 16 << 20 => {
+            Err("a camera's log on disk needs at least 16MiB; write 16MiB or more".into())
+        }
         bytes => Ok(bytes),
     }
 }
 
 fn parse_age(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        age if age < Duration::from_secs(60) => Err("frames on disk are kept for at least a minute".into()),
+        age if age < Duration::from_secs(60) => {
+            Err("frames on disk are kept for at least a minute; write 1m or more".into())
+        }
         age => Ok(age),
     }
 }

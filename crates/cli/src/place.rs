@@ -30,11 +30,11 @@ impl Place {
     pub(crate) fn obstacle(&self) -> Option<String> {
         let shown = self.there.display();
         if !self.there.is_dir() {
-            return Some(format!("{shown} is no folder"));
+            return Some(format!("{shown} is not a folder"));
         }
         let kind = statfs(&self.there).ok().and_then(|found| u64::try_from(found.f_type).ok());
         if kind.is_some_and(|kind| OF_THE_KERNEL.contains(&kind)) {
-            return Some(format!("{shown} belongs to the kernel, and holds no files of others"));
+            return Some(format!("{shown} belongs to the kernel, and cannot hold other files"));
         }
         let denied = access(&self.there, Access::WRITE_OK | Access::EXEC_OK).err()?;
         let denied = io::Error::from(denied);

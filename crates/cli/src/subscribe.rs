@@ -168,7 +168,7 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
         Ok(content) => Ok(Profile::Inline(Bytes::from(content))),
         // A text that looks like a path is one.
         Err(error) if text.contains(['/', '.']) => Err(Failure::text(format!(
-            "--profile {text}: {error}; give the path of a profile, or the name of one at the edge"
+            "--profile {text}: {error}; give the path of a profile, or the name of a profile at the edge"
         ))),
         Err(_) => Ok(Profile::Name(text.into())),
     });
@@ -264,7 +264,7 @@ impl Watch<'_> {
         cameras.truncate(NAMED_MAX);
         let names: Vec<_> = cameras.iter().map(|camera| camera.camera.as_str()).collect();
         match (names.is_empty(), more) {
-            (true, _) => format!("{waits}; this edge has none so far"),
+            (true, _) => format!("{waits}; this edge has no cameras yet"),
             (false, 0) => format!("{waits}; this edge has {}", names.join(", ")),
             (false, _) => format!("{waits}; this edge has {} and {more} more", names.join(", ")),
         }
@@ -308,13 +308,15 @@ impl Watch<'_> {
             Event::Waiting { matching } => {
                 let cameras =
                     if matching == 1 { "1 camera matches" } else { &format!("{matching} cameras match") };
-                let then = if self.past { "reading what the edge holds" } else { "waiting" };
-                self.note = Some(format!("{cameras}, and none is connected; {then}"));
+                let then = if self.past { "reading the frames that the edge holds" } else { "waiting" };
+                self.note = Some(format!("{cameras}, but none is connected; {then}"));
             }
             Event::Disconnected { reason } if reason.is_change_of_rights() => {
                 self.rights = Some(reason.to_string());
             }
-            Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
+            Event::Disconnected { reason } => {
+                self.note = Some(format!("lost the edge: {reason}; reconnecting"))
+            }
             Event::Reconnected => self.note = None,
             // This command does not join groups.
             Event::Joined { .. } | Event::Held { .. } => {}

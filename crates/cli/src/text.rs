@@ -34,7 +34,7 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
 pub(crate) fn parse_room(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes >= 1 << 20 => Ok(bytes),
-        _ => Err(format!("{text} is too little to hold anything; write 1MiB or more")),
+        _ => Err(format!("{text} is too small; write 1MiB or more")),
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
     let ceiling = FRAME_BYTES_CEILING;
     match u32::try_from(bytes) {
         Ok(bytes) if (1..=ceiling).contains(&bytes) => Ok(bytes),
-        _ => Err(format!("a frame has 1 byte to {} MiB", ceiling >> 20)),
+        _ => Err(format!("a frame has 1 byte to {} MiB; write a size in this range", ceiling >> 20)),
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|count| (1..=MAX).contains(count))
-        .ok_or_else(|| format!("{text:?} is not a number of them; write a whole number, 1 to {MAX}"))
+        .ok_or_else(|| format!("{text:?} is not a valid number; write a whole number, 1 to {MAX}"))
 }
 
 /// Parses a frame rate: more than 0.

@@ -70,7 +70,7 @@ pub(crate) async fn for_publisher(
         Ok(found) => Ok(found),
         Err(error @ FindError::Several { .. }) => Err(error.into()),
         Err(error @ (FindError::Nobody { .. } | FindError::Network(_))) => {
-            tracing::warn!("{error}; going on with this host, as soon as an edge runs here");
+            tracing::warn!("{error}; frames will be sent to the edge on this host, as soon as one runs here");
             Ok(usual_link())
         }
     }

@@ -98,7 +98,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     // It is refused in the handshake, and the log contains its name.
     assert!(!run(&watch, other).status.success());
     recorded(site, &["app/counter", "refused revoked", "sold"]);
-    assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
+    assert!(done(&["keys", "audit", "--verify"], site).contains("the hash chain is intact"));
     let of_app =
         done(&["keys", "audit", "--who", "app/*", "--kind", "refused", "--since", "-1h", "--json"], site);
     assert!(of_app.lines().count() >= 2, "{of_app}");
@@ -153,7 +153,7 @@ fn an_edge_without_room_for_its_log_serves() {
     done(&["cameras", "--edge", &socket], site);
     fs::remove_file(site.join("state/audit")).unwrap();
     recorded(site, &["edge", "lost", "not recorded"]);
-    assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
+    assert!(done(&["keys", "audit", "--verify"], site).contains("the hash chain is intact"));
 }
 
 /// An edge whose audit log is on a small disk of its own.
@@ -241,7 +241,7 @@ fn an_audit_log_on_a_full_disk_is_counted_and_goes_on() {
     drop(filler);
     fs::remove_file(edge.state.join("audit/filler")).unwrap();
     let records = edge.with_lost("make room on that disk");
-    assert!(edge.audit(&["--verify"]).contains("the chain is whole"), "{}", edge.audit(&["--verify"]));
+    assert!(edge.audit(&["--verify"]).contains("the hash chain is intact"), "{}", edge.audit(&["--verify"]));
     let count = |kind: &str| -> u64 {
         let of_kind = records.iter().filter(|record| record["kind"] == kind);
         of_kind.map(|record| record["count"].as_u64().unwrap_or(1)).sum()
@@ -265,5 +265,5 @@ fn an_audit_log_on_a_disk_that_is_read_only_begins_later() {
     assert!(remounted.status.success(), "{}", text(&remounted));
     edge.with_lost("mount it for writing");
     edge.refuses(3..4);
-    assert!(edge.audit(&["--verify"]).contains("the chain is whole"), "{}", edge.audit(&["--verify"]));
+    assert!(edge.audit(&["--verify"]).contains("the hash chain is intact"), "{}", edge.audit(&["--verify"]));
 }

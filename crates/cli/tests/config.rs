@@ -40,30 +40,30 @@ const BROKEN: &[Broken] = &[
     ("role = \"egde\"\n", 1, &["role = \"egde\"", "did you mean \"edge\"?"]),
     ("role = \"server\"\n", 1, &["role = \"server\"", "write \"edge\", \"camera\" or \"app\""]),
     ("role = 3\n", 1, &["role = 3", "in quotes"]),
-    ("role = \"edge\"\nrole = \"edge\"\n", 2, &["second time", "keep one"]),
+    ("role = \"edge\"\nrole = \"edge\"\n", 2, &["twice", "keep one"]),
     // Not TOML.
     ("role = \"edge\"\nlisten = \"0.0.0.0:76", 2, &["not TOML", "in quotes"]),
-    ("role = \"edge\"\ngrpc = off\n", 2, &["not TOML", "texts in quotes"]),
+    ("role = \"edge\"\ngrpc = off\n", 2, &["not TOML", "text in quotes"]),
     ("role = \"edge\"\nlisten 0.0.0.0:7650\n", 2, &["not TOML", "name = value"]),
     ("role = \"edge\"\nchannel = [\"hall=dock/*\",\n", 2, &["not TOML"]),
-    (
-        "role = \"edge\"\nmemory_bytes = \"1GiB\"\n\nmemory_bytes = \"2GiB\"\n",
-        4,
-        &["second time", "keep one"],
-    ),
+    ("role = \"edge\"\nmemory_bytes = \"1GiB\"\n\nmemory_bytes = \"2GiB\"\n", 4, &["twice", "keep one"]),
     // Names.
     ("role = \"edge\"\nmemory_byte = \"1GiB\"\n", 2, &["memory_byte", "did you mean memory_bytes?"]),
     ("role = \"edge\"\n# ours\nlisetn = \"0.0.0.0:7650\"\n", 3, &["lisetn", "did you mean listen?"]),
     ("role = \"edge\"\nmemory-bytes = \"1GiB\"\n", 2, &["memory-bytes", "write memory_bytes"]),
-    ("role = \"edge\"\nsource = \"/dev/video0\"\n", 2, &["source", "setting of mez camera", "leave it out"]),
+    (
+        "role = \"edge\"\nsource = \"/dev/video0\"\n",
+        2,
+        &["source", "setting of mez camera", "leave this setting out"],
+    ),
     (
         "role = \"edge\"\n[store]\nbytes = \"1GiB\"\n",
         2,
-        &["store", "a table is not what it takes", "store = \"…\""],
+        &["store", "a table is not the right type", "store = \"…\""],
     ),
     ("role = \"edge\"\n[ports]\ngrpc = \"off\"\n", 2, &["ports", "without [headings]"]),
     ("role = \"edge\"\nfrobnicate = true\n", 2, &["frobnicate", "mez config show edge"]),
-    ("role = \"edge\"\nconfig = \"other.toml\"\n", 2, &["config", "leave it out"]),
+    ("role = \"edge\"\nconfig = \"other.toml\"\n", 2, &["config", "leave this setting out"]),
     // Types.
     ("role = \"edge\"\ncameras_max = \"64\"\n", 2, &["cameras_max = \"64\"", "without quotes"]),
     ("role = \"edge\"\ngrpc = false\n", 2, &["grpc = false", "write a text in quotes"]),
@@ -82,7 +82,7 @@ const BROKEN: &[Broken] = &[
     ),
     ("role = \"edge\"\nlisten = \"edge.local\"\n", 2, &["listen = \"edge.local\"", "ADDRESS:PORT"]),
     ("role = \"edge\"\ngrpc = \"0.0.0.0\"\n", 2, &["grpc = \"0.0.0.0\"", "such as 0.0.0.0:7651, or off"]),
-    ("role = \"edge\"\nkeys = \"\"\n", 2, &["keys = \"\"", "leave it out"]),
+    ("role = \"edge\"\nkeys = \"\"\n", 2, &["keys = \"\"", "leave this setting out"]),
     (
         "role = \"edge\"\ndurability = \"forever\"\nstore = \"s\"\n",
         2,
@@ -116,23 +116,23 @@ const BROKEN: &[Broken] = &[
     (
         "role = \"edge\"\nsubscriptions_max = 5\nsubscriptions_per_principal_max = 6\n",
         3,
-        &["subscriptions_per_principal_max = 6", "write a smaller one"],
+        &["subscriptions_per_principal_max = 6", "write a smaller value"],
     ),
     (
         "role = \"edge\"\nmemory_bytes = \"1MiB\"\nframe_bytes_max = \"2MiB\"\n",
         3,
-        &["frame_bytes_max", "make it smaller"],
+        &["frame_bytes_max", "reduce frame_bytes_max"],
     ),
     ("role = \"camera\"\nedge = \"edge.local\"\n", 0, &["camera", "camera = \"dock/cam1\""]),
     (
         "role = \"edge\"\nlisten = \"127.0.0.1:7650\"\nannounce = true\n",
         3,
-        &["announce = true", "loopback alone", "another address"],
+        &["announce = true", "only on loopback", "another address"],
     ),
     (
         "role = \"edge\"\nweb = \"on\"\nweb_proxy_header = \"X-Remote-User\"\n",
         3,
-        &["web_proxy_header", "say who may with web_proxy_from"],
+        &["web_proxy_header", "name the sender with web_proxy_from"],
     ),
     (
         "role = \"edge\"\nweb = \"on\"\nweb_proxy_from = [\"loopback\"]\n",
@@ -147,7 +147,7 @@ const BROKEN: &[Broken] = &[
     (
         "role = \"edge\"\nevent_lag_records = 50\n",
         2,
-        &["event_lag_records = 50", "port of web, which is off", "turn it on"],
+        &["event_lag_records = 50", "port of web, which is off", "turn web on"],
     ),
     (
         "role = \"edge\"\nweb_proxy_header = \"Cookie\"\n",
@@ -155,11 +155,15 @@ const BROKEN: &[Broken] = &[
         &["web_proxy_header = \"Cookie\"", "X-Remote-User"],
     ),
     ("role = \"edge\"\nweb_proxy_from = [\"10.0.0.9\"]\n", 2, &["web_proxy_from", "such as app/gateway"]),
-    ("role = \"app\"\nedge = []\n", 2, &["edge = []", "no edge to go to", "leave it out"]),
+    ("role = \"app\"\nedge = []\n", 2, &["edge = []", "no edge to connect to", "leave this setting out"]),
     ("role = \"camera\"\ncamera = \"dock/cam1\"\nedge = []\n", 3, &["edge = []", "edge = [\"HOST\"]"]),
     ("role = \"camera\"\ncamera = \"dock/*\"\nedge = \"edge\"\n", 2, &["camera = \"dock/*\""]),
     ("role = \"camera\"\ncamera = \"a\"\nedge = [\"e\", \"e\"]\n", 3, &["edge", "twice"]),
-    ("role = \"camera\"\ncamera = \"a\"\nedge = \"e\"\nfps = 10\n", 4, &["fps = 10", "name one with source"]),
+    (
+        "role = \"camera\"\ncamera = \"a\"\nedge = \"e\"\nfps = 10\n",
+        4,
+        &["fps = 10", "name a source with source"],
+    ),
     (
         "role = \"camera\"\ncamera = \"a\"\nedge = \"e\"\nfps = nan\nsource = \"x\"\n",
         4,
@@ -256,19 +260,19 @@ fn what_is_no_readable_file_is_said() {
     };
     assert!(check().contains("settings.toml: there is no such file"), "{}", check());
     fs::create_dir(&path).unwrap();
-    assert!(check().contains("it is a folder; name a file in it"), "{}", check());
+    assert!(check().contains("this is a folder; name a file in it"), "{}", check());
     fs::remove_dir(&path).unwrap();
     fs::write(&path, b"role = \"edge\"\n# caf\xe9\n").unwrap();
-    assert!(check().contains("settings.toml:2: it is not UTF-8"), "{}", check());
+    assert!(check().contains("settings.toml:2: the file is not UTF-8"), "{}", check());
     fs::write(&path, "role = \"edge\"\n".repeat(100_000)).unwrap();
-    assert!(check().contains("is it the right file?"), "{}", check());
+    assert!(check().contains("check that it is the right file"), "{}", check());
     fs::write(&path, "role = \"edge\"\n").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(check().contains("chmod o-w settings.toml"), "{}", check());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o200)).unwrap();
     // Root can read every file.
     if fs::File::open(&path).is_err() {
-        assert!(check().contains("this user may not read it"), "{}", check());
+        assert!(check().contains("this user may not read the file"), "{}", check());
     }
 }
 
@@ -501,7 +505,7 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
 
     fs::write(&path, changed.replace("_max = 1", "_max = \"one\"")).unwrap();
     reload(&edge);
-    let said = says(&edge, "the settings stay as they were");
+    let said = says(&edge, "the settings were not changed");
     assert!(said.contains("edge.toml:7: subscriptions_per_principal_max = \"one\""), "{said}");
 
     fs::write(

@@ -216,8 +216,8 @@ fn a_folder_that_there_cannot_be_is_told_with_its_line() {
     let said = done(&["config", "check", "edge.toml"], home);
     assert!(said.contains("edge.toml: good: 3 settings for mez edge"), "{said}");
     let told = |words: [&str; 2]| said.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    assert!(told(["edge.toml:2: keys = \"/proc/nope\": warning: ", "write another one"]), "{said}");
-    assert!(told(["edge.toml:3: state = \"file/state\": warning: ", "file is no folder"]), "{said}");
+    assert!(told(["edge.toml:2: keys = \"/proc/nope\": warning: ", "name another folder"]), "{said}");
+    assert!(told(["edge.toml:3: state = \"file/state\": warning: ", "file is not a folder"]), "{said}");
     assert!(!said.contains("edge.toml:4") && !home.join("new").exists(), "{said}");
     fs::write(home.join("app.toml"), "role = \"app\"\nedge = \"edge.local\"\n").unwrap();
     assert!(done(&["config", "check", "app.toml"], home).contains("good: 1 setting for applications"));

@@ -86,6 +86,6 @@ fn unsettled(faults: &[Fault]) -> Failure {
     let lines = super::lines(faults);
     let (before, after) = if faults.len() == 1 { (": ", " ") } else { (":\n", "\n") };
     Failure::usage(format!(
-        "the settings of this host's edge cannot be read{before}{lines}{after}(or name the folders with --keys and --state, and --config off)"
+        "the settings of this host's edge cannot be read{before}{lines}{after}(or give --config off, and name the folders with --keys and --state)"
     ))
 }

@@ -60,35 +60,37 @@ fn text_of(path: &Path) -> Result<String, Fault> {
     let whole = |what: String| Fault::of_file(path, 0, what);
     let failed = |error: io::Error| {
         whole(match error.kind() {
-            io::ErrorKind::NotFound => "there is no such file; write one, or leave --config out".into(),
+            io::ErrorKind::NotFound => "there is no such file; create it, or leave --config out".into(),
             io::ErrorKind::PermissionDenied => {
-                "this user may not read it; let the user that runs the command read it (chown, chmod)".into()
+                "this user may not read the file; let the user that runs the command read the file (chown, chmod)".into()
             }
-            io::ErrorKind::IsADirectory => "it is a folder; name a file in it".into(),
-            _ => format!("it cannot be read: {error}"),
+            io::ErrorKind::IsADirectory => "this is a folder; name a file in it".into(),
+            _ => format!("the file cannot be read: {error}"),
         })
     };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
-        return Err(whole("it is a folder; name a file in it".into()));
+        return Err(whole("this is a folder; name a file in it".into()));
     }
     let mode = metadata.permissions().mode() & 0o7777;
     if metadata.is_file() && mode & 0o002 != 0 {
         return Err(whole(format!(
-            "everybody on this host may write it (mode {mode:04o}); run: chmod o-w {}",
+            "every user of this host may write this file (mode {mode:04o}); run: chmod o-w {}",
             path.display()
         )));
     }
     let mut bytes = Vec::new();
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > BYTES_MAX {
-        return Err(whole(format!("it has more than {BYTES_MAX} bytes; is it the right file?")));
+        return Err(whole(format!(
+            "the file has more than {BYTES_MAX} bytes; check that it is the right file"
+        )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        Fault::of_file(path, line, "it is not UTF-8; save it as UTF-8, without a byte-order mark")
+        Fault::of_file(path, line, "the file is not UTF-8; save it as UTF-8, without a byte-order mark")
     })
 }
 
@@ -129,14 +131,14 @@ impl Reader<'_> {
                     ROLE,
                     0..0,
                     None,
-                    format!("the file does not say whose it is; begin it with {}", names.join(" or ")),
+                    format!("the file does not name its role; begin it with {}", names.join(" or ")),
                 );
             }
             return expected;
         };
         let DeValue::String(text) = value.get_ref() else {
             if !broken.contains(&self.line(key.span().start)) {
-                let what = "write whose file it is in quotes: role = \"edge\", \"camera\" or \"app\"";
+                let what = "write the role in quotes: role = \"edge\", \"camera\" or \"app\"";
                 self.fault(ROLE, value.span(), Some(value.span()), what.into());
             }
             return expected;
@@ -151,7 +153,7 @@ impl Reader<'_> {
         };
         if let Some(expected) = expected.filter(|expected| *expected != role) {
             let what = format!(
-                "this file is for {}, and was given to {}; give it another one",
+                "this file is for {}, but was given to {}; name another file",
                 role.reader(),
                 expected.reader()
             );
@@ -230,26 +232,26 @@ impl Reader<'_> {
 /// The remedy for a syntax error.
 fn syntax(message: &str) -> String {
     if message.contains("duplicate key") {
-        return "this setting stands here for the second time; keep one of the two lines".into();
+        return "this setting is in the file twice; keep one of the two lines".into();
     }
-    format!("this is not TOML: {message}; write one setting in a line, as name = value, with texts in quotes")
+    format!("this is not TOML: {message}; write one setting per line, as name = value, with text in quotes")
 }
 
 /// The remedy for an unknown setting.
 fn unknown(role: Role, settings: &[Setting], name: &str, value: &DeValue<'_>) -> String {
     if name == CONFIG {
-        return "a file names no other file; leave it out".into();
+        return "a settings file cannot name another settings file; leave this setting out".into();
     }
     let plain = name.to_ascii_lowercase().replace('-', "_");
     let keys = || settings.iter().map(|setting| setting.key.as_str());
     if keys().any(|key| key == plain) {
-        return format!("names are in small letters, with _ between words; write {plain}");
+        return format!("names are in lower case, with _ between words; write {plain}");
     }
     let others = Role::ALL.into_iter().filter(|other| *other != role);
     for other in others {
         if other.settings().iter().any(|setting| setting.key == plain) {
             return format!(
-                "this is a setting of {}, and the file is for {}; leave it out",
+                "this is a setting of {}, but the file is for {}; leave this setting out",
                 other.reader(),
                 role.reader()
             );

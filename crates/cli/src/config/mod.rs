@@ -161,7 +161,7 @@ fn places_in_the_way(role: Role, file: &Path, read: &ReadFile) -> Vec<Fault> {
     let warning = |(field, given): (String, &file::Given)| {
         let obstacle = Place::of(given.raws.first()?.as_ref()).obstacle()?;
         let what = format!(
-            "warning: there can be no such folder on this host, for this user: {obstacle}; write another one, if the file is for this host"
+            "warning: this user cannot create or write this folder on this host: {obstacle}; name another folder, if the file is for this host"
         );
         Some(Fault {
             origin: Origin::File(file.to_owned(), given.line),
@@ -222,7 +222,9 @@ pub(crate) fn reload<'a, A: OfRole>(in_force: &'a mut InForce<A>, typed: &Typed)
         Ok(newer) => newer,
         Err(faults) => {
             faults.iter().for_each(|fault| error!("{fault}"));
-            error!("the settings stay as they were: see above; `mez config check` tells the same");
+            error!(
+                "the settings were not changed, because of the errors above; `mez config check` shows the same errors"
+            );
             return None;
         }
     };

@@ -30,7 +30,7 @@ pub(super) fn in_name(role: Role, key: &str) -> Option<String> {
 pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
     if value.contains("-----BEGIN") {
         return Some(format!(
-            "a key or certificate is no setting, and {NEVER}; write the folder that holds it, with keys"
+            "a key or certificate is not a setting, and {NEVER}; name the folder that contains it with keys"
         ));
     }
     if value.split(['/', ',', '=', ' ']).any(|part| part.starts_with(token::PREFIX)) {
@@ -40,7 +40,7 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
         "source" if SourceSpec::parse(value).is_ok_and(|source| source.holds_credentials()) => FOR_SOURCES.into(),
         "source" => {
             let name = secret_in_query(value)?;
-            format!("put the whole address into the variable MEZ_SOURCE, as its query holds {name}")
+            format!("put the whole address into the variable MEZ_SOURCE, because its query contains {name}")
         }
         "source_onvif"
             if matches!(value.parse::<OnvifChoice>(), Err(OnvifAddressError::Credentials { .. })) =>
@@ -61,7 +61,7 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
 const NEVER: &str = "secrets do not belong in this file, which others may read";
 
 /// The proper places of a source's credentials.
-const FOR_SOURCES: &str = "put USER:PASSWORD into a file of mode 0600 and name that with source_credentials, or into the variable MEZ_SOURCE_CREDENTIALS, or the systemd credential mez-source-credentials";
+const FOR_SOURCES: &str = "put USER:PASSWORD into a file of mode 0600 and name that file with source_credentials, or put it into the variable MEZ_SOURCE_CREDENTIALS, or the systemd credential mez-source-credentials";
 
 /// The name of a secret in the query of an address.
 fn secret_in_query(value: &str) -> Option<&str> {

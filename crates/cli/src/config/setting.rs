@@ -226,7 +226,7 @@ impl Setting {
         match raw.to_str().map(str::to_ascii_lowercase).as_deref() {
             Some("true" | "yes" | "on" | "1") => Ok(true),
             Some("false" | "no" | "off" | "0") => Ok(false),
-            _ => Err("it is on or off; write true or false".into()),
+            _ => Err("this setting is on or off; write true or false".into()),
         }
     }
 
@@ -248,7 +248,7 @@ impl Setting {
     /// Why a value is invalid, and what to write instead.
     pub(super) fn check(&self, raw: &OsStr) -> Result<(), String> {
         if raw.is_empty() {
-            return Err("it is empty; write a value, or leave it out".into());
+            return Err("the value is empty; write a value, or leave this setting out".into());
         }
         if self.kind == Kind::Switch {
             return Self::switch(raw).map(drop);
@@ -262,7 +262,7 @@ impl Setting {
                 format!("there is no such choice; write one of {}", choices.join(", "))
             }
             (_, Some(why)) => why.to_string(),
-            _ => format!("it cannot be read; write {}", self.value_name()),
+            _ => format!("the value cannot be read; write {}", self.value_name()),
         })
     }
 
@@ -288,7 +288,7 @@ impl Setting {
             }
             (Kind::Number, DeValue::Float(number)) => Ok(number.as_str().into()),
             (Kind::Switch, DeValue::Boolean(on)) => Ok(on.to_string().into()),
-            (_, other) => Err(format!("{} is not what it takes; {}", kind_of(other), self.example())),
+            (_, other) => Err(format!("{} is not the right type; {}", kind_of(other), self.example())),
         }
     }
 

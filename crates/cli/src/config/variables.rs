@@ -47,7 +47,9 @@ impl UnknownVariable {
     pub(crate) fn remedy(&self) -> String {
         match &self.near {
             Some(near) => format!("did you mean {near}?"),
-            None => "`mez edge --help` and the help of the other commands name those that there are".into(),
+            None => {
+                "`mez edge --help` and the help of the other commands list the variables that exist".into()
+            }
         }
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         assert!(matches!(tried.level, Level::Ok | Level::Warning), "{tried:?}");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
         let later = folder("store", &home.path().join("a/b"), "--store", true);
-        assert!(later.level == Level::Ok && later.found.contains("will be made"), "{later:?}");
+        assert!(later.level == Level::Ok && later.found.contains("will be created"), "{later:?}");
         assert!(!home.path().join("a").exists());
     }
 

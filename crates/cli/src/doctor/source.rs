@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn whether_a_device_can_be_asked_for_key_frames_is_told() {
         assert_eq!(of_key_frames(Ok(true)), ", makes keyframes on request");
-        assert!(of_key_frames(Ok(false)).contains("set it to one every"));
+        assert!(of_key_frames(Ok(false)).contains("set its keyframe interval"));
         let no_device = of_key_frames(takes_key_frame_requests(Path::new("/dev/null")));
         assert!(
-            no_device.starts_with(", was not asked for its controls (Inappropriate ioctl"),
+            no_device.starts_with(", its controls could not be read (Inappropriate ioctl"),
             "{no_device}"
         );
     }

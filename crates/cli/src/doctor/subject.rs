@@ -332,8 +332,9 @@ fn addresses(
     let (of_camera, of_app) = (named(Side::Camera), named(Side::App));
     let (mut links, mut edges) = (Vec::new(), Vec::new());
     for text in &of_camera {
-        let link = EdgeAddress::parse(text)
-            .ok_or_else(|| Failure::text(format!("--edge {text}: write HOST or HOST:PORT")))?;
+        let link = EdgeAddress::parse(text).ok_or_else(|| {
+            Failure::text(format!("{text:?} is not an edge's address; write HOST or HOST:PORT"))
+        })?;
         if let (true, Ok(Address::Tcp { host, port })) =
             (of_app.contains(text), Address::parse(text, Which::Edge))
             && link.port == port

@@ -65,7 +65,7 @@ pub enum AuditFailure {
         error: String,
     },
     /// The log was changed or damaged.
-    #[error("the audit log is not whole: {count} {} found; a copy that was kept elsewhere tells what was there", if *count == 1 { "flaw was" } else { "flaws were" })]
+    #[error("the audit log was changed, or is damaged: {count} {} found; compare the log with a copy that was kept elsewhere", if *count == 1 { "flaw was" } else { "flaws were" })]
     Broken {
         /// The number of flaws.
         count: u64,
@@ -149,7 +149,7 @@ impl Terminal<'_> {
             writeln!(self.notes, "{flaw}")?;
         }
         if report.more_flaws > 0 {
-            writeln!(self.notes, "and {} more", report.more_flaws)?;
+            writeln!(self.notes, "and {} more flaws", report.more_flaws)?;
         }
         Err(AuditFailure::Broken { count })
     }
@@ -167,12 +167,12 @@ impl Terminal<'_> {
 
     fn verified(&mut self, report: &Report, noted: Option<(u64, RecordHash)>) -> Result<(), AuditFailure> {
         let (first, last) = (report.first.unwrap_or_default(), report.chain.last());
-        let whole = if report.is_whole() { "the chain is whole" } else { "the chain is broken" };
+        let whole = if report.is_whole() { "the hash chain is intact" } else { "the hash chain is broken" };
         writeln!(self.out, "{}, {first} to {last}: {whole}", counted(report.records, "record"))?;
         if report.torn > 0 {
             writeln!(
                 self.out,
-                "never finished, because of a kill or a power cut: {}; nothing is missing for it",
+                "incomplete, because of a kill or a power cut: {}; no record is missing because of that",
                 counted(report.torn, "line")
             )?;
         }

@@ -343,8 +343,8 @@ pub enum KeysError {
     Subject(#[from] SubjectError),
     /// The given text is only a part of a serial number.
     #[error(
-        "{serial} is only a part of a serial number: those of a site's certificates have 32 hexadecimal digits; copy all that \
-         `mez keys show` or `mez cameras show` call serial"
+        "{serial} is only a part of a serial number: serial numbers of certificates have 32 hexadecimal digits; copy the whole number \
+         from `mez keys show` or `mez cameras show`"
     )]
     PartOfSerial {
         /// The given digits.
@@ -358,16 +358,16 @@ pub enum KeysError {
     Grantee(#[from] GranteeError),
     /// The edge of this host cannot be locked out by revoking it.
     #[error(
-        "{what} is the edge of this host, which has the authority's key: it makes itself another certificate at once, and goes on. To have it do \
-         that because somebody may have the old one, add --own: every connection to it is made anew. To be rid of the edge, stop it; if \
-         somebody may have the authority's key, run `mez keys rotate`"
+        "{what} is the edge of this host, which has the authority's key: after a revocation it issues itself another certificate at once, and \
+         continues. If somebody may have its old certificate, add --own: all connections to the edge are then made again. To remove the edge, \
+         stop it. If somebody may have the authority's key, run `mez keys rotate`"
     )]
     OwnEdge {
         /// The member or serial number that was to be revoked.
         what: String,
     },
     /// There is no such grant to remove.
-    #[error("{grantee} has no such grant; `mez keys grants` lists what there is")]
+    #[error("{grantee} has no such grant; `mez keys grants` lists all grants")]
     NotGranted {
         /// The grantee.
         grantee: String,
@@ -431,10 +431,10 @@ impl Terminal<'_> {
         let fingerprint = Fingerprint::of(authority.certificate());
         writeln!(
             self.out,
-            "Made the site {site}. Its authority is this host, until {until}.
+            "Created the site {site}. Its certificate authority is on this host, and is valid until {until}.
 
   {key}
-      its private key: whoever has it decides who belongs to the site; keep a copy in a safe place
+      its private key: anybody who has it can decide who belongs to the site; keep it secret, and keep a copy in a safe place
   {certificate}
       its certificate, which every member gets
   {fingerprint}
@@ -466,8 +466,8 @@ For another host, make a token here: `mez keys token camera/dock/cam1`, or
         writeln!(
             self.notes,
             "
-This token makes one host {short} of site {site}, once, until {until}. Hand it over like a password.
-Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
+With this token, one host can join site {site} as {short}, once, until {until}. Keep it secret, like a password.
+Run this on that host, while `mez edge` or `mez keys serve` runs here (port {port}):
 
   mez keys enrol TOKEN --edge {host}",
             short = identity.short(),
@@ -488,7 +488,7 @@ Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
         writeln!(
             self.out,
             "This host is now {role}/{name} of site {site}, until {until}.
-Its private key is in {file}, and never has to leave this host.",
+Its private key is in {file}, and never leaves this host.",
             until = Moment(enrolled.validity.not_after),
             file = enrolled.file.display(),
         )?;
@@ -511,7 +511,11 @@ Its private key is in {file}, and never has to leave this host.",
         let keys = KeyFolder::find(keys)?;
         let _signer = signer.map(|path| SignerServer::start(&keys, path)).transpose()?;
         if let Some(path) = signer {
-            writeln!(self.out, "Signs at {path}: `mez edge --signer unix://{path}`.", path = path.display())?;
+            writeln!(
+                self.out,
+                "Signs at {path}. Start the edge with `mez edge --signer unix://{path}`.",
+                path = path.display()
+            )?;
         }
         let server = EnrolmentServer::new(&keys)?.start(listen)?;
         let (site, address) = (keys.site(), server.address());
@@ -557,8 +561,7 @@ fn from_standard_input() -> Result<Token, KeysError> {
 
 /// Parses `90s`, `30m`, `1h` or `7d`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("{text:?} is not a length of time; write a whole number and a unit: 90s, 30m, 1h or 7d");
+    let wrong = || format!("{text:?} is not a duration; write a whole number and a unit: 90s, 30m, 1h or 7d");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds: u64 = match unit {
         's' => 1,

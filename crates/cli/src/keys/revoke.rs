@@ -66,13 +66,13 @@ impl Terminal<'_> {
         for subject in &subjects {
             let of = match subject {
                 Subject::Serial(_) => "the certificate with this serial number".into(),
-                Subject::Member(_) => format!("its certificates that were made until {}", Moment(now)),
+                Subject::Member(_) => format!("its certificates that were issued until {}", Moment(now)),
             };
             writeln!(self.out, "Revoked: {subject} ({of})")?;
             self.tell(&denial(subject).why(&*because))?;
         }
         if withdrawn > 0 {
-            writeln!(self.notes, "Tokens that waited to be used, and cannot be any more: {withdrawn}")?;
+            writeln!(self.notes, "Unused tokens that are void now: {withdrawn}")?;
         }
         self.say_grants(keys, &subjects)?;
         self.say_where(keys, &held)
@@ -140,7 +140,7 @@ impl Terminal<'_> {
             if !grants.is_empty() {
                 writeln!(
                     self.notes,
-                    "Grants that stay, for whoever joins as {member} with a new token: {}. To take them as well, run `mez keys ungrant {member}` here \
+                    "Grants that stay, for anybody who joins as {member} with a new token: {}. To remove them too, run `mez keys ungrant {member}` here \
                      and on the host of each other edge.",
                     shown(&grants),
                 )?;
@@ -152,9 +152,9 @@ impl Terminal<'_> {
     fn say_where(&mut self, keys: &KeyFolder, held: &SignedList) -> Result<(), KeysError> {
         writeln!(
             self.notes,
-            "Version {version} of the deny list is in {path}. The edge of this host takes it in within a second, edges with `--signer` and the name of \
-             this host a second later. Another edge hears of it when a camera comes to it that was connected to one of these: copy the file into \
-             its folder of keys, then it is in force there within a second.",
+            "Version {version} of the deny list is in {path}. The edge of this host applies it within a second, edges with `--signer` and the name of \
+             this host a second later. Any other edge gets it only when a camera connects to it that was connected to one of these edges. To be \
+             sure, copy the file into its folder of keys; that edge then applies it within a second.",
             version = held.list.version(),
             path = file(keys).path().display(),
         )?;

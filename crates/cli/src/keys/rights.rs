@@ -211,7 +211,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         };
         writeln!(
             self.out,
-            "From now on what no grant allows is refused, within seconds also to streams that run. {} has {}; `mez keys grants` lists what is allowed.",
+            "From now on, everything that no grant allows is refused, within seconds also for open streams. {} has {}; `mez keys grants` lists what is allowed.",
             file.path().display(),
             counted(text.grants.len() as u64, "grant"),
         )?;
@@ -230,7 +230,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         self.tell_grants("granted", grants, &file)?;
         for verb in Verb::ALL.into_iter().filter(|verb| !verb.is_asked()) {
             if grants.iter().any(|grant| grant.verb == verb) {
-                writeln!(self.notes, "Nothing in this version asks for {verb} yet.")?;
+                writeln!(self.notes, "This version does not use {verb} yet.")?;
             }
         }
         self.say_stance(&file, &text)
@@ -241,7 +241,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
             let path = file.path().display();
             writeln!(
                 self.notes,
-                "Grants restrict nothing yet: default is \"open\" in {path}. When all have their grants, run `mez keys rights --strict`."
+                "Grants restrict nothing yet, because default is \"open\" in {path}. When all applications have their grants, run `mez keys rights --strict`."
             )?;
         }
         Ok(())

@@ -24,22 +24,19 @@ impl Terminal<'_> {
         let authority = SiteAuthority::rotate(keys.path(), args.overlap, now, args.force)?;
         writeln!(
             self.out,
-            "Site {site} has a new authority, until {until}. Members follow when they renew their certificates.
+            "Site {site} has a new authority, which is valid until {until}. Members change to it when they renew their certificates.
 
   {fingerprint}
-      its fingerprint, which every host of the site shows (`mez keys show`) once it has followed
+      its fingerprint, which `mez keys show` prints on every host that has changed to it
 
-Certificates of the old authority are accepted until {overlap}. Its key is gone; keep a copy of the new authority.key in a safe place.",
+Certificates of the old authority are accepted until {overlap}. Its key was deleted; keep a copy of the new authority.key in a safe place.",
             site = authority.site(),
             until = Moment(authority.validity().not_after),
             fingerprint = Fingerprint::of(authority.certificate()),
             overlap = Moment(authority.overlaps_until(now).unwrap_or(now)),
         )?;
         if waiting > 0 {
-            writeln!(
-                self.notes,
-                "Tokens that wait to be used ({waiting}) are void: make new ones with `mez keys token`."
-            )?;
+            writeln!(self.notes, "Unused tokens ({waiting}) are void: make new ones with `mez keys token`.")?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ impl Terminal<'_> {
         if files.is_empty() && !keys.holds_authority_key() {
             writeln!(
                 self.out,
-                "This host has no identity in it yet; join with `mez keys enrol TOKEN --edge HOST`."
+                "This host has no identity of this site yet; join with `mez keys enrol TOKEN --edge HOST`."
             )?;
         }
         let rows: Vec<[String; 3]> = files.iter().map(|file| row(file, now)).collect();
@@ -141,7 +141,7 @@ fn row(file: &IdentityFile, now: SystemTime) -> [String; 3] {
 pub(super) fn state(validity: Validity, now: SystemTime) -> String {
     let left = left(validity, now);
     match validity.holds_at(now) && now > validity.due() {
-        true => format!("{left}: renewed as soon as a program with it reaches an edge"),
+        true => format!("{left}: will be renewed when a program that uses it reaches an edge"),
         false => left,
     }
 }
@@ -154,10 +154,10 @@ fn left(validity: Validity, now: SystemTime) -> String {
         days => format!("{days} days"),
     };
     if now < validity.not_before {
-        return format!("not valid before {}; is the clock right?", Moment(validity.not_before));
+        return format!("not valid before {}: check the clock", Moment(validity.not_before));
     }
     match validity.not_after.duration_since(now) {
         Ok(left) => format!("{} left", time(left)),
-        Err(over) => format!("expired {} ago: enrol anew", time(over.duration())),
+        Err(over) => format!("expired {} ago: enrol again", time(over.duration())),
     }
 }

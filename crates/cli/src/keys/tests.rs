@@ -183,7 +183,10 @@ fn whoever_revokes_an_application_is_told_which_grants_stay() {
     mez_keys(keys, &["token", "app/counter", "--watch", "dock/*"]).unwrap();
     mez_keys(keys, &["grant", "app/other", "watch", "yard/*"]).unwrap();
     let (_, notes) = mez_keys(keys, &["revoke", "app/counter"]).unwrap();
-    assert!(notes.contains("app/counter watch 'dock/*'. To take them") && !notes.contains("yard"), "{notes}");
+    assert!(
+        notes.contains("app/counter watch 'dock/*'. To remove them") && !notes.contains("yard"),
+        "{notes}"
+    );
     assert!(notes.contains("`mez keys ungrant app/counter`"), "{notes}");
     mez_keys(keys, &["ungrant", "app/counter"]).unwrap();
     let (_, notes) = mez_keys(keys, &["revoke", "app/counter"]).unwrap();
@@ -212,11 +215,11 @@ fn the_state_of_a_certificate_is_told_in_days() {
         state(validity, now)
     };
     assert_eq!(overdue(15, 15), "15 days left");
-    assert_eq!(overdue(27, 3), "3 days left: renewed as soon as a program with it reaches an edge");
-    assert!(at(now + day / 2).starts_with("less than a day left: renewed"));
-    assert_eq!(at(now - day), "expired 1 day ago: enrol anew");
+    assert_eq!(overdue(27, 3), "3 days left: will be renewed when a program that uses it reaches an edge");
+    assert!(at(now + day / 2).starts_with("less than a day left: will be renewed"));
+    assert_eq!(at(now - day), "expired 1 day ago: enrol again");
     let early = state(Validity { not_before: now + day, not_after: now + 2 * day }, now);
-    assert!(early.contains("is the clock right?"), "{early}");
+    assert!(early.contains("check the clock"), "{early}");
 }
 
 fn validity(now: SystemTime, not_after: SystemTime) -> Validity {

@@ -36,7 +36,10 @@ impl Terminal<'_> {
     pub(super) fn tell(&mut self, event: &Event) -> Result<(), KeysError> {
         let Some(log) = &self.log else { return Ok(()) };
         if let Err(error) = told::tell(log, event) {
-            writeln!(self.notes, "The audit log of this host's edge does not learn who did this: {error}")?;
+            writeln!(
+                self.notes,
+                "This change could not be recorded in the audit log of this host's edge: {error}"
+            )?;
         }
         Ok(())
     }

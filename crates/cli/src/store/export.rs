@@ -111,7 +111,7 @@ pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
     let exported = block_on(until_stopped(export(&options, |progress| bar.show(progress))))?;
     bar.clear();
     let Some(summary) = exported? else {
-        return Err(Failure::text(format!("stopped; {} was not made", options.output.display())));
+        return Err(Failure::text(format!("stopped; {} was not written", options.output.display())));
     };
     let summary = summary?;
     if json {
@@ -130,7 +130,7 @@ fn tell_audit_log(state: Option<&Path>, options: &ExportOptions) {
     let event = Event::new(wall_now(), Kind::Exported, "").what("store").cameras(options.camera.as_str());
     let event = event.why(format!("{from}{until}, to {}", options.output.display()));
     if let Err(error) = told::tell(&audit_folder(&state), &event) {
-        eprintln!("The audit log of this host's edge does not learn of this export: {error}");
+        eprintln!("This export could not be recorded in the audit log of this host's edge: {error}");
     }
 }
 
@@ -151,14 +151,14 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
     })?;
     let (begin, end) = (time("--since", args.since)?, time("--until", args.until)?.unwrap_or(now));
     if begin.is_some_and(|begin| begin > end) {
-        return Err(Failure::text("--since lies after --until; swap them"));
+        return Err(Failure::text("--since is later than --until; swap them"));
     }
     let (cameras, keys) = args.folder.open()?;
     if !cameras.contains(&args.camera) {
         let names: Vec<&str> = cameras.iter().map(CameraName::as_str).collect();
         let has = if names.is_empty() { "none".into() } else { names.join(", ") };
         return Err(Failure::text(format!(
-            "no frames of {} in {}; there are: {has}",
+            "no frames of {} in {}; the store has frames of: {has}",
             args.camera,
             args.folder.store.display()
         )));
@@ -176,7 +176,7 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
         .collect();
     let unmatched = args.with.iter().find(|pattern| !with.iter().any(|stream| pattern.matches(&stream.name)));
     if let Some(pattern) = unmatched {
-        return Err(Failure::text(format!("--with {pattern}: the store has no other stream of that name")));
+        return Err(Failure::text(format!("--with {pattern}: the store has no other stream that matches")));
     }
     let remembered = args.folder.remembered(&args.camera, LogKind::Frames);
     let remembered_notes = args.folder.remembered(&args.camera, LogKind::Notes);
@@ -242,15 +242,15 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
     let counts = [
         (
             summary.notes_missing,
-            "replies or changes of contracts or of the source are missing: lost, or never noted",
+            "replies, or changes of contracts or of the source, are missing: lost, or never recorded",
         ),
-        (summary.damaged, "frames are damaged or missing; mez store verify names them"),
-        (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
+        (summary.damaged, "frames are damaged or missing; mez store verify lists them"),
+        (summary.undecodable, "frames are left out: the store lacks frames that are needed to decode them"),
         (
             summary.not_copied,
-            "frames are left out: they are not of the encoding that is copied (--codec h264 encodes all again)",
+            "frames are left out: their encoding differs from the copied one (--codec h264 encodes all frames again)",
         ),
-        (summary.no_pictures, "data records are left out of the video (--format mcap takes them along)"),
+        (summary.no_pictures, "data records are left out of the video (--format mcap includes them)"),
         (summary.recoded, "frames were encoded again"),
         (
             summary.moved,

@@ -44,7 +44,7 @@ impl Logs {
         cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
         if cameras.is_empty() {
             return Err(Failure::text(format!(
-                "no frames of such a camera in {}",
+                "no camera in {} matches the pattern",
                 self.folder.store.display()
             )));
         }
@@ -66,13 +66,13 @@ impl Folder {
         let cameras = cameras_in(&self.store).map_err(unreadable)?;
         if cameras.is_empty() {
             // A folder without logs needs no keys either.
-            return Err(Failure::text(format!("no log of a camera in {}", self.store.display())));
+            return Err(Failure::text(format!("there is no camera's log in {}", self.store.display())));
         }
         let keys = find_store_keys(self.store_key.as_deref(), self.keys.as_deref());
         let keys = keys.map_err(|error| match error {
             StoreKeyError::NotFound { file } => Failure::text(format!(
-                "cannot read the logs in {}: they open only with the key that their broker wrote them with, and {} is not there; \
-                 give the broker's store.key with --store-key FILE, or its folder of keys with --keys DIR. A new key does not open them",
+                "cannot read the logs in {}: they are encrypted with the key of their broker, and {} does not exist; give the broker's \
+                 store.key with --store-key FILE, or its folder of keys with --keys DIR. A new key cannot decrypt them",
                 self.store.display(),
                 file.display()
             )),

@@ -37,13 +37,13 @@ pub(super) fn run(args: KeyArgs) -> Result<(), Failure> {
     let file = file.display();
     if args.rotate {
         println!(
-            "Added the key {made} to {file}. Brokers write with it from their next start. Older frames stay \
+            "Added the key {made} to {file}. Brokers encrypt with it from their next start. Older frames stay \
              readable for as long as the older keys are in the file."
         );
     } else {
         println!(
-            "Made the key {made} for stores on this host's disk, in {file}.
-Whoever has the file can read the frames. Without it they are lost. Keep a copy in a safe place.
+            "Created the key {made} for stores on this host's disk, in {file}.
+Anybody who has the file can read the frames. Without the file, nobody can read them. Keep a copy in a safe place.
 Brokers keep frames with `mez camera … --store DIR` and `mez edge --store DIR`."
         );
     }

@@ -87,7 +87,7 @@ fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {
     }
     print!("{}", table(HEAD, &rows));
     for folder in put_aside_in(&logs.folder.store).unwrap_or_default() {
-        println!("put aside by a reset: mez store ls --store {}", folder.display());
+        println!("moved when a camera was reset or forgotten: mez store ls --store {}", folder.display());
     }
     Ok(())
 }

@@ -72,10 +72,10 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     if wrong == 0 {
         return Ok(());
     }
-    let things = if wrong == 1 { "one thing is".to_owned() } else { format!("{wrong} things are") };
+    let things = if wrong == 1 { "1 fault was".to_owned() } else { format!("{wrong} faults were") };
     let more = if more { ", and more that cannot be counted" } else { "" };
     Err(Failure::text(format!(
-        "{things} wrong, and {} lost{more}; readers are told so, and get all else; `mez store repair` copies what can be read",
+        "{things} found, and {} lost{more}; readers are told what is lost, and get the rest; `mez store repair` copies what can be read",
         lost_of(lost, notes_lost)
     )))
 }
@@ -124,7 +124,7 @@ fn tell(check: &LogCheck) {
     }
     let unnamed = report.wrong - report.findings.len() as u64;
     if unnamed > 0 {
-        println!("{camera}: and {unnamed} more in the log of {one}s");
+        println!("{camera}: {unnamed} more faults in the log of {one}s");
     }
     for exposed in &check.exposed {
         println!("{camera}: {exposed}");
@@ -137,19 +137,19 @@ fn tell(check: &LogCheck) {
         let when = if check.is_written {
             "are being written"
         } else {
-            "were being written when the broker was killed or the power went"
+            "were being written when the broker was killed or the power failed"
         };
         println!("{camera}: no damage: {} at the end {when}", bytes(report.torn_bytes));
     }
     if !report.bounds_known || !report.progress_known {
         println!(
-            "{camera}: the broker's state for this log was not found, so {one}s that are missing at its beginning or end cannot be noticed \
+            "{camera}: the broker's state for this log was not found, so {one}s that are missing at its beginning or end cannot be detected \
              (give the broker's folder for state with --state)"
         );
     }
     let (records, size) = (counted(report.records(), *kind), bytes(report.bytes()));
     if check.wrong() == 0 {
-        println!("{camera}: whole, {records} in {size}");
+        println!("{camera}: intact, {records} in {size}");
     } else {
         let (lost, unreadable) = (counted(report.records_lost, *kind), bytes(report.bytes_unreadable()));
         let at_least = if report.more_may_be_lost { "at least " } else { "" };
@@ -168,11 +168,11 @@ fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
     let name = check.folder.file_name().unwrap_or_default();
     let copy = out.join(camera.as_str()).join(name);
     println!(
-        "{camera}: to use the copy, stop the broker, move {folder} away and {} to its place",
+        "{camera}: to use the copy, stop the broker, move {folder} away, and move {} to its place",
         copy.display()
     );
     if let Some(remembered) = remembered {
         let progress = remembered.with_extension("progress");
-        println!("{camera}: and remove {} and {}", remembered.display(), progress.display());
+        println!("{camera}: also remove {} and {}", remembered.display(), progress.display());
     }
 }

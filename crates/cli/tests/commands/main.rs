@@ -200,7 +200,7 @@ fn messages_do_not_mislead() {
     }
     fs::create_dir(folder.join("empty")).unwrap();
     let said = refused(&["store", "verify", "--store", "empty", "--keys", "other"]);
-    assert!(said.contains("no log of a camera in empty"), "{said}");
+    assert!(said.contains("no camera's log in empty"), "{said}");
 }
 
 /// The past in an edge's memory is read at once, without waiting for the absent camera.

@@ -123,7 +123,7 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     let because = ["keys", "revoke", "camera/dock/cam1", "app/laptop", "--because", "gone since Monday"];
     let revoked = run(&because, folder);
     assert!(revoked.status.success(), "{}", text(&revoked));
-    assert!(text(&revoked).contains("cannot be any more: 1"), "{}", text(&revoked));
+    assert!(text(&revoked).contains("void now: 1"), "{}", text(&revoked));
     let ended = watching.wait_with_output().unwrap();
     assert!(!ended.status.success());
     let said = text(&ended);

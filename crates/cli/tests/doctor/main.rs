@@ -496,7 +496,7 @@ fn people_are_told_what_to_do() {
     let line =
         out.lines().find(|line| line.starts_with("fault")).unwrap_or_else(|| panic!("no fault: {out}"));
     assert!(line.starts_with("fault    reach ") && line.contains(&nowhere), "{out}");
-    assert!(out.contains("→ is `mez edge` running there"), "{out}");
+    assert!(out.contains("→ check that `mez edge` is running there"), "{out}");
     assert!(err.contains("1 fault: reach"), "{err}");
 }
 

@@ -53,7 +53,7 @@ fn a_camera_whose_file_leaves_its_name_to_the_command_line() {
     camera.settings("camera", "fps = 10.0");
     camera.doctor(&["--edge", &edge.link]).fault(
         "settings",
-        "fps = 10.0: it has no effect without a source",
+        "fps = 10.0: this setting has no effect without a source",
         "--source",
     );
 }

@@ -121,7 +121,7 @@ fn what_is_wrong_with_a_log_is_named() {
             .contains("give the broker's folder for state")
     );
     let said = done(&["store", "verify", "--store", "spoilt", "--state", "state"], folder);
-    assert!(said.contains("whole") && !said.contains("--state"), "{said}");
+    assert!(said.contains("intact") && !said.contains("--state"), "{said}");
 
     for place in 0..3 {
         // A wrong byte in a header costs nothing, but is reported.
@@ -174,7 +174,7 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     assert!(said.contains("DAMAGED"), "{said}");
     assert!(said.contains(&format!("{} frames copied to copy", whole - 1)), "{said}");
     let said = done(&["store", "verify", "--store", "copy"], folder);
-    assert!(said.contains(&format!("whole, {} frames", whole - 1)), "{said}");
+    assert!(said.contains(&format!("intact, {} frames", whole - 1)), "{said}");
     let export = |log: &str, output: &str| {
         let args = ["store", "export", "dock/cam1", output, "--codec", "jpeg", "--json", "--store", log];
         let output = run(&args, folder);
@@ -201,7 +201,7 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     sleep(Duration::from_millis(400));
     kept.kill();
     let said = done(&["store", "verify", "--store", "copy", "--state", "elsewhere"], folder);
-    assert!(said.contains("whole"), "{said}");
+    assert!(said.contains("intact"), "{said}");
 }
 
 /// An edge with an unreadable segment as a camera's only one still knows the camera, and reports the damage.

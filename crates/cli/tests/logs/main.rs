@@ -236,7 +236,7 @@ fn a_log_is_exported_while_its_broker_writes_it() {
         );
     }
     let refused = run(&["store", "export", "dock/cam2", "x.mp4", "--store", "camera"], folder);
-    assert!(text(&refused).contains("there are: dock/cam1"), "{}", text(&refused));
+    assert!(text(&refused).contains("the store has frames of: dock/cam1"), "{}", text(&refused));
     assert!(!folder.join("x.mp4").exists());
     assert!(to(&["past.mp4", "--force"]).status.success());
 
@@ -271,7 +271,7 @@ fn a_camera_is_reset_on_the_edges_host() {
     assert!(shown.contains("spiffe://test/camera/"), "{shown}");
     let nobody = run(&["cameras", "show", "dock/cam9", "--edge", &socket], folder);
     assert!(
-        !nobody.status.success() && text(&nobody).contains("has never seen a camera"),
+        !nobody.status.success() && text(&nobody).contains("does not know a camera"),
         "{}",
         text(&nobody)
     );
@@ -283,11 +283,15 @@ fn a_camera_is_reset_on_the_edges_host() {
         reset.contains("camera dock/cam1 is reset: it was connected, and epoch 1 is forgotten"),
         "{reset}"
     );
-    let command = reset.lines().find_map(|line| line.strip_prefix("its log was put aside: mez ")).unwrap();
+    let command =
+        reset.lines().find_map(|line| line.strip_prefix("its log was moved; to list it: mez ")).unwrap();
     let listed = done(&command.split(' ').collect::<Vec<_>>(), folder);
     assert!(listed.contains("dock/cam1"), "{listed}");
     let listed = done(&["store", "ls", "--store", "edge"], folder);
-    assert!(listed.contains("put aside by a reset: mez store ls --store edge/@aside/"), "{listed}");
+    assert!(
+        listed.contains("moved when a camera was reset or forgotten: mez store ls --store edge/@aside/"),
+        "{listed}"
+    );
 
     // The camera is connected again, with new numbers, and its log contains everything.
     done(&live, folder);
