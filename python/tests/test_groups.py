@@ -180,7 +180,7 @@ def test_a_member_learns_whether_the_place_survives(edge: mez.Edge, caplog: pyte
     ):
         deliver(camera, frames)
     told = [event.reason for event in events if event.kind == "group"]
-    assert told == ["joined; its place does not outlive a restart of the edge"]
+    assert told == ["joined; the group's place does not survive a restart of the edge"]
     assert "group detect: joined" in caplog.text
 
 

@@ -233,7 +233,7 @@ impl Relay {
         let [up, down] = directions.clone();
         thread::spawn(move || {
             if let Err(error) = receive(&front, to, &up, &down) {
-                eprintln!("mez: the link failed: {error}");
+                eprintln!("mez: the emulated link failed: {error}");
             }
         });
         Ok(Self { address, directions })

@@ -18,7 +18,7 @@ use crate::relay::{Conductor, Relay, RelaySpec};
 #[derive(Debug, Error)]
 pub enum EmulateError {
     /// There is no such file, and no such shipped scenario.
-    #[error("{word}: it cannot be read ({source}); give the file of a scenario, or one of {shipped}")]
+    #[error("{word} cannot be read ({source}); give a scenario file, or one of {shipped}")]
     Unreadable {
         /// What was given.
         word: String,

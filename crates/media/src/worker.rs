@@ -22,14 +22,14 @@ pub const LATE_THREADS_MAX: usize = 4;
 #[non_exhaustive]
 pub enum WorkerError {
     /// The work panicked. The next work starts with new state.
-    #[error("the work panicked; its state was replaced")]
+    #[error("the work panicked; the next work starts with new state")]
     Panicked,
     /// The work missed its deadline, which is given. The next work starts with new state.
     #[error("the work took longer than {} ms; its thread was replaced", .0.as_millis())]
     Late(Duration),
     /// Too many threads have missed their deadline and not ended.
     #[error(
-        "{LATE_THREADS_MAX} threads of this worker have missed their deadline and not ended; the codec hangs on this stream"
+        "{LATE_THREADS_MAX} threads of this worker missed their deadline and have not ended; the codec hangs on this stream"
     )]
     TooManyLate,
     /// The system could not start a thread.

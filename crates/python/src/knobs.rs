@@ -156,7 +156,7 @@ impl Knobs {
         if is_known {
             return Ok(setting);
         }
-        let text = format!("{rung:?} is no rung of this stream; Knobs.rungs() lists them");
+        let text = format!("{rung:?} is not a rung of this stream; Knobs.rungs() lists its rungs");
         Err(error::argument(py, "rung", text))
     }
 }

@@ -239,7 +239,7 @@ impl Publisher {
             Err(Refusal::Broker(refusal)) => Ok(Some((refusal.reason, refusal.message))),
             Err(Refusal::Away { .. }) => {
                 let message = format!(
-                    "{} was lost before it said whether record {frame} of {} is on disk; ask again when it is back",
+                    "{} was lost before it confirmed that record {frame} of {} is on disk; ask again when it is back",
                     self.place, self.camera
                 );
                 Err(error::raise(py, "ConnectError", message))
@@ -532,11 +532,13 @@ impl Publisher {
                 let (stream, place) = (&self.camera, &self.place);
                 let message = match is_sent {
                     true => format!(
-                        "{place} was lost before it said whether the record is in {stream}: it may be there or not; publish it again if a \
-                         second one does no harm"
+                        "{place} was lost before it confirmed the record: {stream} may have the record or not; publish the record again if a \
+                         duplicate does no harm"
                     ),
                     false => {
-                        format!("{place} is away, and the record is not in {stream}; publish it again later")
+                        format!(
+                            "{place} cannot be reached, and the record is not in {stream}; publish it again later"
+                        )
                     }
                 };
                 error::raise(py, "ConnectError", message)
@@ -564,7 +566,7 @@ impl Publisher {
         match self.way(py)? {
             Way::Here(camera) => Ok(camera),
             Way::Through(_) => {
-                let message = "answers come to a publisher whose camera broker is in its own process; leave broker= and of= out";
+                let message = "answers come only to a publisher whose camera broker runs in its own process; leave broker= and of= out";
                 Err(error::argument(py, "broker", message))
             }
         }

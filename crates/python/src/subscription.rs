@@ -314,7 +314,7 @@ impl Subscription {
             }
             Event::Held { open: Some(open) } => {
                 let reason = format!(
-                    "nothing new is given: {open} records are not settled; call done() or failed() of each"
+                    "no new records are given, because {open} records are not settled; call done() or failed() of each"
                 );
                 notice(py, "group_trouble", None, Some(reason))?
             }
@@ -333,15 +333,15 @@ impl Subscription {
 /// The message for a program that has joined its group.
 fn joined(place: PlaceTold, survives: bool) -> (&'static str, &'static str) {
     match (place, survives) {
-        (PlaceTold::Kept, true) => ("group", "joined; its place outlives a restart of the edge"),
-        (PlaceTold::Kept, false) => ("group", "joined; its place does not outlive a restart of the edge"),
-        (PlaceTold::Restored, _) => {
-            ("group", "the edge was started again, and the group goes on where it was")
+        (PlaceTold::Kept, true) => ("group", "joined; the group's place survives a restart of the edge"),
+        (PlaceTold::Kept, false) => {
+            ("group", "joined; the group's place does not survive a restart of the edge")
         }
+        (PlaceTold::Restored, _) => ("group", "the edge was restarted, and the group continues at its place"),
         (PlaceTold::Lost, _) => (
             "group_trouble",
-            "this edge does not know the group's place: it was restarted and keeps no logs on disk, the group was forgotten, or it is another \
-             edge, with groups of its own; records that were open are not given again here",
+            "this edge does not know the group's place: it was restarted and keeps no logs on disk, the group was forgotten, or this is \
+             another edge with its own groups; records that were open are not given again",
         ),
     }
 }

@@ -310,7 +310,7 @@ impl AccessUnits {
         let (sequence, _) = self
             .sets
             .of(first.picture_set)
-            .ok_or(damaged("a slice names parameter sets that are not here"))?;
+            .ok_or(damaged("a slice refers to parameter sets that are missing"))?;
         sequence.check(self.limits.pixels_max)?;
         let entry = match assembly.recovery() {
             _ if first.idr.is_some() => Some(Entry::Key),

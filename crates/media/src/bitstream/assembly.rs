@@ -57,7 +57,7 @@ impl Assembly {
     pub(super) fn slice(&mut self, header: SliceHeader) -> Result<(), BitstreamError> {
         let Some(first) = &self.first else {
             if header.is_redundant {
-                return Err(damaged("a picture begins with a slice that only stands in for another"));
+                return Err(damaged("a picture begins with a redundant slice"));
             }
             if header.first_macroblock != 0 {
                 return Err(damaged("the first slice of a picture is missing"));

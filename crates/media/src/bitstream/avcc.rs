@@ -24,10 +24,10 @@ pub(super) struct Configuration<'a> {
 impl<'a> Configuration<'a> {
     /// Reads an `AVCDecoderConfigurationRecord` (5.3.3.1.2). Ignores its end, which some writers omit.
     pub(super) fn read(record: &'a [u8]) -> Result<Self, BitstreamError> {
-        let cut_off = || damaged("the container's description of it is cut off");
+        let cut_off = || damaged("the container's codec description is cut off");
         let &[version, _, _, _, length, sequences, ref rest @ ..] = record else { return Err(cut_off()) };
         if version != 1 {
-            return Err(damaged("the container's description of it has an unknown version"));
+            return Err(damaged("the container's codec description has an unknown version"));
         }
         let framing = match length & 3 {
             0 => Framing::Lengths(1),

@@ -39,7 +39,9 @@ pub enum Unfit {
     #[error("the video stream is interlaced; set the source to progressive pictures")]
     Interlaced,
     /// The slices of a picture are not in the order in which they are shown: slice groups, or arbitrary slice order.
-    #[error("the video stream scatters its slices (FMO or ASO); set the source's profile to main or high")]
+    #[error(
+        "the video stream has slices in arbitrary order (FMO or ASO); set the source's profile to main or high"
+    )]
     Scattered,
     /// Slices are split by the kind of their data (data partitioning).
     #[error("the video stream has data partitions; set the source's profile to baseline, main or high")]

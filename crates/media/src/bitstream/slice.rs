@@ -47,7 +47,7 @@ impl SliceHeader {
         let mut bits = Bits::of_unit(unit);
         let ids = start(&mut bits).ok_or(damaged("a slice ends within its header"))?;
         let (sequence, picture) =
-            sets.of(ids.2).ok_or(damaged("a slice names parameter sets that are not here"))?;
+            sets.of(ids.2).ok_or(damaged("a slice refers to parameter sets that are missing"))?;
         if !sequence.frames_only {
             return Err(Unfit::Interlaced.into());
         }
@@ -56,10 +56,10 @@ impl SliceHeader {
         }
         let is_reference = units::is_reference(unit);
         if is_idr && !is_reference {
-            return Err(damaged("an IDR picture is marked as one that nothing needs"));
+            return Err(damaged("an IDR picture is marked as not used for reference"));
         }
         rest(&mut bits, ids, (is_idr, is_reference), sequence, picture)
-            .ok_or(damaged("a slice has an impossible header"))
+            .ok_or(damaged("a slice has an invalid header"))
     }
 
     /// Whether this is the first slice of a new picture, after a slice `other` (7.4.1.2.4).

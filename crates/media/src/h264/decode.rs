@@ -230,9 +230,7 @@ impl H264Decoder {
     fn admit(&mut self, payload: &[u8], refers: Option<u64>) -> Result<Kept, H264Error> {
         let look = look(payload, self.pixels_max)?;
         if look.is_key != refers.is_none() {
-            return Err(H264Error::Damaged {
-                detail: "its units are not those of the frame that it says it is",
-            });
+            return Err(H264Error::Damaged { detail: "its units do not match the stated kind of frame" });
         }
         let colour = look.colour.unwrap_or(self.colour);
         let Some(refers) = refers else {
@@ -278,7 +276,9 @@ impl From<BitstreamError> for H264Error {
             BitstreamError::Unfit(Unfit::TooManyPixels { width, height, pixels_max }) => {
                 Self::TooManyPixels { width, height, pixels_max }
             }
-            BitstreamError::Unfit(_) => Self::Damaged { detail: "it is of a kind that is not decoded here" },
+            BitstreamError::Unfit(_) => {
+                Self::Damaged { detail: "it uses features of H.264 that are not supported" }
+            }
         }
     }
 }

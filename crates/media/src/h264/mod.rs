@@ -60,7 +60,7 @@ pub use mez_core::setting::{H264_SIDE_MAX as SIDE_MAX, H264_SIDE_MIN as SIDE_MIN
 pub enum H264Error {
     /// The picture's size is out of range.
     #[error(
-        "H.264 pictures have even sides of {SIDE_MIN} to {SIDE_MAX} pixels, at most 9,437,184 in all, not {width}x{height}; scale it"
+        "H.264 pictures have even sides of {SIDE_MIN} to {SIDE_MAX} pixels, at most 9,437,184 in all, not {width}x{height}; scale the picture"
     )]
     Size {
         /// Width of the picture, in pixels.
@@ -69,7 +69,7 @@ pub enum H264Error {
         height: u32,
     },
     /// The codec reports an error.
-    #[error("the H.264 codec failed in {call} with status {status}; start it anew with an independent frame")]
+    #[error("the H.264 codec failed in {call} with status {status}; restart it with an independent frame")]
     Codec {
         /// The call that failed.
         call: &'static str,

@@ -287,7 +287,7 @@ impl NativeDecoder {
         };
         check("DecodeFrameNoDelay", status.into())?;
         if info.iBufferStatus != 1 || planes.iter().any(|plane| plane.is_null()) {
-            return Err(H264Error::Damaged { detail: "no picture came out of it" });
+            return Err(H264Error::Damaged { detail: "the decoder returned no picture" });
         }
         // SAFETY: with the status 1, the library has filled this member of the union.
         let buffer = unsafe { info.UsrData.sSystemBuffer };

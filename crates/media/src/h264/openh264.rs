@@ -233,7 +233,7 @@ impl Encoder {
                     if let Some(sequence) = slice::sequence(unit) {
                         self.frame_num_bits = sequence.frame_num_bits;
                         if (sequence.reference_frames as usize) < SLOTS {
-                            return Err(damaged("openh264 allows fewer reference frames than asked for"));
+                            return Err(damaged("openh264 allows fewer reference frames than requested"));
                         }
                     }
                 }
@@ -359,7 +359,7 @@ impl Encoder {
                 let free = slots.iter().position(|slot| slot.is_none_or(|number| !keeps(number)));
                 let from = refers.and_then(|number| Some((number, self.receiver.place_of(number)?)));
                 let (Some(own), Some((refers, place))) = (free, from) else {
-                    return Err(H264Error::Damaged { detail: "no place is left for the picture" });
+                    return Err(H264Error::Damaged { detail: "no reference slot is free for the picture" });
                 };
                 let frame_num = self.receiver.next_frame_num(self.frame_num_bits);
                 let place = Place { frame_num, refers: place as u32, own: own as u32 };

@@ -257,7 +257,7 @@ impl Second {
         self.silent_chains =
             if self.rests && self.owed > 0 && !self.came { self.silent_chains + 1 } else { 0 };
         if self.silent_chains >= SILENT_CHAINS_MAX {
-            return Err(format!("it owes {} pictures and gives none", self.owed));
+            return Err(format!("it returned no picture for {} frames", self.owed));
         }
         self.rests &= self.owed > 0;
         self.came = false;
@@ -287,7 +287,7 @@ impl Second {
             let size = (self.picture.width(), self.picture.height());
             if size != self.size {
                 return Err(format!(
-                    "it gave a picture of {}x{} for one of {}x{}",
+                    "it gave a picture of {}x{} instead of {}x{}",
                     size.0, size.1, self.size.0, self.size.1
                 ));
             }
@@ -295,7 +295,7 @@ impl Second {
                 let difference = difference(check.data(), self.picture.data());
                 if difference > DIFFERENCE_MAX {
                     return Err(format!(
-                        "it gave another picture (samples differ by {difference:.1} on average)"
+                        "it gave another picture than the library (samples differ by {difference:.1} on average)"
                     ));
                 }
                 self.agreed = true;

@@ -19,7 +19,7 @@ pub enum DecodeError {
         found: Option<Encoding>,
     },
     /// The end of the image is missing.
-    #[error("the JPEG is cut off: its end marker is not among its {len_bytes} bytes; send it whole")]
+    #[error("the JPEG is cut off: its {len_bytes} bytes contain no end marker; send the whole image")]
     Truncated {
         /// Number of bytes.
         len_bytes: usize,

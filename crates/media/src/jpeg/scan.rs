@@ -207,7 +207,7 @@ impl Scanner {
                 State::Marker => {
                     at += 1;
                     if byte != 0xFF {
-                        return (at, Stop::Broken("a marker is missing where one has to be"));
+                        return (at, Stop::Broken("a marker is missing where one must be"));
                     }
                     self.state = State::Code;
                 }

@@ -91,7 +91,7 @@ impl Main {
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Option<Self>, NutError> {
         let version = number!(fields);
         if !(2..=4).contains(&version) {
-            return Err(wrong("it has a version that is not known"));
+            return Err(wrong("its version is unknown"));
         }
         if version > 3 {
             number!(fields);
@@ -166,7 +166,7 @@ impl Main {
             (width, height) = (number!(fields), number!(fields));
         }
         let place = usize::try_from(id).ok().and_then(|id| self.clocks.get_mut(id));
-        let place = place.ok_or(wrong("a stream has a number that does not exist"))?;
+        let place = place.ok_or(wrong("a stream has an invalid number"))?;
         if base >= self.bases.len() as u64 || low_bits > 16 {
             return Err(wrong("a stream has an impossible clock"));
         }
@@ -198,7 +198,7 @@ impl Main {
         let Some(&[code]) = fields.take(1) else { return Ok(None) };
         let code = self.codes[usize::from(code)];
         if code.flags & FrameCode::INVALID != 0 {
-            return Err(wrong("a packet has a code without a meaning"));
+            return Err(wrong("a packet has an invalid frame code"));
         }
         let FrameCode { mut flags, mut stream, mut reserved, mut elided, .. } = code;
         if flags & FrameCode::CODED != 0 {

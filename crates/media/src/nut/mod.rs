@@ -163,7 +163,7 @@ impl NutReader {
         if !self.begun {
             let known = bytes.len().min(FILE_ID.len());
             if bytes[..known] != FILE_ID[..known] {
-                return Err(wrong("it does not begin as one"));
+                return Err(wrong("it does not begin with NUT's signature"));
             }
             if known < FILE_ID.len() {
                 return Ok(Step::Short);

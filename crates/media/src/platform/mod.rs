@@ -35,7 +35,7 @@ pub trait PlatformDecoders: Send + Sync + fmt::Debug {
 pub enum PlatformError {
     /// There is no decoder of this encoding.
     #[error(
-        "there is no decoder of {} here: {reason}; install ffmpeg on this host, or start the camera with --decode",
+        "this host has no decoder of {}: {reason}; install ffmpeg on this host, or start the camera with --decode",
         encoding.name()
     )]
     NoDecoder {
@@ -45,13 +45,13 @@ pub enum PlatformError {
         reason: String,
     },
     /// The frame needs a frame that was not decoded.
-    #[error("it needs frame {refers}, which was not decoded")]
+    #[error("the frame needs frame {refers}, which was not decoded")]
     NotHeld {
         /// The missing frame.
         refers: u64,
     },
     /// The bytes are another kind of picture than stated.
-    #[error("it is not the picture that it is said to be")]
+    #[error("the payload is another kind of picture than stated")]
     Mislabelled,
     /// The bytes are not a picture, or a picture of a kind that is not decoded.
     #[error(transparent)]
@@ -202,7 +202,7 @@ impl PlatformDecoder {
                 self.shown = Some(oldest);
                 Ok(true)
             }
-            Ok(true) => Err(self.fail(&format!("it gave a picture of {is:?} for one of {size:?}"))),
+            Ok(true) => Err(self.fail(&format!("it gave a picture of {is:?} instead of {size:?}"))),
             Err(reason) => Err(self.fail(&reason)),
         }
     }

@@ -18,7 +18,7 @@ pub enum TileError {
     Jpeg(#[from] DecodeError),
     /// The JPEG has another size than its tiles.
     #[error(
-        "{tiles} tiles take {expected_width}x{expected_height} pixels, and their JPEG has {width}x{height}"
+        "{tiles} tiles take {expected_width}x{expected_height} pixels, but their JPEG has {width}x{height}"
     )]
     Sheet {
         /// Number of tiles in the payload.

@@ -219,7 +219,7 @@ impl Encoder {
         if from.is_none() {
             self.pictures.clear();
         } else if place.is_none() {
-            return Err(damaged("x264 coded an independent picture that nobody asked for"));
+            return Err(damaged("x264 wrote an independent picture that was not requested"));
         }
         if self.pictures.len() == self.pictures_max {
             self.pictures.pop_front();
@@ -298,9 +298,8 @@ impl Encoder {
         };
         let meant = from.filter(|(_, picture)| Some(picture.frame_num) == referred);
         let places = meant.and_then(|(number, _)| Some((number, self.receiver.place_of(number)?)));
-        let (number, refers) = places.ok_or(H264Error::Damaged {
-            detail: "x264 predicted a picture from another one than it was left with",
-        })?;
+        let (number, refers) = places
+            .ok_or(H264Error::Damaged { detail: "x264 predicted a picture from the wrong reference" })?;
         Ok(Place {
             frame_num: self.receiver.next_frame_num(self.frame_num_bits),
             refers: refers as u32,
