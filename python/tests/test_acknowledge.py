@@ -71,7 +71,7 @@ def test_records_of_before_a_restart_are_not_taken_for_later_ones(tmp_path: Path
         edge.start()
         with at(edge) as faces:
             assert faces.send_data("after") is not None
-            with pytest.raises(mez.NotOnDiskError, match="publish it again") as lost:
+            with pytest.raises(mez.NotOnDiskError, match="publish the record again") as lost:
                 faces.wait_on_disk(before)
             assert (lost.value.reason, lost.value.frame) == ("RECORD_LOST", before)
 
@@ -106,7 +106,7 @@ def test_a_full_drive_is_told_and_what_it_has_not_taken_is_confirmed_later(tmp_p
 def test_an_edge_without_a_store_says_how_to_get_one(edge: mez.Edge) -> None:
     """So does a publisher whose records no edge confirms."""
     with mez.publisher("dock/cam1/faces", of="dock/cam1", edge=edge, acknowledge="disk") as faces:
-        with pytest.raises(mez.NotOnDiskError, match="start it with --store") as refused:
+        with pytest.raises(mez.NotOnDiskError, match="start the edge with --store") as refused:
             faces.send_data("in memory only")
         assert refused.value.reason == "NO_STORE"
     for acknowledge, of in [("paper", "dock/cam1"), ("disk", None)]:

@@ -146,13 +146,13 @@ def test_a_missing_right_at_the_edge_is_told_with_the_grant(tmp_path: Path, kafk
             f'edge = "unix://{edge.socket}"', f'edge = "{edge.grpc_address}"\nkeys = "keys"'
         )
         with BridgeProcess(tmp_path, text) as bridge:
-            sentence = bridge.hears("may not read the past of dock/*")
+            sentence = bridge.hears("may not read past frames of dock/*")
             assert bridge.process.wait(60) == 1
             assert "mez keys grant app/bridge read 'dock/*'" in sentence
         words = [sys.executable, "-m", "mez", "bridge", "check", str(bridge.file)]
         checked = subprocess.run(words, capture_output=True, text=True, check=False)
     assert checked.returncode == 1
-    assert "may not read the past of dock/*" in checked.stderr
+    assert "may not read past frames of dock/*" in checked.stderr
 
 
 def test_check_asks_the_edge_and_kafka(tmp_path: Path, kafka: Kafka, edge: mez.Edge) -> None:

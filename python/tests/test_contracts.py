@@ -57,7 +57,7 @@ def test_profiles_are_named_at_the_edge_and_refused_where_they_serve_nobody(tmp_
         until(camera, frames, lambda frame: frame.expected_accuracy == 0.93)
         with pytest.raises(mez.ArgumentError, match='no profile "faces" in'):
             edge.subscribe("cam", accuracy=0.9, profile="faces")
-        with pytest.raises(mez.ArgumentError, match="this is no profile: missing field"):
+        with pytest.raises(mez.ArgumentError, match="this is not a profile: missing field"):
             edge.subscribe("cam", accuracy=0.9, profile={"rungs": []})
 
 
@@ -79,7 +79,7 @@ def test_who_skips_is_told_that_the_contract_is_infeasible(edge: mez.Edge) -> No
                 said = str(error)
                 if "infeasible" in said:
                     break
-        assert 'on_infeasible="skip" leaves such frames out; cam: no setting of the profile keeps' in said
+        assert 'on_infeasible="skip" leaves such frames out; cam: no rung of the profile keeps' in said
 
 
 def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
         until(camera, frames, lambda _: any(event.state == "infeasible" for event in events))
         told = next(event for event in events if event.state == "infeasible")
         assert (told.kind, told.camera) == ("contract", "cam")
-        assert told.reason == "no setting of the profile keeps the floor 0.95; the best keeps 0.930"
+        assert told.reason == "no rung of the profile keeps the floor 0.95; the best keeps 0.930"
         assert frames.contracts["cam"].state == "infeasible"
 
 

@@ -543,7 +543,7 @@ def test_a_camera_that_the_keys_do_not_allow_is_refused(tmp_path: Path, domain: 
         assert {known.camera for known in edge.cameras()} == {"robots/front"}
         assert bridge.interrupt() == 0
     with BridgeProcess(tmp_path, told.replace("robots/", "dock/"), command="dds") as bridge:
-        bridge.hears("holds no identity to act as camera/dock/front with; it holds camera/robots")
+        bridge.hears("holds no identity camera/dock/front; it holds camera/robots")
         assert bridge.process.wait(60) == 1
 
 

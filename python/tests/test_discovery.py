@@ -160,19 +160,19 @@ def test_who_answers_and_is_not_taken_is_named(hosts: tuple[Host, Host], tmp_pat
                 time.sleep(0.1)
     with there.running(*there.edge("airport", "gate", "--announce")):
         gate = here.discovered(lambda found: "gate" in found)["gate"]
-        assert "is of the site airport, and this host is of harbour" in gate["why"]
+        assert "belongs to the site airport, but this host belongs to harbour" in gate["why"]
         for words in (["camera", "dock/cam1"], ["cameras"], ["subscribe", "dock/*"]):
             refused = here.tried(MEZ, *words)
             assert refused.returncode == 1
-            assert "none of the site harbour answered" in refused.stderr
-            assert f"gate at {ADDRESSES[0]} is of the site airport" in refused.stderr
+            assert "no edge of the site harbour answered" in refused.stderr
+            assert f"gate at {ADDRESSES[0]} belongs to the site airport" in refused.stderr
     # The edge has said that it is gone.
     alone = here.tried(MEZ, "discover")
     assert (alone.returncode, "no edge answered" in alone.stderr) == (1, True), alone.stderr
     subscribed = here.tried(
         sys.executable, "-c", SUBSCRIBE.replace("connect_timeout=20", "connect_timeout=0")
     )
-    assert "ConnectError: no edge is named, and none of the site harbour answered" in subscribed.stderr
+    assert "ConnectError: no edge is given, and no edge of the site harbour answered" in subscribed.stderr
     # An edge's host stays with its own edge, and does not look.
     own_edge = here.tried(MEZ, "cameras", "--keys", str(own))
     assert "no broker at unix://" in own_edge.stderr

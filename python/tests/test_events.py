@@ -189,8 +189,8 @@ def test_certificates_near_their_end_are_told(edge: EdgeProcess, tmp_path: Path)
 
         wait_for(lambda: len(told()) >= 2, bridge.said)
         first, *others = told()
-        assert first.startswith("the certificate of edge/main ends in ")
-        assert any(sentence.startswith("the certificate of authority ends in ") for sentence in others)
+        assert first.startswith("the certificate of edge/main expires in ")
+        assert any(sentence.startswith("the certificate of authority expires in ") for sentence in others)
 
 
 def states_of_edge(posts: list[Post]) -> list[tuple[str, str]]:

@@ -193,7 +193,7 @@ def test_rungs_name_all_knobs_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: mez.knob("Top", [1]), "no name of a knob"),
+        (lambda: mez.knob("Top", [1]), "not a valid knob name"),
         (lambda: mez.knob("top", []), "has 0 values"),
         (lambda: mez.knob("top", [1, 1.0]), "twice"),
         (lambda: mez.knob("top", range(33)), "has 33 values"),
@@ -213,10 +213,10 @@ def test_rungs_name_all_knobs_in_their_order() -> None:
         (lambda: mez.knob("skip", [1], operator="head"), "skip"),
         (lambda: mez.Knobs([]), "empty"),
         (lambda: mez.Knobs(["top"]), "mez.knob"),  # type: ignore[list-item]
-        (lambda: mez.Knobs([mez.knob("top", [1])]), "nothing does what the knob top says"),
+        (lambda: mez.Knobs([mez.knob("top", [1])]), "nothing applies the knob top"),
         (
             lambda: mez.Knobs([mez.knob("top", [1], operator="head")], degrade=head),
-            "leave one of the two out",
+            "leave out the function or an operator",
         ),
         (lambda: mez.Knobs([mez.knob("top", [1])], degrade=3), "give a function"),  # type: ignore[arg-type]
         (lambda: mez.Knobs([mez.knob("a", [1]), mez.knob("a", [2])], degrade=head), "declared twice"),
@@ -251,7 +251,9 @@ def test_offline_a_failure_is_an_error() -> None:
     for function, message in ((fails, "fails failed: KeyError"), (grows, "must not make it larger")):
         with pytest.raises(mez.DataError, match=message):
             mez.Knobs([mez.knob("k", [1])], degrade=function).apply("data/k=1", ROWS)
-    with pytest.raises(mez.DataError, match=r"the knob k \(head\) cannot be applied: it is text/plain"):
+    with pytest.raises(
+        mez.DataError, match=r"the knob k \(head\) cannot be applied: its content type is text/plain"
+    ):
         mez.Knobs([mez.knob("k", [1], operator="head")]).apply("data/k=1", "text")
 
 

@@ -68,7 +68,7 @@ def test_the_past_comes_at_the_quality_asked_for(edge: mez.Edge) -> None:
 
 @pytest.mark.parametrize(
     ("quality", "word"),
-    [("h264/w640/q32", "by itself"), ("jpeg/w640", "quality"), ("small", "original, jpeg")],
+    [("h264/w640/q32", "on its own"), ("jpeg/w640", "quality"), ("small", "original, jpeg")],
 )
 def test_a_quality_that_frames_of_the_past_cannot_have_is_refused(
     edge: mez.Edge, quality: str, word: str

@@ -163,7 +163,7 @@ const STORIES = {
         async run(visit) {
             await visit.open();
             await visit.page.getByRole("link", { name: "hall/coarse" }).click();
-            await visit.sees("no setting of the profile keeps the floor 0.95; the best keeps 0.930");
+            await visit.sees("no rung of the profile keeps the floor 0.95; the best keeps 0.930");
             await visit.sees("that is below the floor of 0.950");
             await visit.seesPictures(1);
             // The timelines have something to show.

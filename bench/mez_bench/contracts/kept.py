@@ -49,7 +49,7 @@ def _judge_priority(played: Sequence[Played], outcome: Outcome) -> None:
                 "on_time_alone": alone.applications[0].on_time(),
                 "on_time_beside": first.on_time(),
                 "frames_second": len(second.frames),
-                "reason_second": next((why for why in second.reasons if "no setting keeps" in why), ""),
+                "reason_second": next((why for why in second.reasons if "no rung keeps" in why), ""),
             }
         )
     alone_each, beside_each = (

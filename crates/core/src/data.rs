@@ -56,7 +56,7 @@ pub enum ContentTypeError {
         bytes: usize,
     },
     /// Not `type/subtype`, with parameters after a semicolon.
-    #[error("{text:?} is no content type; give a media type such as application/json")]
+    #[error("{text:?} is not a content type; give a media type such as application/json")]
     Form {
         /// What was given.
         text: String,

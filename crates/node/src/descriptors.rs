@@ -20,7 +20,7 @@ pub fn raise() {
     if max() < WANTED {
         tracing::info!(
             descriptors = max(),
-            "the limit of open files is low, so fewer clients can connect at once; raise it: ulimit -n {WANTED}"
+            "the limit of open files is low, so fewer clients can connect at once; raise the limit: ulimit -n {WANTED}"
         );
     }
 }

@@ -243,7 +243,7 @@ impl AtCamera {
             Err(why) => {
                 match why {
                     NotSurveyed::Absurd(_) | NotSurveyed::Unreadable => {
-                        warn!(%camera, "what the camera holds is not known: {why}");
+                        warn!(%camera, "it is not known which frames the camera holds: {why}");
                     }
                     NotSurveyed::Unanswered(_) => debug!(%camera, "no survey of the camera: {why}"),
                 }

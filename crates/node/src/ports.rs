@@ -21,8 +21,10 @@ pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {
     use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
     match error.kind() {
         AddrInUse => format!("is another broker running? Stop it, or choose another port with {option}"),
-        AddrNotAvailable => format!("this host has no such address; choose one of its own with {option}"),
-        PermissionDenied => format!("ports below 1024 need root; choose a higher one with {option}"),
+        AddrNotAvailable => {
+            format!("this host does not have this address; choose an address of this host with {option}")
+        }
+        PermissionDenied => format!("ports below 1024 need root; choose a higher port with {option}"),
         _ => format!("choose another address with {option}"),
     }
 }
@@ -87,7 +89,7 @@ mod tests {
         assert!(bind_remedy(&in_use, "--grpc").contains("another port with --grpc"));
         // An address for documentation, which no host has (RFC 5737).
         let foreign = UdpSocket::bind("192.0.2.1:0").unwrap_err();
-        assert!(bind_remedy(&foreign, "--listen").contains("no such address"), "{foreign}");
+        assert!(bind_remedy(&foreign, "--listen").contains("does not have this address"), "{foreign}");
     }
 
     #[test]

@@ -324,8 +324,8 @@ fn signer_of(
     if key.exists() {
         warn!(
             key = %key.display(),
-            "the authority's key is in this edge's folder of keys though another process signs: whoever breaks into the edge has it; give the \
-             edge a folder of its own"
+            "the authority's key is in this edge's folder of keys, although another process signs: an attacker who breaks into the edge could read \
+             it; give the edge its own folder of keys"
         );
     }
     Ok(Some(signer_at(address, credentials)?))
@@ -334,7 +334,9 @@ fn signer_of(
 /// The audit log in the state folder. Off if there is no state folder.
 fn open_audit(state: Option<&Path>, rotation: Rotation) -> Result<Audit, EdgeProcessError> {
     let Some(state) = state else {
-        warn!("there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE");
+        warn!(
+            "there is no folder for state, so no audit log is kept: give a folder with --state or MEZ_STATE"
+        );
         return Ok(Audit::off());
     };
     Audit::start(AuditOptions { folder: audit_folder(state), rotation })

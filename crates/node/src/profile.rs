@@ -28,24 +28,24 @@ pub enum ReadProfileError {
         bytes: usize,
     },
     /// Not JSON, or a field is missing or of another type.
-    #[error("this is no profile: {0}; make one with: mez profile run")]
+    #[error("this is not a profile: {0}; make a profile with: mez profile run")]
     Json(#[from] serde_json::Error),
     /// Another kind of file.
-    #[error("\"format\" is {found:?} and not {FORMAT:?}; make a profile with: mez profile run")]
+    #[error("\"format\" is {found:?}, not {FORMAT:?}; make a profile with: mez profile run")]
     Format {
         /// The value of `format`.
         found: String,
     },
     /// An unsupported version.
     #[error(
-        "the profile has version {found}, and this Mez reads version {VERSION}; make it again with: mez profile run"
+        "the profile has version {found}, but this version of Mez reads version {VERSION}; make the profile again with: mez profile run"
     )]
     Version {
         /// The version in the file.
         found: u32,
     },
     /// A rung has an invalid name.
-    #[error("{name:?} cannot be the name of a rung; profile it again")]
+    #[error("{name:?} is not a valid rung name; make the profile again")]
     Name {
         /// The invalid name.
         name: String,
@@ -210,10 +210,10 @@ mod tests {
         let good = document_example();
         let cases = [
             ("{}", "missing field `format`"),
-            ("[", "no profile"),
+            ("[", "not a profile"),
             (&good.replace("mez-profile", "other"), "\"format\" is \"other\""),
             (&good.replace("\"version\": 1", "\"version\": 2"), "has version 2"),
-            (&good.replace("\"rung\": \"h264/w384/q34\"", "\"rung\": \"\""), "cannot be the name"),
+            (&good.replace("\"rung\": \"h264/w384/q34\"", "\"rung\": \"\""), "not a valid rung name"),
             (&good.replace("\"mean\": 712.4", "\"mean\": -1"), "must be positive"),
             (&" ".repeat(BYTES_MAX + 1), "more than 1048576"),
         ];

@@ -30,7 +30,7 @@ pub enum ProfileStoreError {
     #[error(transparent)]
     Read(#[from] ReadProfileError),
     /// The folder has no profile of this name.
-    #[error("the edge has no profile {name:?} in {}; put one there, or send the file itself (with Mez comes {})", folder.display(), SHIPPED[0].0)]
+    #[error("the edge has no profile {name:?} in {}; put it there, or send the file itself (Mez includes {})", folder.display(), SHIPPED[0].0)]
     Unknown {
         /// The requested name.
         name: String,
@@ -55,7 +55,7 @@ pub enum ProfileStoreError {
     },
     /// Subscriptions use the maximum of profiles.
     #[error(
-        "subscriptions use {PROFILES_MAX} profiles or {PROFILES_BYTES_MAX} bytes of them, the most that the edge holds; end some subscriptions"
+        "subscriptions use {PROFILES_MAX} profiles or {PROFILES_BYTES_MAX} bytes of profiles, which is the edge's limit; end some subscriptions"
     )]
     Full,
 }

@@ -141,7 +141,7 @@ impl PastFrames for OnDisk {
             Decoded::Passed | Decoded::Picture(_) => PastDecoded::Passed,
             Decoded::NotHeld | Decoded::Failed => {
                 let why = failure.map(|failure| failure.to_string()).unwrap_or_default();
-                debug!(camera = %self.reader.camera(), frame = %record.frame.meta.id, "a frame of the log is not shown: {why}");
+                debug!(camera = %self.reader.camera(), frame = %record.frame.meta.id, "a frame of the log could not be decoded: {why}");
                 PastDecoded::Failed
             }
         }
@@ -163,7 +163,7 @@ impl Disk {
                 let folder = on_disk.files.folder().display();
                 warn!(
                     camera = %on_disk.reader.camera(), %folder,
-                    "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez store verify` names them"
+                    "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez store verify` lists them"
                 );
             }
             (log, answer)

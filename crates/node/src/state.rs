@@ -26,10 +26,10 @@ pub struct CameraState {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// No folder was given, and no home folder is known.
-    #[error("no folder for state: give one with --state, set MEZ_STATE, or set HOME")]
+    #[error("no folder for state: give a folder with --state, set MEZ_STATE, or set HOME")]
     NoFolder,
     /// Another broker of this camera runs on this machine.
-    #[error("a camera broker for {camera} is running already (it holds {}); stop it, or choose another name", path.display())]
+    #[error("a camera broker for {camera} is already running (it holds {}); stop that broker, or choose another name", path.display())]
     Held {
         /// The camera.
         camera: CameraName,
@@ -37,13 +37,13 @@ pub enum StateError {
         path: PathBuf,
     },
     /// The epoch's file does not contain an epoch.
-    #[error("{} does not hold an epoch; remove it to begin with a new one", path.display())]
+    #[error("{} does not hold an epoch; remove the file to begin with a new epoch", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// The epoch is too high to belong to a start of this camera.
-    #[error("epoch {} lies too far above this camera's own, {}, to be one of its starts", above.0, own.0)]
+    #[error("epoch {} is too far above this camera's own epoch, {}, to be one of its starts", above.0, own.0)]
     TooFar {
         /// The epoch that the next one should exceed.
         above: Epoch,

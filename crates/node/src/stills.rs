@@ -146,7 +146,7 @@ impl Stills {
             *thread = match thread::Builder::new().name("mez stills".into()).spawn(serve) {
                 Ok(_) => Some(sender),
                 Err(error) => {
-                    warn!(camera = %self.camera, "no stills can be made of this camera: {error}");
+                    warn!(camera = %self.camera, "no stills can be made of this camera's frames: {error}");
                     None
                 }
             };
@@ -319,7 +319,7 @@ impl Service {
             StillOutput::ChainLost => (self.ask_for_chain)(),
             StillOutput::TriesAgain { frame } => {
                 let camera = &self.camera;
-                debug!(%camera, %frame, "a decoder failed on a frame; readers of the past have its chain decoded once more");
+                debug!(%camera, %frame, "a decoder failed on a frame; its chain is decoded again for readers of past frames");
             }
         }
     }
@@ -337,11 +337,11 @@ impl Service {
         match (&decoded, failure) {
             (Decoded::Failed, Some(error)) => {
                 if failures.is_multiple_of(LOGGED_ONCE_IN) {
-                    warn!(%camera, %frame, failures, "a frame was not decoded: {error}");
+                    warn!(%camera, %frame, failures, "a frame could not be decoded: {error}");
                 }
                 self.failures += 1;
             }
-            (_, Some(error)) => debug!(%camera, %frame, "a frame is not shown: {error}"),
+            (_, Some(error)) => debug!(%camera, %frame, "a frame is not available as a picture: {error}"),
             (_, None) => {}
         }
         self.maker.handle_decoded(monotonic_now(), decoder, frame, decoded);

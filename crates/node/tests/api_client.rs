@@ -511,7 +511,7 @@ async fn a_broker_that_is_not_there_is_named_with_what_to_do() {
     );
     let credentials = site.credentials(Role::App, "viewer");
     let error = EdgeClient::connect(vec![nobody], Some(&credentials), impatient()).await.err().unwrap();
-    assert!(error.to_string().contains("nobody listens there"), "{error}");
+    assert!(error.to_string().contains("nothing listens there"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -521,7 +521,7 @@ async fn strangers_and_cameras_are_not_served_over_tls() {
     let (_server, _, tls) = site.serve_edge(&edge).await;
     let stranger = Site::new().credentials(Role::App, "viewer");
     let camera = site.credentials(Role::Camera, "dock/cam1");
-    for (credentials, says) in [(stranger, "does not know"), (camera, "does not admit our identity there")] {
+    for (credentials, says) in [(stranger, "does not know"), (camera, "does not accept our identity there")] {
         let connected =
             EdgeClient::connect(vec![tls.clone()], Some(&credentials), ClientOptions::default()).await;
         let error = connected.err().unwrap();

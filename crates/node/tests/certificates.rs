@@ -78,7 +78,7 @@ impl Wrong {
             Self::Expired => "expired",
             Self::NotYetValid => "valid",
             Self::OtherAuthority => "comes from an authority that this host does not know",
-            Self::SelfSigned => "signed by itself",
+            Self::SelfSigned => "self-signed",
             Self::OtherSite => "belongs to another site",
             Self::TwoNames => "holds 2 URIs",
             Self::NoName => "holds no identity",
@@ -97,7 +97,7 @@ impl Wrong {
             Self::Expired | Self::NotYetValid => "compare the clocks",
             Self::OtherAuthority => "does not know the authority of our certificate",
             Self::SelfSigned | Self::OtherSite | Self::TwoNames | Self::NoName | Self::Role => {
-                "does not admit our identity there"
+                "does not accept our identity there"
             }
             Self::Usage => "is not meant for our side of a connection",
             Self::Revoked => "it was revoked; to join the site again, enrol with a new token",

@@ -228,7 +228,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     let options = asked(0.95, profile(SIZE, 0.7, 0.9));
     let mut degrade = client.subscribe(options.clone()).await.unwrap();
     let reason = until(&rig.camera, &mut degrade, a_state(ContractState::Infeasible)).await;
-    assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
+    assert_eq!(reason, "no rung of the profile keeps the floor 0.95; the best keeps 0.900");
     let marked = until(&rig.camera, &mut degrade, a_frame(|frame| frame.infeasible)).await;
     assert!(marked.accuracy_expected < Some(0.95));
     drop(degrade);
@@ -254,7 +254,7 @@ async fn what_cannot_be_kept_is_said_and_done_as_asked() {
     match until(&rig.camera, &mut stopping, ended).await {
         ClientError::Refused(error) => {
             assert_eq!((error.code, error.reason.as_str()), (Code::FailedPrecondition, "INFEASIBLE"));
-            assert!(error.message.starts_with("camera dock/cam1: no setting of the profile"), "{error}");
+            assert!(error.message.starts_with("camera dock/cam1: no rung of the profile"), "{error}");
         }
         other => panic!("{other}"),
     }
@@ -269,7 +269,7 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
     let mut hopeless = client.subscribe(skip(0.95)).await.unwrap();
     let mut modest = client.subscribe(skip(0.8)).await.unwrap();
     let reason = until(&rig.camera, &mut hopeless, a_state(ContractState::Infeasible)).await;
-    assert_eq!(reason, "no setting of the profile keeps the floor 0.95; the best keeps 0.900");
+    assert_eq!(reason, "no rung of the profile keeps the floor 0.95; the best keeps 0.900");
     // For the infeasible contract alone, the camera would send one frame per second to test the link.
     let mut came = Vec::new();
     let ten = until(

@@ -294,8 +294,8 @@ fn decoders_of_h265_and_av1_are_tried_on_pictures_that_are_known() {
         assert_eq!(tried.kind, Kind::Ffmpeg);
         for (then, says) in [
             ("echo 'no such device' >&2; exit 1", "no such device"),
-            ("exec yes", "no pictures"),
-            (black, "another one"),
+            ("exec yes", "is not a video"),
+            (black, "decoded wrongly"),
         ] {
             let decoders = Decoders::start_with(DecoderChoice::Software, always(folder.path(), then));
             let refused = decoders.try_video(encoding).unwrap_err();

@@ -218,7 +218,7 @@ async fn no_name_is_a_camera_and_a_derived_stream() {
     assert!(message.contains("mez cameras forget dock/cam1"), "{message}");
     let (reason, message) = refusal(publisher(&served.site, &served.unix, "faces", &stream("faces")).await);
     assert_eq!(reason, "INVALID_SOURCE");
-    assert!(message.contains("say what it is made of"), "{message}");
+    assert!(message.contains("give the source"), "{message}");
 
     let _faces = publisher(&served.site, &served.unix, "faces", &stream("dock/cam1/faces")).await.unwrap();
     let mut options = mez_node::camera::CameraOptions::new(

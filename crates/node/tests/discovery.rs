@@ -140,20 +140,20 @@ async fn edges_of_other_sites_and_impostors_are_named_and_not_taken() {
         let refused = refused.iter().find(|Refused { advert, .. }| advert.edge.as_str() == name);
         refused.map(|refused| refused.why.clone()).unwrap_or_default()
     };
-    assert!(why("gate").contains("is of the site airport"), "{}", why("gate"));
+    assert!(why("gate").contains("belongs to the site airport"), "{}", why("gate"));
     assert!(why("impostor").contains("does not prove that it is an edge of port"), "{}", why("impostor"));
-    assert!(why("empty").contains("nobody listens there"), "{}", why("empty"));
-    assert!(why("closed").contains("takes no applications"), "{}", why("closed"));
+    assert!(why("empty").contains("nothing listens there"), "{}", why("empty"));
+    assert!(why("closed").contains("does not accept applications"), "{}", why("closed"));
     // On a busy host, different edges answer in time.
     let mut told = String::new();
     for _ in 0..10 {
         told = within(one(network, &app)).await.unwrap_err().to_string();
-        assert!(told.contains("none of the site port"), "{told}");
-        if told.contains("gate at 127.0.0.1 is of the site airport") {
+        assert!(told.contains("no edge of the site port"), "{told}");
+        if told.contains("gate at 127.0.0.1 belongs to the site airport") {
             break;
         }
     }
-    assert!(told.contains("gate at 127.0.0.1 is of the site airport"), "{told}");
+    assert!(told.contains("gate at 127.0.0.1 belongs to the site airport"), "{told}");
 
     // The right edge is chosen, whatever the others announce.
     let hall = Edge::of(&own, network, "hall").await;

@@ -194,7 +194,7 @@ async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     got.assert_counted();
     let lacking: u64 = got.frames.iter().map(|frame| frame.skipped.of(SkipReason::LinkBusy)).sum();
     assert!(lacking > 0, "the link has no room for all");
-    let why = "they go behind contracts, within their share of the link (--history-share)";
+    let why = "contracts come first, and originals get only their share of the link (--history-share)";
     assert!(got.told.iter().any(|(_, reason)| reason.contains(why)), "{:?}", got.told);
     let last = &got.frames[got.frames.len() - 1];
     assert_eq!(last.contract_state, ContractState::Ok, "{}", last.contract_reason);

@@ -160,7 +160,7 @@ async fn a_reading_of_the_past_that_loses_its_right_ends_too() {
     frame(&mut reading).await;
     site.rights.send_replace(Arc::new(strict(&["app/counter watch **"])));
     let reason = failed(&mut reading).await;
-    assert!(reason.contains("app/counter may not read the past of dock/cam1"), "{reason}");
+    assert!(reason.contains("app/counter may not read past frames of dock/cam1"), "{reason}");
     // The live stream has the right that it needs, and continues.
     warm_up(&site.dock, &mut frames).await;
 }

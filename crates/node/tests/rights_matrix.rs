@@ -576,7 +576,8 @@ async fn a_camera_publishes_its_own_name_over_either_link() {
             writeln!(table, "{:10} {:10} {way:5} {told}", claim.0, claim.1).unwrap();
             assert_eq!(told == "yes", may, "{table}");
             assert!(
-                may || told.contains(&format!("may not be camera {}; enrol one that may", claim.1)),
+                may || told
+                    .contains(&format!("may not publish camera {}; enrol an identity that may", claim.1)),
                 "{table}"
             );
         }

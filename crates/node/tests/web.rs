@@ -366,9 +366,11 @@ async fn a_link_signs_in_once_and_a_session_ends() {
     let over_tls = world.site.credentials(Role::App, "all");
     let tls = world.tls.clone();
     let remote = EdgeClient::connect(vec![tls], Some(&over_tls), ClientOptions::default()).await.unwrap();
-    assert!(within(remote.open_page(None)).await.unwrap_err().to_string().contains("on the edge's own host"));
+    assert!(
+        within(remote.open_page(None)).await.unwrap_err().to_string().contains("only on the edge's host")
+    );
     let camera = within(world.user().await.open_page(Some("camera/dock/cam1"))).await.unwrap_err();
-    assert!(camera.to_string().contains("is no application"), "{camera}");
+    assert!(camera.to_string().contains("is not an application"), "{camera}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

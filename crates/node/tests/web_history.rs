@@ -130,7 +130,7 @@ async fn rights_and_absurdities(world: &World) {
     assert_eq!(&file.body[4..8], b"ftyp");
     let nothing = exporter.get(&world.path("clip", (30_000, 31_000))).await;
     assert_eq!(nothing.status, StatusCode::NOT_FOUND);
-    assert!(nothing.text().contains("no frame in that span"), "{}", nothing.text());
+    assert!(nothing.text().contains("no frame in this time span"), "{}", nothing.text());
 
     let of = |rest: &str| format!("/api/v1/cameras/{CAMERA}/{rest}");
     for path in [

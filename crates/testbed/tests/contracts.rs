@@ -183,7 +183,7 @@ fn who_takes_frames_late_is_told_so_and_gets_no_smaller_frames() {
     let (slow, same) = story(Library { way: ms(0), takes_after: ms(100) });
     assert!(slow.iter().all(|(state, _)| *state == ContractState::ApplicationLate), "{slow:?}");
     let (_, reason) = slow.last().expect("frames came");
-    assert!(reason.ends_with(" ms; frames wait 100 ms for it"), "{reason}");
+    assert!(reason.ends_with(" ms; frames wait 100 ms for the application"), "{reason}");
     assert_eq!(rungs, same, "they depend on the link alone");
 }
 

@@ -62,9 +62,9 @@ fn originals_come_in_what_a_contract_leaves() {
     // The application works for a millisecond on each.
     assert!(busy + got.len() as u64 >= skipped, "{busy} of {skipped} for want of room");
     let told = &got[got.len() - 1].verdict.as_ref().expect("it is live").reason;
-    assert!(told.contains("frames in the last 10 s; they go behind contracts"), "{told}");
+    assert!(told.contains("frames in the last 10 s; contracts come first"), "{told}");
     let changes = world.contract_changes(reader);
-    let lacks = changes.iter().find(|told| told.change.reason.contains("they go behind contracts"));
+    let lacks = changes.iter().find(|told| told.change.reason.contains("contracts come first"));
     assert_eq!(lacks.expect("it is told between frames").change.state, ContractState::Ok);
 }
 

@@ -84,7 +84,7 @@ fn a_wrong_nonce_is_noticed() {
 
 #[test]
 fn an_index_that_is_off_by_one_is_noticed() {
-    assert_noticed(DiskBug::IndexOffByOne, &["at the place of record"]);
+    assert_noticed(DiskBug::IndexOffByOne, &["in the place of record"]);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn who_finds_no_room_is_told_why() {
     let got = world.deliveries_since(lowest, from);
     assert!((15..40).contains(&got.len()), "{} frames in five seconds", got.len());
     let reason = got.last().and_then(|frame| frame.verdict.clone()).expect("it has a contract").reason;
-    let ends = " Mbit/s; cameras of higher priority take it";
+    let ends = " Mbit/s; cameras of higher priority leave no room for this camera";
     assert!(reason.starts_with("the channel hall carries ") && reason.ends_with(ends), "{reason}");
     let fast = world.now();
     world.act(Action::Rate(cameras[0].0, mbps(20))).run(secs(6));

@@ -94,7 +94,7 @@ fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding
 
 /// Splits a refusal into its sentence and the command that it recommends.
 fn split(why: &str) -> (String, String) {
-    match why.split_once("; to give it, ") {
+    match why.split_once("; to grant this, ") {
         Some((found, remedy)) => (found.into(), remedy.into()),
         None => (why.into(), "see `mez keys grants` on the edge's host".into()),
     }

@@ -59,7 +59,7 @@ fn a_site_is_made_a_token_handed_over_and_a_camera_joins() {
     let (joined, _) = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap();
     assert!(joined.contains("camera/dock/cam1 of site harbour"), "{joined}");
     let again = mez_keys(&there, &["enrol", token.trim(), "--edge", &edge]).unwrap_err();
-    assert!(again.contains("used already"), "{again}");
+    assert!(again.contains("already used"), "{again}");
 
     let (listed, _) = mez_keys(&there, &["list"]).unwrap();
     let row = listed.lines().find(|line| line.starts_with("camera/dock/cam1 ")).expect(&listed);

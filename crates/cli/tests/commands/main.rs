@@ -184,19 +184,19 @@ fn messages_do_not_mislead() {
     // A command that waits says at once what it waits for.
     let said = refused(&["cameras", "--edge", "unix:///nowhere/edge.sock"]);
     let (first, last) = said.trim().split_once('\n').expect("a line at once, and one in the end");
-    assert!(first.contains("there is no such socket") && first.contains("trying for 5 s"), "{said}");
+    assert!(first.contains("the socket does not exist") && first.contains("trying for 5 s"), "{said}");
     assert!(last.starts_with("mez: no broker at unix:///nowhere/edge.sock"), "{said}");
 
     // A second key is not needed, and its refusal must not look like a disk error.
     assert!(run(&["store", "key"], folder).status.success());
     let said = refused(&["store", "key"]);
-    assert!(said.contains("has a key already") && !said.contains("os error"), "{said}");
+    assert!(said.contains("already has a key") && !said.contains("os error"), "{said}");
 
     // For a copied log, the advice must not be to make a key, since a new key would not open it.
     fs::create_dir_all(folder.join("copied/dock/cam1/@log")).unwrap();
     for command in ["ls", "verify"] {
         let said = refused(&["store", command, "--store", "copied", "--keys", "other"]);
-        assert!(said.contains("--store-key FILE") && !said.contains("make one"), "{said}");
+        assert!(said.contains("--store-key FILE") && !said.contains("make a key"), "{said}");
     }
     fs::create_dir(folder.join("empty")).unwrap();
     let said = refused(&["store", "verify", "--store", "empty", "--keys", "other"]);
@@ -284,7 +284,7 @@ fn a_cameras_password_stays_off_the_command_line() {
     assert!(!refused.status.success() && said.contains("chmod 600") && !said.contains("s3cret"), "{said}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let refused = run(&with_file("x.mp4"), folder);
-    assert!(text(&refused).contains("credentials are for network cameras"), "{}", text(&refused));
+    assert!(text(&refused).contains("credentials are only for network cameras"), "{}", text(&refused));
     let mut from_environment = command(&camera("rtsp://127.0.0.1:1/x"), folder);
     let refused = from_environment.env("MEZ_SOURCE_CREDENTIALS", "s3cret").output().unwrap();
     let said = text(&refused);

@@ -67,7 +67,7 @@ fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
     let socket = folder.join("gone.sock").display().to_string();
     let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", &socket];
     let gone = run(&alone, folder);
-    assert!(!gone.status.success() && text(&gone).contains("is gone"), "{}", text(&gone));
+    assert!(!gone.status.success() && text(&gone).contains("is missing"), "{}", text(&gone));
     fs::remove_file(lock).unwrap();
 
     let (_edge, _, grpc) = edge(folder);

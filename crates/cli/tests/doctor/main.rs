@@ -263,7 +263,11 @@ fn a_name_that_another_identity_holds() {
     let found = found.into_iter().find(|found| !found.succeeded);
     let _ = holder.kill();
     let _ = holder.wait();
-    found.expect("the camera never connected").fault("grant", "is held by", "choose another name");
+    found.expect("the camera never connected").fault(
+        "grant",
+        "is already connected as camera",
+        "choose another name",
+    );
 }
 
 /// A full disk. Skipped if this user may not mount.
@@ -362,7 +366,7 @@ fn an_edge_that_does_not_run() {
     let host = Site::new().host("app/counter", DAY);
     host.doctor(&["--edge", &closed_port().to_string()]).fault(
         "reach",
-        "nobody listens there",
+        "nothing listens there",
         "check that `mez edge` is running there",
     );
 }

@@ -134,7 +134,7 @@ fn what_is_wrong_with_a_log_is_named() {
         // A destroyed header costs its segment.
         log.change(place, |bytes| bytes[10..90].fill(0));
         let said = log.verify();
-        assert!(said.contains("header is torn or rotten") && said.contains("frames are lost"), "{said}");
+        assert!(said.contains("header is torn or corrupt") && said.contains("frames are lost"), "{said}");
         // So does a deleted segment.
         log.spoil(|paths| fs::remove_file(&paths[place]).unwrap());
         let said = log.verify();

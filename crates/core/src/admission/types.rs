@@ -55,7 +55,7 @@ impl fmt::Display for Dropped {
             DropReason::TooSlow(limit) => write!(f, "{lacking} within {limit:?}"),
             DropReason::Crowded => write!(
                 f,
-                "{lacking} and was closed to make room: its address held the most places, and it was the oldest connection there"
+                "{lacking} and was closed to make room: its address had the most waiting connections, and this was the oldest of them"
             ),
             DropReason::NoDescriptor => write!(
                 f,

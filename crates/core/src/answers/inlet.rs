@@ -21,7 +21,7 @@ pub const ACCOUNTS_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerRefused {
     /// The publisher takes no answers.
-    #[error("the publisher takes no answers")]
+    #[error("the publisher does not take answers")]
     NotWanted,
     /// The answer is not to a frame of this start of the camera.
     #[error("an answer to frame {frame} of another start of the camera")]
@@ -50,7 +50,7 @@ pub enum AnswerRefused {
         encoding: Encoding,
     },
     /// More answers at once than an edge sends.
-    #[error("more than {ARRIVING_ANSWERS_MAX} answers at once")]
+    #[error("more than {ARRIVING_ANSWERS_MAX} answers arrive at once")]
     TooMany,
 }
 

@@ -62,10 +62,10 @@ impl FromStr for RecordHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The line is no line of an audit log.
-    #[error("it is not a line of an audit log")]
+    #[error("not a line of an audit log")]
     Form,
     /// A field is missing.
-    #[error("{0} is missing, or is not what it should be")]
+    #[error("{0} is missing or invalid")]
     Field(&'static str),
     /// A hash is not valid.
     #[error("a hash has 64 hexadecimal digits")]

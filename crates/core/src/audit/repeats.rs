@@ -204,16 +204,16 @@ impl Untold {
         let event = match (others, &thing.which) {
             (None, Some(_)) => last.why(why),
             (Some(others), _) => {
-                let why = format!("of several; the last was {}: {why}", last.who);
+                let why = format!("several records together; the last was {}: {why}", last.who);
                 Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why)
             }
             (None, None) if is_of_cameras => {
-                Event::new(last.at, last.kind, last.who).why(format!("several together: {why}"))
+                Event::new(last.at, last.kind, last.who).why(format!("several records together: {why}"))
             }
             (None, None) => {
                 let last_was = [last.what.as_str(), &last.cameras, &last.from];
                 let last_was: Vec<&str> = last_was.into_iter().filter(|text| !text.is_empty()).collect();
-                let why = format!("of several; the last was {}: {why}", last_was.join(" "));
+                let why = format!("several records together; the last was {}: {why}", last_was.join(" "));
                 Event::new(last.at, last.kind, last.who).what("other").why(why)
             }
         };
@@ -261,11 +261,11 @@ impl Named {
             .map(|(names, count)| Event { count, ..event.clone().what(&*what).cameras(names) })
             .collect();
         if left_out > 0 {
-            let why = format!("of cameras beyond the first {CAMERAS_MAX}; {}", event.why);
+            let why = format!("cameras beyond the first {CAMERAS_MAX}; {}", event.why);
             told.push(Event { count: left_out, ..event.clone().what(&*what).why(why) });
         }
         if of_none > 0 {
-            let why = "of cameras that do not exist";
+            let why = "cameras that do not exist";
             told.push(Event { count: of_none, ..event.clone().what(&*what).why(why) });
         }
         told

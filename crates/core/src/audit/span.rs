@@ -31,10 +31,10 @@ impl Span {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.begin {
-            Some(Timestamp::MIN) => write!(f, "from the oldest")?,
-            Some(begin) if self.missed => write!(f, "from {begin} and what was missed")?,
+            Some(Timestamp::MIN) => write!(f, "from the oldest frame")?,
+            Some(begin) if self.missed => write!(f, "from {begin}, and missed frames")?,
             Some(begin) => write!(f, "from {begin}")?,
-            None if self.missed => write!(f, "what was missed, then live")?,
+            None if self.missed => write!(f, "missed frames, then live")?,
             None => write!(f, "live")?,
         }
         match self.end {

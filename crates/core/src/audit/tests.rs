@@ -87,9 +87,9 @@ fn a_record_that_is_gone_is_named() {
         let report = verified(&left, Some(head), None);
         let number = gone as u64 + 1;
         let expected = match number {
-            1 => "the beginning is missing: records 1 to 1 should still be kept".into(),
-            6 => "the end is cut off: the head names record 6, and the last is 5".into(),
-            _ => format!("1.jsonl, line {number}: records {number} to {number} are missing before it"),
+            1 => "the beginning is missing: records 1 to 1 should still be there".into(),
+            6 => "the end is missing: the head names record 6, but the last record is 5".into(),
+            _ => format!("1.jsonl, line {number}: records {number} to {number} are missing before this line"),
         };
         let found: Vec<String> = report.flaws.iter().map(ToString::to_string).collect();
         assert_eq!(found, [expected]);
@@ -223,7 +223,7 @@ fn what_an_application_reads_cannot_be_hidden_behind_refusals_or_other_readings(
     assert_eq!(records.iter().map(|event| event.count).sum::<u64>(), 32);
     // From the first frame of any reading to the last.
     let rest = records.iter().find(|event| event.what == "other: frames").expect("there are too many");
-    assert_eq!(rest.why, format!("several together: from {}, until {}", utc(100), utc(510)));
+    assert_eq!(rest.why, format!("several records together: from {}, until {}", utc(100), utc(510)));
     assert!(records.len() < 14, "{records:?}");
 }
 
@@ -240,8 +240,8 @@ fn readings_in_one_record_reach_from_the_first_frame_to_the_last() {
     assert_eq!(told[0].why, format!("from {}, until {}", utc(300), utc(710)));
     let open = Span { begin: None, missed: true, end: None };
     let all = Span { begin: Some(Timestamp::MIN), missed: false, end: Some(utc(1)) };
-    assert_eq!(open.to_string(), "what was missed, then live, with no end");
-    assert_eq!(open.with(all).to_string(), "from the oldest, with no end");
+    assert_eq!(open.to_string(), "missed frames, then live, with no end");
+    assert_eq!(open.with(all).to_string(), "from the oldest frame, with no end");
 }
 
 /// If one record cannot name all cameras, several records do.

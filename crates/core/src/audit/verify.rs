@@ -28,7 +28,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// A line is no record.
-    #[error("{at}: this line is no record (behind record {behind})")]
+    #[error("{at}: this line is not a record (after record {behind})")]
     NotARecord {
         /// The line.
         at: Place,
@@ -36,7 +36,7 @@ pub enum Flaw {
         behind: u64,
     },
     /// Records are missing.
-    #[error("{at}: records {from} to {to} are missing before it")]
+    #[error("{at}: records {from} to {to} are missing before this line")]
     Missing {
         /// The first missing record.
         from: u64,
@@ -46,7 +46,7 @@ pub enum Flaw {
         at: Place,
     },
     /// A record's number is not above the number of the record before.
-    #[error("{at}: record {number} stands behind record {behind}")]
+    #[error("{at}: record {number} is out of order, after record {behind}")]
     OutOfOrder {
         /// The record's number.
         number: u64,
@@ -56,7 +56,7 @@ pub enum Flaw {
         at: Place,
     },
     /// A record was changed after it was written.
-    #[error("{at}: record {number} is not what was written: the record behind it holds another hash")]
+    #[error("{at}: record {number} was changed: the next record holds another hash")]
     Altered {
         /// The record's number.
         number: u64,
@@ -64,7 +64,7 @@ pub enum Flaw {
         at: Place,
     },
     /// The hash of a record differs from the hash in the head, or from a hash noted elsewhere.
-    #[error("record {number} is not what was written: {by} has another hash")]
+    #[error("record {number} was changed: {by} holds another hash")]
     NotTheHead {
         /// The record's number.
         number: u64,
@@ -72,7 +72,7 @@ pub enum Flaw {
         by: &'static str,
     },
     /// The end of the log is missing.
-    #[error("the end is cut off: {by} names record {head}, and the last is {last}")]
+    #[error("the end is missing: {by} names record {head}, but the last record is {last}")]
     Cut {
         /// The last record that there is, 0 if none.
         last: u64,
@@ -82,7 +82,7 @@ pub enum Flaw {
         by: &'static str,
     },
     /// The beginning of the log is missing.
-    #[error("the beginning is missing: records {from} to {to} should still be kept")]
+    #[error("the beginning is missing: records {from} to {to} should still be there")]
     BeginningMissing {
         /// The oldest record that should be there.
         from: u64,
@@ -90,7 +90,7 @@ pub enum Flaw {
         to: u64,
     },
     /// There are records, but no valid head.
-    #[error("the head is missing or damaged, so that a cut end cannot be noticed")]
+    #[error("the head is missing or damaged, so a missing end cannot be detected")]
     NoHead,
     /// The edge itself found the log damaged, and recorded it.
     #[error("record {number} says that the edge found the log damaged: {why}")]

@@ -97,7 +97,7 @@ pub enum PublishError {
     },
     /// The capture time is after [`CAPTURED_MAX`].
     #[error(
-        "the capture time {captured} lies beyond {CAPTURED_MAX}, so that no frame could follow; give nanoseconds since 1970, or no time"
+        "the capture time {captured} is later than {CAPTURED_MAX}, so no frame could follow; give nanoseconds since 1970, or no time"
     )]
     TooFarAhead {
         /// The given capture time.
@@ -107,7 +107,7 @@ pub enum PublishError {
     #[error("the record is empty; publish at least one byte")]
     EmptyData,
     /// The encoding is data, but the payload does not begin with the header of a data record.
-    #[error("the payload is no data record: {0}; publish what `DataRecord::encode` gives")]
+    #[error("the payload is not a data record: {0}; publish the bytes that `DataRecord::encode` returns")]
     NotData(WireError),
     /// The log refused the frame.
     #[error(transparent)]
@@ -118,7 +118,7 @@ pub enum PublishError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishPartError {
     /// A frame that this frame needs was not published.
-    #[error("the frame needs one that was not published; publish a key frame first")]
+    #[error("the frame needs a frame that was not published; publish a keyframe first")]
     NoKeyFrame,
     /// The frame itself was refused.
     #[error(transparent)]

@@ -56,7 +56,7 @@ impl fmt::Display for PolicyName {
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy {0:?}; there are quantile, pi, awstream and none")]
+#[error("there is no policy {0:?}; use quantile, pi, awstream or none")]
 pub struct UnknownPolicy(String);
 
 impl FromStr for PolicyName {

@@ -45,10 +45,10 @@ impl fmt::Display for GroupName {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupNameError {
     /// It has several segments.
-    #[error("the name of a group has one segment, such as detect; leave out the slash")]
+    #[error("a group name has one segment, such as detect; leave out the slash")]
     Segments,
     /// It has an invalid character, or too many characters.
-    #[error("no name of a group: {0}")]
+    #[error("not a group name: {0}")]
     Name(#[from] NameError),
 }
 
@@ -114,7 +114,7 @@ impl Asks {
 pub enum Refused {
     /// Other members of the group ask for something else.
     #[error(
-        "other members of group {name} ask for another value of {what}; ask for the same, or take another group's name"
+        "other members of group {name} use another value of {what}; use the same value, or choose another group name"
     )]
     Differs {
         /// Which group.
@@ -126,16 +126,18 @@ pub enum Refused {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// A span of time was asked for, or frames after a given frame.
-    #[error("a group goes on where it was; leave out since, until and after, or read without a group")]
+    #[error(
+        "a group continues at its own position; leave out since, until and after, or read without a group"
+    )]
     Span,
     /// Frames were asked for that only their cameras have.
     #[error(
-        "a group gets what the edge holds; leave out resume=\"fill\" and quality, or read without a group"
+        "a group gets only frames that the edge holds; leave out resume=\"fill\" and quality, or read without a group"
     )]
     Past,
     /// The principal has too many members.
     #[error(
-        "{owner} has {MEMBERS_MAX} members in its groups; end some, or let one member take more records at once"
+        "{owner} has {MEMBERS_MAX} members in its groups, which is the limit; end some members, or let one member take more records at once"
     )]
     Members {
         /// Whose groups.
@@ -143,14 +145,16 @@ pub enum Refused {
     },
     /// The principal has too many groups.
     #[error(
-        "{owner} has {GROUPS_OF_PRINCIPAL_MAX} groups; forget one that is not used: mez groups forget NAME"
+        "{owner} has {GROUPS_OF_PRINCIPAL_MAX} groups, which is the limit; forget an unused group: mez groups forget NAME"
     )]
     Groups {
         /// Whose groups.
         owner: Bearer,
     },
     /// The edge has too many groups.
-    #[error("this edge has {GROUPS_MAX} groups; forget one that is not used: mez groups forget NAME")]
+    #[error(
+        "this edge has {GROUPS_MAX} groups, which is its limit; forget an unused group: mez groups forget NAME"
+    )]
     Full,
 }
 

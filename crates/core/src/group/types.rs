@@ -86,7 +86,9 @@ pub enum OptionsError {
         min = AGAIN_AFTER.start(), max = AGAIN_AFTER.end())]
     AgainAfter(Duration),
     /// [`GroupOptions::away_max`].
-    #[error("away_max is {0:?}; give at most {AWAY_MAX:?}: so long nobody works on what a lost member had")]
+    #[error(
+        "away_max is {0:?}; give at most {AWAY_MAX:?}: for this long, nobody works on the records of a lost member"
+    )]
     Away(Duration),
     /// [`GroupOptions::tries_max`].
     #[error("tries is {0}; give a number from {min} to {max}", min = TRIES.start(), max = TRIES.end())]
@@ -200,10 +202,10 @@ pub enum Acknowledged {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
     /// The group is full.
-    #[error("the group has {MEMBERS_MAX} members; no more are admitted")]
+    #[error("the group has {MEMBERS_MAX} members, which is the limit")]
     Full,
     /// The reporter is not a member.
-    #[error("member {0:032x} has not joined the group, or has left it; join first")]
+    #[error("member {0:032x} has not joined the group, or has left the group; join first")]
     NoMember(u128),
     /// The record was never given to this member.
     #[error("frame {} of {camera} was not given to this member; only its own records can be acknowledged", frame.sequence.0)]

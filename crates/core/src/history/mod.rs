@@ -89,7 +89,7 @@ pub enum QualityError {
     Setting(#[from] SettingError),
     /// The rung needs other frames to be decoded.
     #[error(
-        "a frame of the past is made by itself, and the rung {} goes by other frames; take original, \
+        "a frame of the past is encoded on its own, but the rung {} depends on other frames; use original, \
          jpeg[/wWIDTH]/qQUALITY/gray|420|422|444, data/NAME=NUMBER, or knobs without moving, contours, diff and skip",
         rung.as_str()
     )]

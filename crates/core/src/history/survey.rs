@@ -25,16 +25,16 @@ pub struct Survey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SurveyFault {
     /// The survey has too many spans or holes.
-    #[error("it has more than {SURVEY_SPANS_MAX} spans or {SURVEY_HOLES_MAX} holes")]
+    #[error("more than {SURVEY_SPANS_MAX} spans or {SURVEY_HOLES_MAX} holes")]
     TooMany,
     /// A span or hole ends before it begins.
-    #[error("it has a stretch that ends before it begins")]
+    #[error("a span or hole ends before it begins")]
     Backwards,
     /// A span or hole begins before the previous one.
-    #[error("its stretches are out of order")]
+    #[error("spans or holes are out of order")]
     Disordered,
     /// A span or hole lies outside of the requested span.
-    #[error("it tells of times that were not asked for")]
+    #[error("a span or hole lies outside of the requested time")]
     Outside,
 }
 

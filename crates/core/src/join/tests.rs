@@ -141,7 +141,7 @@ fn streams_that_never_meet_are_told_once_and_again_after_they_met() {
         _ => None,
     });
     let sentence = told.expect("ten seconds are over").to_string();
-    assert!(sentence.ends_with("join them with dock/cam2"), "{sentence}");
+    assert!(sentence.ends_with("join the records with dock/cam2"), "{sentence}");
     assert!(rig.join.poll_timeout().is_none_or(|due| due > rig.now), "it is told once");
     let told = |rig: &mut Rig| {
         let told = rig.after(Duration::from_secs(11)).into_iter();

@@ -112,27 +112,28 @@ pub struct NeverMet {
 impl fmt::Display for NeverMet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lasts, frames, records, camera, made_of } = self;
-        write!(f, "for {} s no record was made of a frame that came: ", lasts.as_secs())?;
+        write!(f, "no frame and record matched for {} s: ", lasts.as_secs())?;
         match (camera, made_of) {
             (None, _) => {
-                write!(f, "no frame came at all; check the name of the camera, and that it publishes")
+                write!(f, "no frame arrived; check the camera's name, and that the camera publishes")
             }
             (Some(camera), _) if *records == 0 => write!(
                 f,
-                "{frames} frames of {camera}, and no record; check the name of the derived stream, and that its program runs"
+                "{frames} frames of {camera} arrived, but no record; check the name of the derived stream, and that its program runs"
             ),
             (Some(camera), Some(made_of)) if made_of != camera => write!(
                 f,
-                "{frames} frames of {camera}, and {records} records that were made of {made_of}; join them with {made_of}"
+                "{frames} frames of {camera} arrived, and {records} records that were made of {made_of}; join the records with {made_of}"
             ),
             (Some(camera), Some(_)) => write!(
                 f,
-                "{frames} frames of {camera}, and {records} records of others of its frames; give a longer within, or check that its program \
-                 is not far behind"
+                "{frames} frames of {camera} arrived, and {records} records of other frames of this camera; give a longer within, or check that \
+                 the program of the derived stream is not far behind"
             ),
             (Some(camera), None) => write!(
                 f,
-                "{frames} frames of {camera}, and {records} records that do not say what they were made of; publish them with of=frame"
+                "{frames} frames of {camera} arrived, and {records} records that do not name the frame that they were made of; publish records \
+                 with of=frame"
             ),
         }
     }

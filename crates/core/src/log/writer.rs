@@ -76,7 +76,7 @@ pub enum AppendError {
         bytes_max: u64,
     },
     /// Readers hold so many evicted frames that the new frame does not fit now.
-    #[error("readers still hold {held} of the log's {bytes_max} bytes; let go of frames that were read")]
+    #[error("readers still hold {held} of the log's {bytes_max} bytes; release frames that were read")]
     Held {
         /// Bytes that readers hold.
         held: u64,

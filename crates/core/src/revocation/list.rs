@@ -49,8 +49,8 @@ pub struct Revocations {
 /// Why nothing more can be revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the deny list is full ({ENTRIES_MAX} entries, or {LIST_BYTES_MAX} bytes) of certificates that have not expired; give shorter \
-     reasons, revoke a member instead of its serials, or take entries off with `mez keys unrevoke`"
+    "the deny list is full ({ENTRIES_MAX} entries, or {LIST_BYTES_MAX} bytes) of certificates that have not expired; give shorter reasons, revoke \
+     a member instead of its serials, or remove entries with `mez keys unrevoke`"
 )]
 pub struct ListFull;
 
@@ -89,7 +89,7 @@ impl fmt::Display for Denial {
         }
         write!(
             f,
-            "; to join again it needs a new token: run `mez keys token {member}` where the site was made"
+            "; to join again, the member needs a new token: run `mez keys token {member}` where the site was made"
         )
     }
 }

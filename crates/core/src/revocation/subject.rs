@@ -132,8 +132,8 @@ pub struct Certificate {
 pub enum SubjectError {
     /// Not a serial number.
     #[error(
-        "{text:?} is neither a member nor a serial number; write camera/NAME, edge/NAME or app/NAME, or the hexadecimal digits \
-         that `mez keys show` and `mez cameras show` call serial"
+        "{text:?} is neither a member nor a serial number; write camera/NAME, edge/NAME or app/NAME, or the hexadecimal serial that `mez keys \
+         show` and `mez cameras show` print"
     )]
     Serial {
         /// The text that was refused.

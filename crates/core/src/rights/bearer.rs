@@ -117,7 +117,8 @@ impl FromStr for Grantee {
 pub enum GranteeError {
     /// No role with a name.
     #[error(
-        "{text:?} is nobody; write app/NAME, edge/NAME or user/NUMBER, app/** for every application, user/* for every user of this host"
+        "{text:?} is neither a member of the site nor a user; write app/NAME, edge/NAME or user/NUMBER, app/** for every application, user/* for \
+         every user of this host"
     )]
     Form {
         /// The text that was refused.
@@ -125,8 +126,8 @@ pub enum GranteeError {
     },
     /// A camera.
     #[error(
-        "{text:?} is a camera, which publishes under its own name without a grant and may do nothing else; give a program on its \
-         host an identity of its own: mez keys token app/NAME"
+        "{text:?} is a camera, which publishes under its own name without a grant and may do nothing else; give a program on the camera's host its \
+         own identity: mez keys token app/NAME"
     )]
     Camera {
         /// The text that was refused.
@@ -134,7 +135,7 @@ pub enum GranteeError {
     },
     /// A user by name.
     #[error(
-        "{text:?} is no user; give the number of a user of this host, as `id -u NAME` prints it: user/1000"
+        "{text:?} is not a user; give the number of a user of this host, as `id -u NAME` prints it: user/1000"
     )]
     User {
         /// The text that was refused.

@@ -53,13 +53,14 @@ impl Change {
         let Self { verb, taken, given, has } = self;
         let phrase = verb.phrase();
         if taken.is_empty() {
-            return format!("{who} may {phrase} {} as well from now on", list(given));
+            return format!("{who} may now also {phrase} {}", list(given));
         }
         let now = has.as_ref().map_or_else(|| "everything".into(), list);
         let back: Vec<String> =
             taken.iter().take(SHOWN_MAX).map(|cameras| quoted(cameras.as_str())).collect();
         format!(
-            "{who} may no longer {phrase} {}: its grants of {verb} are now for {now}; to give it back, run `mez keys grant {} {verb} {}` on the edge's host",
+            "{who} may no longer {phrase} {}: its grants of {verb} are now for {now}; to restore the grant, run `mez keys grant {} {verb} {}` on \
+             the edge's host",
             list(taken),
             quoted(&who.to_string()),
             back.join(" "),

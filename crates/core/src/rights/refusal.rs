@@ -33,12 +33,12 @@ impl fmt::Display for Refusal {
             (Bearer::Camera(_), Verb::Publish) => {
                 return write!(
                     f,
-                    "a camera publishes under its own name and below it; make a token for this one with `mez keys token camera/{cameras}`"
+                    "a camera publishes only under its own name and below it; for this name, make a token with `mez keys token camera/{cameras}`"
                 );
             }
             (Bearer::Camera(_), _) => {
                 return f.write_str(
-                    "a camera may only publish; give the program an identity of its own with `mez keys token app/NAME`",
+                    "a camera may only publish; give the program its own identity with `mez keys token app/NAME`",
                 );
             }
             _ => {}
@@ -53,7 +53,7 @@ impl fmt::Display for Refusal {
             }
         }
         let (who, cameras) = (quoted(&who.to_string()), quoted(cameras.as_str()));
-        write!(f, "; to give it, run `mez keys grant {who} {verb} {cameras}` on the edge's host")?;
+        write!(f, "; to grant this, run `mez keys grant {who} {verb} {cameras}` on the edge's host")?;
         match verb.instead() {
             Some(instead) => write!(f, ", {instead}"),
             None => Ok(()),

@@ -126,10 +126,10 @@ mod tests {
         for (other, told) in [
             (
                 &[("yard/*", watch)][..],
-                "app/counter may no longer watch dock/*: its grants of watch are now for yard/*; to give it back, run \
+                "app/counter may no longer watch dock/*: its grants of watch are now for yard/*; to restore the grant, run \
                  `mez keys grant app/counter watch 'dock/*'` on the edge's host",
             ),
-            (&[("dock/*", watch), ("yard/*", watch)], "app/counter may watch yard/* as well from now on"),
+            (&[("dock/*", watch), ("yard/*", watch)], "app/counter may now also watch yard/*"),
         ] {
             let lost = stream.look(&strict(other)).unwrap_err();
             assert_eq!(lost.to_string(), told);
@@ -153,7 +153,7 @@ mod tests {
         }
         assert_eq!(watching(&one, "dock/*").look(&more), Ok(()));
         let told = watching(&one, "**").look(&more).unwrap_err().to_string();
-        assert_eq!(told, "app/counter may watch dock/** as well from now on");
+        assert_eq!(told, "app/counter may now also watch dock/**");
     }
 
     /// The site was open, and is now strict.
@@ -177,6 +177,6 @@ mod tests {
         let mut stream = watching(&rights, "dock/cam1");
         stream.needs(Verb::Profile);
         let lost = stream.look(&rights).unwrap_err().to_string();
-        assert!(lost.contains("may not bring a profile for dock/cam1"), "{lost}");
+        assert!(lost.contains("may not use its own profile for dock/cam1"), "{lost}");
     }
 }

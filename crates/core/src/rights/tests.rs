@@ -43,7 +43,7 @@ fn what_nobody_granted_is_refused_and_the_named_command_is_the_remedy() {
     let refusal = strict(&[]).check(&counter, Verb::Watch, &cam1).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "app/counter may not watch dock/cam1: it has no grant of watch; to give it, run `mez keys grant app/counter watch dock/cam1` \
+        "app/counter may not watch dock/cam1: it has no grant of watch; to grant this, run `mez keys grant app/counter watch dock/cam1` \
          on the edge's host"
     );
     let given = Rights::new(Stance::Deny, [remedy(&refusal)]);

@@ -76,12 +76,12 @@ impl Verb {
         match self {
             Self::Publish => "publish",
             Self::Watch => "watch",
-            Self::Read => "read the past of",
-            Self::Originals => "have originals fetched from",
+            Self::Read => "read past frames of",
+            Self::Originals => "fetch originals from",
             Self::Reply => "reply to",
             Self::Observe => "see the state of",
             Self::Export => "export",
-            Self::Profile => "bring a profile for",
+            Self::Profile => "use its own profile for",
             Self::Join => "join a group on",
             Self::Operate => "forget or reset",
             Self::Administer => "change rights on",
@@ -92,9 +92,9 @@ impl Verb {
     pub(super) const fn instead(self) -> Option<&'static str> {
         match self {
             Self::Originals => Some(
-                "or read what the edge holds (held_only), or at a quality below the original, such as jpeg/w640/q70/420",
+                "or read only frames that the edge holds (held_only), or choose a quality below the original, such as jpeg/w640/q70/420",
             ),
-            Self::Profile => Some("or name a profile of the edge's folder"),
+            Self::Profile => Some("or name a profile in the edge's folder of profiles"),
             _ => None,
         }
     }

@@ -214,7 +214,7 @@ fn who_was_busy_when_a_frame_came_is_late_itself() {
     let (state, reason) = story(false);
     assert_eq!(state, ContractState::LatencyMiss, "{reason}");
     let (state, reason) = story(true);
-    let wanted = "; the application takes a frame every 100 ms; frames wait 70 ms for it";
+    let wanted = "; the application takes a frame every 100 ms; frames wait 70 ms for the application";
     assert!(state == ContractState::ApplicationLate && reason.ends_with(wanted), "{state:?}: {reason}");
 }
 

@@ -148,7 +148,8 @@ impl fmt::Debug for DataKnobs {
 pub enum DeclareError {
     /// The name is no name of a knob.
     #[error(
-        "{name:?} is no name of a knob; write a small letter, then up to 15 small letters, digits and \"_\" (skip is the knob for left-out records)"
+        "{name:?} is not a valid knob name; write a small letter, then up to 15 small letters, digits and \"_\" (skip is the knob for left-out \
+         records)"
     )]
     Name {
         /// What was given.

@@ -38,8 +38,8 @@ pub struct RecoveryConfig<'a> {
 pub enum RecoveryError {
     /// The log was written with another key.
     #[error(
-        "segment {segment} was written with the log key {key}, and the keys given are {given}; \
-         give that key too (older keys first), or move the segment away if it is not of this log, or the log's folder to begin a new one"
+        "segment {segment} was written with the log key {key}, but the given keys are {given}; give this key too (older keys first), or move the \
+         segment away if it belongs to another log, or move the log's folder away to begin a new log"
     )]
     Key {
         /// The segment.

@@ -49,7 +49,7 @@ impl Span {
 
 /// The end of a span is before its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the end {end} lies before the beginning {begin}; swap them")]
+#[error("the end {end} is before the beginning {begin}; swap the two")]
 pub struct SpanError {
     /// The beginning that was asked for.
     pub begin: Timestamp,

@@ -68,7 +68,7 @@ impl Access {
     ) -> Result<u32, ApiError> {
         let Principal::User { uid } = *principal else {
             let why = format!(
-                "a camera is {what} on the edge's own host only, through its Unix socket: run `mez cameras {} {camera}` there",
+                "a camera can be {what} only on the edge's host, through the edge's Unix socket: run `mez cameras {} {camera}` there",
                 if what == "reset" { "reset" } else { "forget" },
             );
             let refused = Event::new(wall_now(), Kind::Refused, principal.short());
@@ -93,7 +93,7 @@ impl Access {
             Err(ApiError::new(Code::PermissionDenied, reason, why))
         };
         if !matches!(principal, Principal::User { .. }) {
-            let why = "links to the page are made on the edge's own host only, through its Unix socket: run `mez edge open` there";
+            let why = "links to the page are made only on the edge's host, through the edge's Unix socket: run `mez edge open` there";
             return refused("ONLY_ON_HOST", why.into());
         }
         if let Some(other) = as_whom
@@ -101,7 +101,7 @@ impl Access {
         {
             let who = principal.bearer();
             let why = format!(
-                "{who} may not sign in as {}; the user that the edge runs as may, and root",
+                "{who} may not sign in as {}; only root and the user that the edge runs as may do this",
                 other.short()
             );
             return refused("PERMISSION_DENIED", why);
@@ -330,7 +330,7 @@ impl StreamAccess {
     /// Records the cameras with which the stream begins: only existing cameras, not the names in the pattern.
     pub(super) fn begins(&mut self, cameras: &[CameraName]) {
         if let (Some(gives), []) = (&self.gives, cameras) {
-            let why = format!("no camera is known that {} selects", gives.pattern);
+            let why = format!("no known camera matches {}", gives.pattern);
             self.told.audit.note(gives.event(&self.principal).why(why));
         }
         cameras.iter().for_each(|camera| self.gives(camera));

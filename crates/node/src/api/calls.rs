@@ -42,8 +42,8 @@ impl Peer {
             "TOO_MANY_CALLS",
             Limit::of_connection("calls_per_connection_max", calls_max),
             format!(
-                "{calls_max} calls are under way on this connection of {}, as many as one may have; end some subscriptions, let one \
-                 follow several cameras with a pattern such as dock/*, or open another connection",
+                "{calls_max} calls are open on this connection of {}, which is the limit; end some subscriptions, let one subscription follow \
+                 several cameras with a pattern such as dock/*, or open another connection",
                 self.principal
             ),
         ))

@@ -67,8 +67,7 @@ impl CameraApi {
         let name = self.camera.name();
         may_read(principal, name)?;
         if subscribe.spec.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {
-            let message =
-                "a camera broker gives frames as they were published; ask the edge broker for others";
+            let message = "a camera broker gives frames only as they were published; ask the edge broker for other qualities";
             return Err(ApiError::invalid("quality", "INVALID_QUALITY", message));
         }
         let place = self.subscriptions.enter(principal)?;
@@ -201,8 +200,8 @@ fn may_read(principal: &Principal, camera: &CameraName) -> Result<(), ApiError> 
         return Ok(());
     }
     let message = format!(
-        "{who} may not read {camera} at its camera broker, only publish: frames are given there to the user that the broker runs as, and to \
-         root; subscribe at the edge, which asks its grants"
+        "{who} may publish at the camera broker of {camera}, but not read: only root and the user that the broker runs as may read there; \
+         subscribe at the edge, which checks grants"
     );
     Err(ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", message))
 }
@@ -220,8 +219,8 @@ pub trait PublishRequests: Send {
 pub(super) fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Option<String> {
     match result {
         Ok(()) if has_ended => None,
-        Ok(()) => Some("its publisher is gone, and did not say that it ends".to_owned()),
-        Err(error) => Some(format!("its publisher is gone: {}", error.message)),
+        Ok(()) => Some("the publisher disconnected without closing its stream".to_owned()),
+        Err(error) => Some(format!("the publisher's stream failed: {}", error.message)),
     }
 }
 

@@ -18,8 +18,10 @@ impl EdgeApi {
         request: pb::CheckRightsRequest,
     ) -> Result<pb::CheckRightsResponse, ApiError> {
         if request.wanted.len() > WANTED_MAX {
-            let message =
-                format!("{} questions are more than {WANTED_MAX}; ask in parts", request.wanted.len());
+            let message = format!(
+                "{} questions are more than the limit of {WANTED_MAX}; split the request",
+                request.wanted.len()
+            );
             return Err(ApiError::invalid("wanted", "TOO_MANY_QUESTIONS", message));
         }
         let answer = |wanted: pb::WantedRight| {

@@ -90,7 +90,7 @@ impl EdgeApi {
             };
             if !following.camera.is_empty() && following.camera != stream.as_str() {
                 let message =
-                    format!("this stream publishes {stream}, not {}; open another one", following.camera);
+                    format!("this stream publishes {stream}, not {}; open another stream", following.camera);
                 return Err(ApiError::invalid("camera", "OTHER_STREAM", message));
             }
             request = following;
@@ -111,7 +111,8 @@ impl EdgeApi {
         if waits.len() == AWAITED_OF_STREAM_MAX {
             let limit = Limit::of_broker("awaited_of_stream_max", AWAITED_OF_STREAM_MAX);
             let message = format!(
-                "{AWAITED_OF_STREAM_MAX} records of this stream are awaited already; wait for the first of them"
+                "{AWAITED_OF_STREAM_MAX} records of this stream already wait for the disk, which is the limit; wait until one of these records is \
+                 on disk"
             );
             return answers.push(answer(Err(ApiError::exhausted("TOO_MANY_AWAITED", limit, message))));
         }
@@ -175,13 +176,16 @@ fn refused(number: u64, error: ApiError) -> Event {
 fn sources(stream: &CameraName, named: &[String]) -> Result<Vec<CameraName>, ApiError> {
     let invalid = |message: String| ApiError::invalid("derived_from", "INVALID_SOURCE", message);
     if named.len() > SOURCES_MAX {
-        return Err(invalid(format!("{} sources are more than {SOURCES_MAX}; name fewer", named.len())));
+        return Err(invalid(format!(
+            "{} sources are more than the limit of {SOURCES_MAX}; name fewer sources",
+            named.len()
+        )));
     }
     if named.is_empty() {
         let above = stream.as_str().rsplit_once('/').and_then(|(above, _)| above.parse().ok());
         return above.map(|above| vec![above]).ok_or_else(|| {
             invalid(format!(
-                "{stream} lies below no other stream; say what it is made of, or name it so: CAMERA/{stream}"
+                "the name {stream} does not begin with the name of its source; give the source, or name the stream CAMERA/{stream}"
             ))
         });
     }
@@ -189,7 +193,7 @@ fn sources(stream: &CameraName, named: &[String]) -> Result<Vec<CameraName>, Api
     for name in named {
         let source: CameraName = parse_camera(name).map_err(|error| error.at("derived_from"))?;
         if source == *stream {
-            return Err(invalid(format!("{stream} cannot be made of itself; name another stream")));
+            return Err(invalid(format!("{stream} cannot be its own source; name another stream")));
         }
         if !of.contains(&source) {
             of.push(source);

@@ -70,7 +70,7 @@ impl ApiError {
     /// An error for a code that this version does not know.
     pub fn unknown_value(field: &str, code: i32) -> Self {
         let message = match code {
-            0 => format!("{field} has to be given"),
+            0 => format!("{field} is required"),
             _ => format!("{field} {code} is not known to this version; see mez.proto"),
         };
         Self::invalid(field, "UNKNOWN_VALUE", message)
@@ -88,10 +88,10 @@ impl ApiError {
 
     /// An error for a message that exceeds its limit.
     pub fn too_large(bytes: Option<usize>, bytes_max: usize) -> Self {
-        let bytes = bytes.map_or_else(|| "more".into(), |bytes| format!("{bytes} bytes"));
+        let bytes = bytes.map_or_else(|| "too many bytes".into(), |bytes| format!("{bytes} bytes"));
         let message = format!(
-            "a message of {bytes} was sent where {bytes_max} bytes are allowed; send smaller frames (the broker's \
-             frame_bytes_max in Connect says how large they may be), and name a large profile instead of sending it"
+            "the message has {bytes}, but the limit is {bytes_max} bytes; send smaller frames (see frame_bytes_max in the broker's Connect \
+             response), and name a large profile instead of sending its content"
         );
         let limit = Limit::of_broker("message_bytes_max", bytes_max);
         Self {
@@ -113,8 +113,8 @@ impl ApiError {
         Self::new(
             Code::ResourceExhausted,
             "TOO_SLOW",
-            "the application stood still in the middle of a frame for longer than the broker can keep it; subscribe again, \
-             and read what comes without long pauses",
+            "the application stopped reading in the middle of a frame for longer than the broker can keep the frame; subscribe again, and read \
+             without long pauses",
         )
     }
 

@@ -290,14 +290,15 @@ impl Feed {
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        warn!(camera = %delivery.camera, frame = %delivery.record.frame.meta.id, "a frame was not made into a JPEG: {failure}");
+        warn!(camera = %delivery.camera, frame = %delivery.record.frame.meta.id, "a frame could not be converted to JPEG: {failure}");
         self.owe(*delivery, SkipReason::NotDecoded);
         None
     }
 
     /// Counts a frame that the application does not get. The count is sent with the camera's next frame.
     fn owe(&mut self, delivery: Delivery, why: SkipReason) {
-        self.source.not_passed(&delivery, "it could not be handed to the member as it accepts frames");
+        self.source
+            .not_passed(&delivery, "the frame could not be converted to an encoding that the member accepts");
         let owed = self.owed.entry(delivery.camera).or_default();
         owed.merge(&delivery.skipped, delivery.not_held);
         owed.add(why);
@@ -432,14 +433,14 @@ fn reset(camera: &CameraName) -> ApiError {
         Code::Aborted,
         "CAMERA_RESET",
         format!(
-            "camera {camera} was reset at the edge, so that its next frames may come before those that were delivered; subscribe again"
+            "camera {camera} was reset at the edge, so its next frames may sort before frames that were delivered; subscribe again"
         ),
     )
 }
 
 /// The error of a member's stream that another connection of the same member has replaced.
 fn replaced() -> ApiError {
-    let message = "another connection says that it is this member of the group; draw another 16 bytes for each program, and join again";
+    let message = "another connection joined the group with the same member identifier; use different random bytes (16) for each program, and join again";
     ApiError::new(Code::FailedPrecondition, "MEMBER_REPLACED", message).at("group.member")
 }
 
@@ -449,7 +450,7 @@ fn infeasible(change: &Change) -> ApiError {
         Code::FailedPrecondition,
         "INFEASIBLE",
         format!(
-            "camera {}: {}; this ends the subscription, which asked to stop (on_infeasible); ask for less, or to degrade",
+            "camera {}: {}; the subscription ends, because its on_infeasible is stop; relax the contract, or set on_infeasible to degrade",
             change.camera, change.reason
         ),
     )
@@ -461,8 +462,7 @@ fn not_accepted(camera: &CameraName, encoding: Encoding) -> ApiError {
         Code::FailedPrecondition,
         "ENCODING_NOT_ACCEPTED",
         format!(
-            "camera {camera} sends {name}, which accept_encodings does not name; add {name}, or accept all by leaving \
-             the list empty"
+            "camera {camera} sends {name}, which is not in accept_encodings; add {name}, or leave the list empty to accept all encodings"
         ),
     )
     .at("accept_encodings")

@@ -59,11 +59,11 @@ impl GroupAsk {
             ..base
         };
         if for_export {
-            let message = "the records of a group go to whoever is free, and are written into files by nobody; read without a group to export";
+            let message = "a group cannot export, because its records are shared among its members; to export, read without a group";
             return Err(ApiError::invalid("for_export", "EXPORT_IN_GROUP", message));
         }
         if matches!(profile, Some(Profile::Inline(_))) {
-            let message = "all members of a group share one profile; put it into the edge's folder of profiles, and give its name";
+            let message = "all members of a group share one profile; put the profile into the edge's folder of profiles, and give its name";
             return Err(ApiError::invalid("profile", "PROFILE_IN_GROUP", message));
         }
         // An unsupported request is refused before rights are checked.

@@ -29,7 +29,7 @@ impl EdgeApi {
         let settlements = Settlements { member, records: group::settlements(settlements)?, ready };
         self.access.check_not_revoked(principal)?;
         let Some(settled) = self.edge.settle(&key, settlements).await else {
-            let message = format!("nobody is in group {group} of {}; join it first", key.owner);
+            let message = format!("group {group} of {} has no members; join the group first", key.owner);
             return Err(ApiError::new(Code::NotFound, "UNKNOWN_GROUP", message).at("group"));
         };
         let results = settled.results.iter().map(|result| worth(result) as i32).collect();
@@ -59,7 +59,7 @@ impl EdgeApi {
         let is_of_others = !request.owner.is_empty() && request.owner != who.to_string();
         if is_of_others && who != Bearer::Owner {
             let message = format!(
-                "group {name} of {} can be forgotten by {} alone, or by the user that the edge runs as",
+                "group {name} of {} can be forgotten only by {} and by the user that the edge runs as",
                 request.owner, request.owner
             );
             return Err(ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", message));
@@ -170,7 +170,7 @@ fn dead_letter(letter: &DeadLetter) -> pb::DeadLetter {
         tries: small(letter.tries),
         last: match &letter.last {
             Failure::Told(error) => error.clone(),
-            Failure::Silent => "the member said nothing in time".into(),
+            Failure::Silent => "the member did not settle the record in time".into(),
             Failure::Left => "the member left, or was lost".into(),
         },
     }

@@ -42,7 +42,7 @@ pub enum PayloadError {
         bytes: usize,
     },
     /// The encoding is one whose frames need each other.
-    #[error("{} frames are made by camera brokers and not published; publish jpeg, png, bgr8 or gray8", encoding.name())]
+    #[error("{} frames are made by camera brokers and cannot be published; publish jpeg, png, bgr8 or gray8", encoding.name())]
     Chained {
         /// The encoding.
         encoding: Encoding,
@@ -82,14 +82,14 @@ pub fn size_in_pixels(
 fn png_size(payload: &[u8]) -> Result<(u32, u32), PayloadError> {
     let damaged = |detail: &str| PayloadError::Damaged { encoding: Encoding::Png, detail: detail.into() };
     let header = payload.strip_prefix(b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR");
-    let header = header.ok_or_else(|| damaged("it does not begin as a PNG does"))?;
+    let header = header.ok_or_else(|| damaged("it does not begin with the PNG signature"))?;
     let number = |at: usize| header.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
     let (Some(width), Some(height)) = (number(0), number(4)) else {
         return Err(damaged("it ends within its header"));
     };
     // An empty IEND chunk with its checksum ends every whole PNG.
     if !payload.ends_with(b"\0\0\0\0IEND\xae\x42\x60\x82") {
-        return Err(damaged("it was cut off: its end is missing"));
+        return Err(damaged("its end is missing"));
     }
     Ok((width, height))
 }

@@ -44,7 +44,7 @@ impl EdgeApi {
             return Err(ApiError::new(Code::NotFound, "UNKNOWN_CAMERA", message).at("camera"));
         }
         if begin > end {
-            let message = "the end lies before the beginning; swap begin_utc_ns and end_utc_ns";
+            let message = "the end is before the beginning; swap begin_utc_ns and end_utc_ns";
             return Err(ApiError::invalid("end_utc_ns", "INVALID_SPAN", message));
         }
         self.access.gives_notes(principal, camera);

@@ -69,7 +69,7 @@ impl EdgeApi {
         };
         self.access.check_opens_page(principal, as_whom.as_ref())?;
         let Some(page) = self.page.0.get() else {
-            let message = "this edge serves no page; start it with `mez edge --web`, or write web = \"on\" into its settings";
+            let message = "this edge serves no page; start the edge with `mez edge --web`, or write web = \"on\" into its settings";
             return Err(ApiError::new(Code::FailedPrecondition, "NO_PAGE", message));
         };
         let principal = as_whom.unwrap_or_else(|| principal.clone());
@@ -93,7 +93,9 @@ impl EdgeApi {
         let identity =
             Identity::parse_within(self.edge.site(), name).map_err(|error| invalid(error.to_string()))?;
         if identity.role != Role::App {
-            return Err(invalid(format!("{name} is no application; name one, such as app/wall")));
+            return Err(invalid(format!(
+                "{name} is not an application; name an application, such as app/wall"
+            )));
         }
         let certificate = signed_in(&identity, &self.revoked().now().list);
         let certificate = certificate.ok_or_else(|| invalid(format!("{name} cannot be signed in")))?;

@@ -156,13 +156,13 @@ impl EdgeApi {
             };
             let text = match &error {
                 ExportError::Nothing { .. } => {
-                    "this edge's disk has no frame in that span; choose another one, or ask again in a second"
+                    "this edge's disk has no frame in this time span; choose another span, or ask again in a second"
                         .into()
                 }
                 ExportError::NoPictures(_) | ExportError::Undecodable(_) | ExportError::NoFfmpeg(_) => {
                     error.to_string()
                 }
-                error => format!("{error}; ask again, and see the edge's log and disk if it stays"),
+                error => format!("{error}; try again, and check the edge's log and disk if the error persists"),
             };
             ApiError::new(code, reason, text)
         })
@@ -170,7 +170,7 @@ impl EdgeApi {
 }
 
 fn no_store() -> ApiError {
-    let message = "this edge keeps no frames on disk, of which clips are made; start it with --store";
+    let message = "this edge keeps no frames on disk, so it cannot make clips; start the edge with --store";
     ApiError::new(Code::FailedPrecondition, "NO_STORE", message)
 }
 

@@ -31,13 +31,13 @@ impl Places {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.iter_mut().find(|(owner, _)| owner == principal) {
             Some((_, connections)) if *connections >= per_principal_max => {
-                warn!(%principal, connections, "as many connections as one principal may have; one more was closed");
+                warn!(%principal, connections, "the principal has reached its limit of connections; a new connection was closed");
                 return Err(ApiError::exhausted(
                     "TOO_MANY_CONNECTIONS",
                     Limit::of_principal("connections_per_principal_max", *connections, principal),
                     format!(
-                        "{principal} has {connections} connections to this broker, as many as one principal may have; close \
-                         some, or let one subscription follow several cameras with a pattern such as dock/*"
+                        "{principal} has {connections} connections to this broker, which is the limit for one principal; close some, or let one \
+                         subscription follow several cameras with a pattern such as dock/*"
                     ),
                 ));
             }

@@ -18,7 +18,7 @@ impl EdgeApi {
         request: &pb::RenewCertificateRequest,
     ) -> Result<pb::RenewCertificateResponse, ApiError> {
         let Principal::Member(Member { identity, certificate }) = principal else {
-            let message = "certificates are renewed over TLS, where the old one is shown; the Unix socket asks for none";
+            let message = "certificates are renewed only over TLS, where the client shows its old certificate; the Unix socket needs no certificate";
             return Err(ApiError::new(Code::PermissionDenied, "NEEDS_CERTIFICATE", message));
         };
         // The signer checks its own list, which may be older.

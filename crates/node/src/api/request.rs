@@ -61,8 +61,7 @@ impl Subscribe {
             return Err(ApiError::invalid(
                 "accept_encodings",
                 "CHAINS_NEED_STILLS",
-                "frames that need others cannot come alone: until a chain begins, and where a camera sends stills, frames come as jpeg; \
-                 accept jpeg as well",
+                "video encodings are not enough: frames come as jpeg until a chain begins, and where a camera sends stills; accept jpeg as well",
             ));
         }
         let (chains, application) = (ChainKinds::among(&accepts), application(request.application)?);
@@ -81,7 +80,7 @@ impl Subscribe {
 pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64), ApiError> {
     let (camera, accuracy) = (parse_camera(&request.camera)?, request.accuracy);
     if !(0.0..=1.0).contains(&accuracy) {
-        let text = format!("accuracy is {accuracy}; give how good the result was, from 0 to 1");
+        let text = format!("accuracy is {accuracy}; give the accuracy of the result, from 0 to 1");
         return Err(ApiError::invalid("accuracy", "INVALID_ACCURACY", text));
     }
     Ok((camera, accuracy))
@@ -91,7 +90,7 @@ pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64)
 pub fn taken(request: &pb::ReportTakenRequest) -> Result<Vec<(CameraName, TakenReport)>, ApiError> {
     let frames = &request.frames;
     if frames.len() > TAKEN_MAX {
-        let text = format!("the report is of {} frames; report at most {TAKEN_MAX} at once", frames.len());
+        let text = format!("the report has {} frames; report at most {TAKEN_MAX} at once", frames.len());
         return Err(ApiError::invalid("frames", "TOO_MANY_FRAMES", text));
     }
     let report = |frame: &pb::TakenFrame| {
@@ -138,7 +137,7 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     let fills = resume(request)? == pb::Resume::Fill;
     let deliver = match pb::Deliver::try_from(request.deliver) {
         Ok(pb::Deliver::Newest) if fills => {
-            let message = "to fill is to deliver every frame; leave deliver out, or resume";
+            let message = "resume=\"fill\" delivers every frame; leave out deliver or resume";
             return Err(ApiError::invalid("deliver", "NEWEST_CANNOT_FILL", message));
         }
         Ok(_) if fills => Deliver::Every,
@@ -154,7 +153,9 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     if let (None, Some(end)) = (begin, end)
         && end < now
     {
-        return Err(invalid(format!("the end {end} has passed; give a beginning (since) to read the past")));
+        return Err(invalid(format!(
+            "the end {end} is in the past; give a beginning (since) to read past frames"
+        )));
     }
     Ok(span)
 }
@@ -171,18 +172,16 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
     if let Some(quality) = quality.filter(|_| !reads_past) {
         let is_newest = span.begin.is_none() && span.deliver == Deliver::Newest;
         if quality != Setting::ORIGINAL || !is_newest || fill {
-            let message = "live frames come at the rung of the contracts on their camera, or as originals: the newest frame of \
-                           each camera, from now on. Any other quality is for frames of the past: ask for every frame, from a \
-                           time in the past on";
+            let message = "live frames come at the rung of the camera's contracts, or as originals (the newest frame of each camera). Any other quality is only for past frames: ask for every frame, with a beginning in the past";
             return Err(invalid(message.into()));
         }
     }
     if quality.is_some() && request.held_only {
-        let message = "frames that the edge holds come as it holds them; leave out quality, or held_only";
+        let message = "frames that the edge holds come unchanged; leave out quality or held_only";
         return Err(invalid(message.into()));
     }
     if fill && request.held_only {
-        let message = "what is missing is filled by asking cameras; leave out held_only, or resume";
+        let message = "resume=\"fill\" fetches missing frames from cameras; leave out held_only or resume";
         return Err(ApiError::invalid("held_only", "FILL_ASKS_CAMERAS", message));
     }
     Ok(PastOptions { tier_max, quality, fill })
@@ -198,8 +197,7 @@ pub(super) fn check_originals(contract: &Contract) -> Result<(), ApiError> {
     if contract.accuracy_floor.is_none() {
         return Ok(());
     }
-    let message = "originals keep the accuracy 1, and a floor would make the camera's frames smaller for everybody; leave out \
-                   the floor, or the quality";
+    let message = "originals have accuracy 1, and an accuracy floor would reduce the camera's frames for all applications; leave out the accuracy floor or the quality";
     Err(ApiError::invalid("accuracy_floor", "FLOOR_WITH_ORIGINALS", message))
 }
 
@@ -230,7 +228,7 @@ fn after(
         }
         if *epoch > NUMBER_MAX || *sequence > NUMBER_MAX {
             return Err(invalid(format!(
-                "frame {epoch}.{sequence} of camera {name} is beyond the last number, {NUMBER_MAX}"
+                "the number of frame {epoch}.{sequence} of camera {name} is above the limit, {NUMBER_MAX}"
             )));
         }
         let id = FrameId { epoch: Epoch(*epoch), sequence: Sequence(*sequence) };
@@ -253,7 +251,8 @@ pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Insta
 /// The payload of a picture.
 fn picture(request: pb::PublishRequest) -> Result<Bytes, ApiError> {
     if !request.content_type.is_empty() || request.of.is_some() {
-        let message = "content_type and of belong to data records; publish them with ENCODING_DATA";
+        let message =
+            "content_type and of are only for data records; publish data records with ENCODING_DATA";
         return Err(ApiError::invalid("content_type", "NOT_DATA", message));
     }
     Ok(request.payload)
@@ -266,7 +265,7 @@ fn data(request: pb::PublishRequest) -> Result<DataRecord, ApiError> {
     let content_type = request.content_type.parse().map_err(invalid)?;
     let of = request.of.as_ref().map(convert::origin_back).transpose();
     let of = of.map_err(|field| {
-        ApiError::invalid(field, "INVALID_ORIGIN", format!("{field} is no name of a camera"))
+        ApiError::invalid(field, "INVALID_ORIGIN", format!("{field} is not a camera name"))
     })?;
     Ok(DataRecord { content_type, of, body: request.payload })
 }

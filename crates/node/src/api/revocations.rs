@@ -41,7 +41,6 @@ impl EdgeApi {
 }
 
 fn only_edges() -> ApiError {
-    let message =
-        "deny lists are exchanged between edges of the site, over TLS; copy revoked.list for anybody else";
+    let message = "deny lists are exchanged only between edges of the site, over TLS; for other programs, copy revoked.list";
     ApiError::new(Code::PermissionDenied, "NEEDS_EDGE", message)
 }

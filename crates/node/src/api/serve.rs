@@ -194,7 +194,7 @@ impl ApiServer {
         self.stop.send_replace(true);
         let ended = async { while self.listeners.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
-            debug!("some clients did not take the end of their streams in time");
+            debug!("some clients did not read the end of their streams in time");
         }
     }
 
@@ -245,7 +245,7 @@ async fn cut(mut revoked: LiveRevocations, certificate: Certificate) {
 fn enter(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     let place = Arc::clone(places).try_acquire_owned().ok();
     if place.is_none() {
-        warn!("as many connections as this broker may have; one more was closed");
+        warn!("the broker has reached its limit of connections; a new connection was closed");
     }
     place
 }

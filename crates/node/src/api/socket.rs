@@ -70,7 +70,7 @@ fn default_folder(
 pub enum SocketError {
     /// Another broker listens on the socket.
     #[error(
-        "another broker is listening on {}; stop it, or give this one another socket",
+        "another broker is listening on {}; stop that broker, or give this broker another socket",
         path.display()
     )]
     InUse {
@@ -78,7 +78,7 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// The path exists and is not a socket.
-    #[error("{} exists and is not a socket; remove it, or give another path", path.display())]
+    #[error("{} exists and is not a socket; remove the file, or give another path", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,

@@ -114,8 +114,8 @@ impl Subscriptions {
                     principal,
                 ),
                 format!(
-                    "{principal} has {own} subscriptions, as many as one principal may have at a broker; end some, or let \
-                     one subscription follow several cameras with a pattern such as dock/*"
+                    "{principal} has {own} subscriptions, which is the limit for one principal; end some, or let one subscription follow several \
+                     cameras with a pattern such as dock/*"
                 ),
             ));
         }
@@ -123,7 +123,7 @@ impl Subscriptions {
             return Err(ApiError::exhausted(
                 "TOO_MANY_SUBSCRIPTIONS",
                 Limit::of_broker("subscriptions_max", subscriptions_max),
-                format!("this broker has {} subscriptions, as many as it may; end some", open.by_id.len()),
+                format!("this broker has {} subscriptions, which is its limit; end some", open.by_id.len()),
             ));
         }
         open.last_id += 1;
@@ -151,7 +151,8 @@ impl Subscriptions {
             check_originals(&update.0)?;
         }
         if control.is_of_group.load(Ordering::Relaxed) {
-            let message = "all members of a group have one contract; end them all, and join with another one";
+            let message =
+                "all members of a group share one contract; end all members, and join with another contract";
             return Err(ApiError::new(Code::FailedPrecondition, "CONTRACT_OF_GROUP", message).at("contract"));
         }
         control.request(|requests| {

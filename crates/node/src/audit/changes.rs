@@ -34,7 +34,7 @@ pub(crate) async fn follow(mut rights: LiveRights, audit: Audit, mut stopped: wa
 pub(crate) fn summary(rights: &Rights) -> String {
     let stance = match rights.stance() {
         Stance::Deny => "only what is granted is allowed",
-        Stance::Open => "everything that was allowed before there were grants",
+        Stance::Open => "everything that was allowed before grants existed",
     };
     let grants: Vec<&Grant> = rights.grants().collect();
     let text: String = grants.iter().map(|grant| format!("{grant}\n")).collect();
@@ -48,8 +48,10 @@ fn changes(before: &Arc<Rights>, after: &Arc<Rights>) -> Vec<Event> {
     let mut events = Vec::new();
     if before.stance() != after.stance() {
         let (what, why) = match after.stance() {
-            Stance::Deny => ("strict", "what no grant allows is refused from now on"),
-            Stance::Open => ("open", "everything is allowed from now on that was before there were grants"),
+            Stance::Deny => ("strict", "from now on, everything that no grant allows is refused"),
+            Stance::Open => {
+                ("open", "from now on, everything that was allowed before grants existed is allowed")
+            }
         };
         events.push(event().what(what).why(why));
     }
@@ -57,9 +59,10 @@ fn changes(before: &Arc<Rights>, after: &Arc<Rights>) -> Vec<Event> {
         (before.grants().collect(), after.grants().collect());
     if new.is_empty() && !old.is_empty() {
         let count = old.len();
-        let why =
-            format!("all {count} grants were taken back at once; those before are in {BEFORE}, beside it");
-        events.push(Event { count: count as u64, ..event().what("all taken back").why(why) });
+        let why = format!(
+            "all {count} grants were removed at once; the previous grants are in {BEFORE}, in the same folder"
+        );
+        events.push(Event { count: count as u64, ..event().what("all grants removed").why(why) });
     }
     let given = new.difference(&old).map(|grant| ("granted", *grant));
     let changed: Vec<(&str, &Grant)> =
@@ -68,7 +71,7 @@ fn changes(before: &Arc<Rights>, after: &Arc<Rights>) -> Vec<Event> {
         events.push(event().what(*what).cameras(grant.cameras.as_str()).why(grant.to_string()));
     }
     if let Some(more) = changed.len().checked_sub(CHANGES_MAX).filter(|more| *more > 0) {
-        let why = format!("more grants were given or taken back at once; {}", summary(after));
+        let why = format!("more grants were added or removed at once; {}", summary(after));
         events.push(Event { count: more as u64, ..event().what("more").why(why) });
     }
     events
@@ -100,7 +103,7 @@ mod tests {
         assert_eq!(
             told,
             [
-                ("strict", "what no grant allows is refused from now on"),
+                ("strict", "from now on, everything that no grant allows is refused"),
                 ("taken back", "app/counter read 'dock/*'"),
                 ("granted", "'app/**' observe '**'"),
             ]
@@ -114,7 +117,7 @@ mod tests {
     fn that_all_grants_were_taken_back_is_said_first() {
         let before = rights(Stance::Deny, &["app/counter watch dock/*", "app/counter read dock/*"]);
         let told = changes(&before, &rights(Stance::Deny, &[]));
-        assert_eq!((told.len(), &*told[0].what, told[0].count), (3, "all taken back", 2), "{told:?}");
+        assert_eq!((told.len(), &*told[0].what, told[0].count), (3, "all grants removed", 2), "{told:?}");
         assert!(
             told[0].why.contains("all 2 grants") && told[0].why.contains("rights.toml.before"),
             "{told:?}"

@@ -40,7 +40,7 @@ fn changes(before: &Revocations, after: &Revocations) -> Vec<Event> {
     let mut events: Vec<Event> = denied.chain(again).collect();
     if let Some(more) = events.len().checked_sub(CHANGES_MAX).filter(|more| *more > 0) {
         events.truncate(CHANGES_MAX);
-        let why = format!("more at once; version {} of the deny list", after.version());
+        let why = format!("more entries at once; version {} of the deny list", after.version());
         events.push(Event { count: more as u64, ..event().what("more").why(why) });
     }
     events

@@ -79,7 +79,7 @@ fn remedy(source: &io::Error) -> &'static str {
             "let the edge's user write there, or give another folder with --state"
         }
         io::ErrorKind::ReadOnlyFilesystem => "mount it for writing, or give another folder with --state",
-        _ => "see that the disk is sound and the folder can be written",
+        _ => "check that the disk works and the folder is writable",
     }
 }
 
@@ -126,7 +126,7 @@ impl Folder {
             folder.current = Some(Current::append_to(last.clone())?);
         }
         if torn {
-            let why = "its last line was never finished: the edge was killed, or the power failed";
+            let why = "its last line is incomplete: the edge was killed, or the power failed";
             info!("the audit log: {why}");
         }
         if head.is_none() && found.is_empty() && files.is_empty() {
@@ -270,14 +270,14 @@ impl Current {
     /// How the file differs from what was written, if it does.
     fn changed(&self) -> Option<String> {
         let name = self.of.name();
-        let Ok(own) = self.file.metadata() else { return Some(format!("{name} cannot be looked at")) };
+        let Ok(own) = self.file.metadata() else { return Some(format!("{name} cannot be checked")) };
         match fs::metadata(&self.of.path) {
             Ok(there) if (there.dev(), there.ino()) != (own.dev(), own.ino()) => {
-                Some(format!("another file was put in the place of {name}"))
+                Some(format!("another file replaced {name}"))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(format!("{name} was removed")),
             _ if own.len() != self.bytes => {
-                Some(format!("{name} has {} bytes, and the edge has written {}", own.len(), self.bytes))
+                Some(format!("{name} has {} bytes, but the edge has written {}", own.len(), self.bytes))
             }
             _ => None,
         }
@@ -333,7 +333,7 @@ fn take_up(last: Option<&Ending>, head: Option<Head>, is_empty: bool) -> (Chain,
     match (last, named) {
         (None, None) => (Chain::EMPTY, Vec::new()),
         (None, Some(named)) if is_empty && named.last() > 0 => {
-            (named, vec![damaged(format!("all records up to {} are gone", named.last()))])
+            (named, vec![damaged(format!("all records up to {} are missing", named.last()))])
         }
         // The newest file was created, but nothing was written into it.
         (None, Some(named)) => (named, Vec::new()),

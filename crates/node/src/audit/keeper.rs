@@ -83,7 +83,7 @@ impl Keeper {
     /// Writes a batch, or counts its events as lost.
     fn write(&mut self, batch: Vec<Event>) {
         let unqueued = std::mem::take(&mut *lock(&self.shared.unqueued));
-        self.lose(unqueued, "more happened at once than the log could take in");
+        self.lose(unqueued, "more events at once than the log could write");
         let now = monotonic_now();
         let failing = match &*self.state.borrow() {
             AuditState::Failing { why } if now < self.retry => Some(why.clone()),
@@ -109,7 +109,10 @@ impl Keeper {
         match result {
             Ok(()) => {
                 if let Some(lost) = self.trouble.handle_written(now) {
-                    info!(lost, "the audit log is written again; its records of kind lost say when and why");
+                    info!(
+                        lost,
+                        "the audit log is written again; records of kind lost say which events are missing, and why"
+                    );
                 }
                 self.state.send_if_modified(|state| {
                     std::mem::replace(state, AuditState::Written) != AuditState::Written
@@ -143,7 +146,7 @@ impl Keeper {
     /// Logs once that the audit log cannot be written.
     fn fail(&mut self, why: String) {
         if self.trouble.handle_failed(monotonic_now()) {
-            error!("the audit log is not written, and what happens meanwhile is counted: {why}");
+            error!("the audit log cannot be written; until it can, events are only counted: {why}");
         }
         self.state.send_replace(AuditState::Failing { why });
     }

@@ -100,10 +100,10 @@ fn a_cut_end_is_recorded_at_the_next_start() {
     fs::write(only_file(state.path()), cut).unwrap();
     assert_eq!(
         flaws(&read(state.path()).1),
-        ["the end is cut off: the head names record 20, and the last is 15"]
+        ["the end is missing: the head names record 20, but the last record is 15"]
     );
     let (mut folder, found) = Folder::open(&audit_folder(state.path()), Rotation::default()).unwrap();
-    assert!(found[0].why.contains("the end is cut off"), "{found:?}");
+    assert!(found[0].why.contains("the end is missing"), "{found:?}");
     append(&mut folder, &found).1.unwrap();
     append(&mut folder, &[happened(99)]).1.unwrap();
     let (records, report) = read(state.path());
@@ -131,10 +131,7 @@ fn an_edited_record_a_missing_head_and_a_missing_file_are_named() {
     );
     // Also for the last record, although no other record contains its hash.
     fs::write(&path, whole.replace("change 19\"", "change 18\"")).unwrap();
-    assert_eq!(
-        flaws(&read(state.path()).1),
-        ["record 20 is not what was written: the head has another hash"]
-    );
+    assert_eq!(flaws(&read(state.path()).1), ["record 20 was changed: the head holds another hash"]);
     fs::write(&path, &whole).unwrap();
 
     let head = audit_folder(state.path()).join(HEAD);
@@ -145,10 +142,10 @@ fn an_edited_record_a_missing_head_and_a_missing_file_are_named() {
 
     fs::remove_file(&path).unwrap();
     let (mut folder, found) = Folder::open(&audit_folder(state.path()), Rotation::default()).unwrap();
-    assert_eq!(found[0].why, "all records up to 20 are gone");
+    assert_eq!(found[0].why, "all records up to 20 are missing");
     append(&mut folder, &found).1.unwrap();
     let flaws = flaws(&read(state.path()).1);
-    assert!(flaws.iter().any(|flaw| flaw.contains("records 1 to 20 should still be kept")), "{flaws:?}");
+    assert!(flaws.iter().any(|flaw| flaw.contains("records 1 to 20 should still be there")), "{flaws:?}");
 }
 
 /// The file is deleted, cut or replaced while the edge writes it: the edge records this, and continues in a new file.
@@ -157,14 +154,14 @@ fn what_happens_to_the_file_while_the_edge_runs_is_recorded() {
     type Attack = fn(&Path);
     let attacks: [(Attack, &str); 3] = [
         (|path| fs::remove_file(path).unwrap(), "was removed"),
-        (|path| fs::write(path, b"").unwrap(), "has 0 bytes, and the edge has written"),
+        (|path| fs::write(path, b"").unwrap(), "has 0 bytes, but the edge has written"),
         (
             |path| {
                 let copy = path.with_extension("copy");
                 fs::copy(path, &copy).unwrap();
                 fs::rename(copy, path).unwrap();
             },
-            "another file was put in the place of",
+            "another file replaced",
         ),
     ];
     for (attack, expected) in attacks {

@@ -33,7 +33,7 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     // The owner of the log could have put a link here, so that root gives away the link's target.
     let found = fs::symlink_metadata(&folder).map_err(FileError::on("read", &folder))?;
     if !found.is_dir() {
-        return Err(FileError::on("use", &folder)(io::Error::other("it is no folder; remove it")));
+        return Err(FileError::on("use", &folder)(io::Error::other("it is not a folder; remove it")));
     }
     if found.uid() != owner.uid() {
         lchown(&folder, Some(owner.uid()), Some(owner.gid())).map_err(FileError::on("give away", &folder))?;
@@ -92,7 +92,10 @@ fn one(path: &Path) -> Option<(Event, PathBuf)> {
             Some((Event { who: format!("user/{owner}"), from: FROM.into(), count: 1, ..event }, path.into()))
         }
         _ => {
-            tracing::warn!("{} is removed: it tells nothing that belongs into the audit log", path.display());
+            tracing::warn!(
+                "{} is removed: its content is not a valid event for the audit log",
+                path.display()
+            );
             done(path);
             None
         }
@@ -117,7 +120,7 @@ mod tests {
         let (log, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         symlink(other.path(), log.path().join(TOLD)).unwrap();
         let refused = tell(log.path(), &event("dock/cam1")).unwrap_err().to_string();
-        assert!(refused.contains("it is no folder; remove it"), "{refused}");
+        assert!(refused.contains("it is not a folder; remove it"), "{refused}");
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }
 

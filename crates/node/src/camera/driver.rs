@@ -267,10 +267,10 @@ impl Driver {
     fn take_revocations(&mut self, signed: Bytes) {
         let why = match self.revoked.take(signed, "the edge") {
             Ok(Taken::News | Taken::Known) => return,
-            Ok(Taken::Refused(_)) => "it is older than the one that is known, or of the same version".into(),
+            Ok(Taken::Refused(_)) => "its version is not newer than the version of the known list".into(),
             Err(error) => error.to_string(),
         };
-        warn!(camera = %self.shared.camera, "a deny list of the edge is not taken in: {why}");
+        warn!(camera = %self.shared.camera, "a deny list from the edge is refused: {why}");
     }
 
     fn handle_timeout(&mut self) {
@@ -330,7 +330,7 @@ impl Driver {
             CameraOutput::AnswersSkipped(skipped) => lock(&self.shared.answers).set_skipped(skipped),
             CameraOutput::Reply { frame, application, result } => match ReplyContent::from_result(result) {
                 Ok(content) => self.shared.add_reply(Reply { frame, application, content }),
-                Err(error) => debug!(%frame, application, "a reply cannot be read: {error}"),
+                Err(error) => debug!(%frame, application, "a reply cannot be parsed: {error}"),
             },
         }
     }
@@ -377,7 +377,7 @@ impl Driver {
     fn raise_epoch(&mut self, above: Epoch) {
         match self.state.raise_above(above) {
             Ok(epoch) => {
-                info!(camera = %self.shared.camera, epoch = epoch.0, "the edge knows a later start of this camera");
+                info!(camera = %self.shared.camera, epoch = epoch.0, "the edge knows a later start of this camera; continuing with a later epoch");
                 if let Some(keeper) = &self.shared.keeper {
                     keeper.set_start(self.shared.camera.clone(), epoch, self.anchor);
                 }
@@ -401,7 +401,7 @@ impl Driver {
         let edge = self.broker.edge().filter(|_| up).map(|edge| self.edges[edge.0].clone());
         match &edge {
             Some(edge) => info!(camera = %self.shared.camera, %edge, "connected to the edge"),
-            None => info!(camera = %self.shared.camera, "lost the edge"),
+            None => info!(camera = %self.shared.camera, "lost the connection to the edge"),
         }
         self.shared.edge.send_replace(edge);
     }

@@ -115,11 +115,11 @@ pub const EDGES_MAX: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// There is no edge, or too many.
-    #[error("a camera broker needs one to {EDGES_MAX} edges, not {0}")]
+    #[error("a camera broker needs 1 to {EDGES_MAX} edges, not {0}")]
     Edges(usize),
     /// The identity may not publish this camera.
     #[error(
-        "the identity {identity} may not publish camera {camera}; enrol one that may: mez keys token camera/{camera}"
+        "the identity {identity} may not publish camera {camera}; make a token for an identity that may: mez keys token camera/{camera}"
     )]
     NotPermitted {
         /// The identity of the camera host.
@@ -137,7 +137,7 @@ pub enum StartError {
     #[error(transparent)]
     Persist(#[from] PersistError),
     /// The log on disk ends with an epoch that does not belong to this camera.
-    #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez store` still reads it there)", folder.display())]
+    #[error("the log of {camera} in {} does not belong to this camera: {source}; move the log away (`mez store` still reads it there)", folder.display())]
     LogEpoch {
         /// The camera.
         camera: CameraName,
@@ -263,11 +263,11 @@ fn recover_log(
             }
             other => other.into(),
         })?;
-        warn!(%camera, epoch = epoch.0, "the log on disk knows a later start of this camera");
+        warn!(%camera, epoch = epoch.0, "the log on disk has a later start of this camera");
     }
     for record in recovery.records {
         if let Err(error) = writer.append(record.frame, record.skipped, record.arrived) {
-            warn!(%camera, "a frame of the log on disk stays there: {error}");
+            warn!(%camera, "a frame of the log on disk was not loaded into memory: {error}");
         }
     }
     let (camera, mut store) = log.writer(writer.reader().cursor_at_end());

@@ -24,7 +24,7 @@ const CAMERAS_MAX: usize = 256;
 /// A picture has more bytes than an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or one of lower quality"
+    "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or a picture of lower quality"
 )]
 pub struct AnswerError {
     /// The size of the picture.

@@ -317,7 +317,7 @@ impl EdgeClient {
 /// A reply is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}; send less, or send it elsewhere"
+    "the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}; send less, or send the data another way"
 )]
 pub struct ReplyError {
     /// The size of the reply.

@@ -34,7 +34,7 @@ pub enum ClientError {
     },
     /// No camera of the subscription is connected to the edge in use, but one is connected to another edge.
     #[error(
-        "no camera of the subscription is connected to the edge at {from}, and one is to the edge at {to}"
+        "no camera of the subscription is connected to the edge at {from}, but a camera is connected to the edge at {to}"
     )]
     Elsewhere {
         /// The edge that was in use.
@@ -55,8 +55,8 @@ pub enum ClientError {
     },
     /// This address needs a certificate, and there are no credentials.
     #[error(
-        "the broker at {address} is reached over TLS and asks for a certificate of its site; enrol this host with \
-         `mez keys enrol`, or name the folder of keys with keys= or MEZ_KEYS"
+        "the broker at {address} requires a certificate of its site (TLS); enrol this host with `mez keys enrol`, or name the folder of keys with \
+         keys= or MEZ_KEYS"
     )]
     NoCredentials {
         /// The broker's address.
@@ -64,7 +64,7 @@ pub enum ClientError {
     },
     /// The broker sent something that this version does not understand.
     #[error(
-        "the broker at {address} sent what this version does not understand ({what}); update the older of the two"
+        "the broker at {address} sent what this version does not understand ({what}); update the older side"
     )]
     Protocol {
         /// The broker's address.
@@ -155,8 +155,8 @@ const BROKER_CLOSED: &str = "the broker closed the connection";
 
 fn io_reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such socket; is the broker running?".into(),
-        io::ErrorKind::ConnectionRefused => "nobody listens there; is the broker running?".into(),
+        io::ErrorKind::NotFound => "the socket does not exist; is the broker running?".into(),
+        io::ErrorKind::ConnectionRefused => "nothing listens there; is the broker running?".into(),
         io::ErrorKind::PermissionDenied => {
             "this user may not use the socket; join the group of the broker's user".into()
         }

@@ -55,7 +55,7 @@ impl Remote {
         let (until, now) = (self.credentials.validity().not_after, SystemTime::now());
         (now > until).then(|| {
             format!(
-                "the certificate of {} expired at {}, and this host's clock says {}: enrol anew with `mez keys enrol`, unless the clock is wrong",
+                "the certificate of {} expired at {}, and this host's clock says {}: enrol again with `mez keys enrol`, unless the clock is wrong",
                 self.credentials.identity().short(),
                 Moment(until),
                 Moment(now)

@@ -25,7 +25,9 @@ impl Way for Calls {
     async fn ask(&self, request: Bytes) -> Result<Bytes, String> {
         let request = pb::RenewCertificateRequest::decode(request).map_err(|error| error.to_string())?;
         let answer = self.edges.current().renew(request).await.map_err(|error| error.to_string())?;
-        let answer = answer.ok_or("the edge in use is one of this host, which asks for no certificate")?;
+        let answer = answer.ok_or(
+            "the edge is on this host and is reached through its Unix socket, which needs no certificate",
+        )?;
         Ok(answer.encode_to_vec().into())
     }
 

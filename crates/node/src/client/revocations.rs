@@ -50,7 +50,9 @@ impl OtherEdge {
             let edge = self.0.address();
             match trouble.is_empty() {
                 true => info!(%edge, "deny lists are exchanged with the other edge again"),
-                false => warn!(%edge, "who is revoked there is not known here meanwhile: {trouble}"),
+                false => {
+                    warn!(%edge, "the deny list of the other edge is not available, so its new revocations are unknown here: {trouble}")
+                }
             }
             said = trouble;
         }
@@ -73,7 +75,7 @@ impl OtherEdge {
         match revoked.take(answer.signed, &self.0.address().to_string()) {
             // A newer list may have arrived here meanwhile.
             Ok(_) => Ok(()),
-            Err(error) => Err(format!("its deny list is not taken in: {error}")),
+            Err(error) => Err(format!("the deny list of the other edge is refused: {error}")),
         }
     }
 }

@@ -140,7 +140,7 @@ fn beside(packet: Packet, pictures: &PictureTaker) -> Result<Shared, PacketError
     let picture = OwnedPicture::from_parts(form, (width, height), data);
     picture
         .map(Shared::Picture)
-        .ok_or(PacketError::Malformed { what: "a picture of another size than it says" })
+        .ok_or(PacketError::Malformed { what: "a picture whose size differs from its header" })
 }
 
 /// Takes frames for a camera broker.

@@ -45,15 +45,15 @@ enum MakeError {
     Worker(#[from] WorkerError),
     #[error("the published image cannot be read: {0}")]
     Image(String),
-    #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
+    #[error("the frame does not fit into {bytes_max} bytes; its smallest encoding has {bytes}")]
     DoesNotFit { bytes: usize, bytes_max: u32 },
     #[error("the rung leaves this frame out")]
     LeftOut,
-    #[error("there was no time left for it")]
+    #[error("there was no time left to encode it")]
     NoTime,
     #[error(transparent)]
     Degrade(#[from] DegradeError),
-    #[error("its publisher declares no knobs to this broker")]
+    #[error("its publisher has declared no knobs to this broker")]
     NoKnobs,
 }
 
@@ -132,8 +132,8 @@ fn serve(camera: &str, mut workers: Workers, todo: &Receiver<Box<Transform>>, do
                 if record_failures.is_multiple_of(LOGGED_ONCE_IN) {
                     warn!(
                         camera, %frame, failures = record_failures,
-                        "a record cannot be had at {rung}: {error}. It goes as it was published, if that fits. After a second failure within 10 s the \
-                         knobs of the stream rest for 2 s, and for up to 64 s if they go on failing"
+                        "a record cannot be degraded to {rung}: {error}. It is sent as published, if it fits. After a second failure within 10 s \
+                         the knobs of the stream are not used for 2 s, and for up to 64 s if failures continue"
                     );
                 }
                 record_failures += 1;
@@ -147,7 +147,7 @@ fn serve(camera: &str, mut workers: Workers, todo: &Receiver<Box<Transform>>, do
         let transformed =
             run(&mut workers.pictures, transform, deadline).unwrap_or_else(|(error, untold)| {
                 if failures.is_multiple_of(LOGGED_ONCE_IN) {
-                    warn!(camera, %frame, failures, "a frame was not made: {error}");
+                    warn!(camera, %frame, failures, "a frame could not be encoded: {error}");
                 }
                 failures += 1;
                 news = untold;

@@ -80,7 +80,7 @@ impl SourceDecoder {
                 return Decoded::NotYet;
             }
             if let Err(error) = self.step(next, next.meta.id == frame.meta.id) {
-                warn!(frame = %next.meta.id, "a picture of the source cannot be decoded, nor can those that need it: {error}");
+                warn!(frame = %next.meta.id, "a picture of the source cannot be decoded, nor can pictures that depend on it: {error}");
                 (self.shown, self.damaged) = (None, Some(next.meta.id));
                 return Decoded::Lacking;
             }
@@ -100,7 +100,7 @@ impl SourceDecoder {
             Ok(Some(false)) => Decoded::NotYet,
             Ok(None) => Decoded::Lacking,
             Err(error) => {
-                warn!(frame = %frame.meta.id, "a picture of the source cannot be decoded, nor can those that need it: {error}");
+                warn!(frame = %frame.meta.id, "a picture of the source cannot be decoded, nor can pictures that depend on it: {error}");
                 (self.shown, self.damaged) = (None, Some(frame.meta.id));
                 Decoded::Lacking
             }

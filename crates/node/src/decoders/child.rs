@@ -71,7 +71,7 @@ impl Child {
         // SAFETY: the closure makes two system calls and builds an error from a number. It neither allocates nor takes a lock.
         unsafe { command.pre_exec(die_with_parent) };
         let failed = |error: io::Error| match error.kind() {
-            ErrorKind::NotFound => format!("there is no {}", program.display()),
+            ErrorKind::NotFound => format!("{} does not exist", program.display()),
             _ => format!("{} does not start: {error}", program.display()),
         };
         let mut process = command.spawn().map_err(failed)?;

@@ -99,7 +99,7 @@ impl FromStr for DecoderChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("no decoder is called {text:?}; write one of {names}")
+            format!("there is no decoder {text:?}; use one of {names}")
         })
     }
 }
@@ -216,13 +216,13 @@ fn choose(choice: DecoderChoice, program: &Path) -> Option<Chosen> {
             }
             Ok(Tried { version, picture, library, .. }) if picture < library => {
                 info!(
-                    "H.264 is decoded by {kind}: a picture of 1280×720 within {picture:.1?}, and {library:.1?} by the library"
+                    "H.264 is decoded by {kind}: a picture of 1280×720 takes {picture:.1?}, with the library {library:.1?}"
                 );
                 return Some(Chosen { kind: *kind, version });
             }
             Ok(Tried { picture, library, .. }) => {
                 info!(
-                    "the decoder {kind} works, but takes {picture:.1?} for a picture, and the library {library:.1?}"
+                    "the decoder {kind} works, but takes {picture:.1?} for a picture; the library takes {library:.1?}"
                 );
             }
             Err(reason) if must_be_quicker => debug!("the decoder {kind} is not used: {reason}"),
@@ -231,7 +231,7 @@ fn choose(choice: DecoderChoice, program: &Path) -> Option<Chosen> {
     }
     if must_be_quicker {
         info!(
-            "H.264 is decoded by the library: no decoder of the platform works and is quicker (`mez doctor` says why)"
+            "H.264 is decoded by the library: no platform decoder works and is faster (`mez doctor` says why)"
         );
     }
     None
@@ -256,11 +256,9 @@ impl OutsideDecoders for Shared {
     fn failed(&self, reason: &str) {
         let name = self.choice.name();
         match self.failures.fetch_add(1, Ordering::Relaxed) + 1 {
-            1 => warn!("the decoder {name} failed, and the library decodes the stream on: {reason}"),
+            1 => warn!("the decoder {name} failed, so the library continues to decode the stream: {reason}"),
             FAILURES_MAX => {
-                warn!(
-                    "the decoder {name} has failed {FAILURES_MAX} times, and is not used any more: {reason}"
-                );
+                warn!("the decoder {name} has failed {FAILURES_MAX} times and is no longer used: {reason}");
             }
             failures => debug!(failures, "the decoder {name} failed: {reason}"),
         }

@@ -57,7 +57,7 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
         let patience = if number == 0 { START_TIME_MAX } else { PICTURE_TIME_MAX };
         if !child.take(patience, &mut planes)? {
             return Err(format!(
-                "picture {number} did not come within {patience:?}; it hangs, or keeps pictures back"
+                "picture {number} did not come within {patience:?}; the decoder hangs or holds pictures back"
             ));
         }
         if number == 0 {
@@ -69,10 +69,10 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
             Some(difference) if difference <= DIFFERENCE_MAX => {}
             Some(difference) => {
                 return Err(format!(
-                    "picture {number} came out as another one (samples differ by {difference:.1} on average)"
+                    "picture {number} was decoded wrongly (samples differ by {difference:.1} on average)"
                 ));
             }
-            None => return Err(format!("picture {number} came out in another size")),
+            None => return Err(format!("picture {number} was decoded with a wrong size")),
         }
     }
     Ok(Tried { version, start, picture: median(times), library: *library })

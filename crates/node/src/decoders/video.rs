@@ -100,7 +100,7 @@ impl Shared {
                 (Ok(tried), Ok(software))
                     if self.choice == DecoderChoice::Auto && tried.picture >= software.picture =>
                 {
-                    info!("the decoder {kind} of {name} works, and is not quicker than ffmpeg's own");
+                    info!("the decoder {kind} of {name} works, but is not faster than ffmpeg's own decoder");
                 }
                 (Ok(tried), _) => {
                     info!("{name} is decoded by {kind}");
@@ -110,7 +110,7 @@ impl Shared {
                     debug!("the decoder {kind} of {name} is not used: {reason}");
                 }
                 (Err(reason), _) => {
-                    warn!("the decoder {kind} of {name} is not used, but ffmpeg's own: {reason}");
+                    warn!("ffmpeg's own decoder of {name} is used instead of {kind}: {reason}");
                 }
             }
         }
@@ -194,7 +194,7 @@ fn tried(encoding: Encoding, by: (Kind, Version), program: &Path) -> Result<Vide
         let patience = if number == 0 { START_TIME_MAX } else { PICTURE_TIME_MAX };
         if !child.take(patience, &mut planes)? {
             return Err(format!(
-                "picture {number} did not come within {patience:?}; it hangs, or keeps pictures back"
+                "picture {number} did not come within {patience:?}; the decoder hangs or holds pictures back"
             ));
         }
         match number {
@@ -216,7 +216,7 @@ fn check(number: usize, planes: &Yuv420) -> Result<(), String> {
         let shown = planes.data().get(row + place).map_or(-1, |sample| i32::from(*sample));
         if shown.abs_diff(full(limited)) as i32 > DIFFERENCE_MAX {
             return Err(format!(
-                "picture {number} came out as another one (a sample is {shown}, not {})",
+                "picture {number} was decoded wrongly (a sample is {shown}, not {})",
                 full(limited)
             ));
         }

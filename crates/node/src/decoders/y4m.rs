@@ -58,11 +58,11 @@ impl Reader {
                 self.enter(Stage::Frame);
             }
             Stage::Header if self.filled >= LINE_BYTES_MAX => {
-                return Err("what it gives are no pictures".into());
+                return Err("its output is not a video in the YUV4MPEG2 format".into());
             }
             Stage::Frame if self.filled == FRAME.len() => {
                 if self.line != FRAME {
-                    return Err("what it gives are no pictures of one size".into());
+                    return Err("the pictures in its output do not all have one size".into());
                 }
                 self.enter(Stage::Picture);
             }
@@ -91,7 +91,7 @@ impl Reader {
         let line = String::from_utf8_lossy(&self.line);
         let mut words = line.split_whitespace();
         if words.next() != Some("YUV4MPEG2") {
-            return Err("what it gives are no pictures".into());
+            return Err("its output is not a video in the YUV4MPEG2 format".into());
         }
         let (mut width, mut height, mut is_half) = (None, None, true);
         for word in words {
@@ -108,7 +108,7 @@ impl Reader {
         if is != self.size || !is_half {
             let (width, height) = self.size;
             return Err(format!(
-                "it gives other pictures ({}) than the stream's of {width}x{height}",
+                "its pictures ({}) differ from the stream's, which have {width}x{height}",
                 line.trim()
             ));
         }

@@ -36,7 +36,7 @@ pub(super) fn at_least(body: &Bytes, key: Option<&Key>, least: f64) -> Result<By
 pub(super) fn rounded(body: &Bytes, decimals: usize) -> Result<Bytes, String> {
     if decimals > DECIMALS_MAX {
         return Err(format!(
-            "{decimals} is for arrays; numbers of JSON are rounded to 0 to {DECIMALS_MAX} decimals"
+            "{decimals} is for arrays; JSON numbers are rounded to 0 to {DECIMALS_MAX} decimals"
         ));
     }
     checked(body)?;
@@ -82,11 +82,11 @@ fn number(row: &[u8], key: Option<&Key>) -> Result<f64, String> {
     let (part, which) = match key {
         None => (
             Some(serde_json::from_slice(row)),
-            "a row is no number; say with key which of its values counts".to_owned(),
+            "a row is not a number; give a key that says which value of a row counts".to_owned(),
         ),
         Some(Key::Column(column)) => {
             let items =
-                items(row).ok_or_else(|| format!("a row is no list, so it has no column {column}"))?;
+                items(row).ok_or_else(|| format!("a row is not a list, so it has no column {column}"))?;
             (
                 items.get(*column).map(|item| serde_json::from_slice(item)),
                 format!("a row has no number in column {column}"),
@@ -94,7 +94,7 @@ fn number(row: &[u8], key: Option<&Key>) -> Result<f64, String> {
         }
         Some(Key::Member(name)) => {
             let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(row)
-                .map_err(|_| format!("a row is no object, so it has no {name:?}"))?;
+                .map_err(|_| format!("a row is not an object, so it has no {name:?}"))?;
             (
                 members
                     .get(name)
@@ -109,11 +109,11 @@ fn number(row: &[u8], key: Option<&Key>) -> Result<f64, String> {
 /// The rows of a body.
 fn rows(body: &Bytes) -> Result<Vec<&[u8]>, String> {
     checked(body)?;
-    items(body).ok_or_else(|| "it is no list of rows".to_owned())
+    items(body).ok_or_else(|| "it is not a list of rows".to_owned())
 }
 
 fn checked(body: &Bytes) -> Result<(), String> {
-    serde_json::from_slice::<IgnoredAny>(body).map(|_| ()).map_err(|error| format!("it is no JSON: {error}"))
+    serde_json::from_slice::<IgnoredAny>(body).map(|_| ()).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 /// The items of a list, byte for byte. `None` if `text` is no list. `text` must be one JSON value.

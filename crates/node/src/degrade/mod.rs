@@ -65,7 +65,9 @@ pub enum StreamKnobsError {
         takes: &'static str,
     },
     /// The knob has a key, but its operator uses no value of a row.
-    #[error("the knob {knob} has a key, and {operator} looks at no value of a row; only threshold takes one")]
+    #[error(
+        "the knob {knob} has a key, but {operator} does not read a value of a row; only threshold takes a key"
+    )]
     Key {
         /// The knob.
         knob: String,
@@ -73,15 +75,15 @@ pub enum StreamKnobsError {
         operator: &'static str,
     },
     /// A knob has neither an operator nor a function.
-    #[error(
-        "nothing does what the knob {knob} says; give it an operator, or give a function that degrades records"
-    )]
+    #[error("nothing applies the knob {knob}; give it an operator, or give a function that degrades records")]
     NoFunction {
         /// The knob.
         knob: String,
     },
     /// A function is given, but every knob has an operator.
-    #[error("the function {function} is given, and each knob has an operator; leave one of the two out")]
+    #[error(
+        "the function {function} is given, but each knob already has an operator; leave out the function or an operator"
+    )]
     NoKnob {
         /// The function.
         function: String,
@@ -93,7 +95,7 @@ pub enum StreamKnobsError {
 #[non_exhaustive]
 pub enum DegradeError {
     /// The rung does not belong to the stream.
-    #[error("{} is no rung of this stream", .0.as_str())]
+    #[error("{} is not a rung of this stream", .0.as_str())]
     OtherKnobs(DataKnobs),
     /// An operator cannot handle the record.
     #[error("the knob {knob} ({operator}) cannot be applied: {why}")]
@@ -114,7 +116,7 @@ pub enum DegradeError {
         why: String,
     },
     /// The result is larger than the original.
-    #[error("{bytes} bytes came of {of}; what degrades a record must not make it larger")]
+    #[error("the result has {bytes} bytes, the original record {of}; a degraded record must not be larger")]
     Grew {
         /// The size of the original body in bytes.
         of: usize,
@@ -122,7 +124,7 @@ pub enum DegradeError {
         bytes: usize,
     },
     /// The result is empty.
-    #[error("nothing came of it; a record needs one byte at least")]
+    #[error("the result is empty; a record needs at least one byte")]
     Empty,
 }
 
@@ -307,9 +309,7 @@ mod tests {
             let function = function.then(|| Arc::new(Doubles) as Arc<dyn Degrade>);
             StreamKnobs::new(knobs, vec![], function).unwrap_err().to_string()
         };
-        assert!(
-            refused(vec![knob("top", &[1.0], None)], false).contains("nothing does what the knob top says")
-        );
+        assert!(refused(vec![knob("top", &[1.0], None)], false).contains("nothing applies the knob top"));
         assert!(refused(vec![knob("top", &[1.0], Some(OperatorKind::Head))], true).contains("doubles"));
         assert!(refused(vec![knob("top", &[0.5], Some(OperatorKind::Head))], false).contains("0.5"));
         assert!(

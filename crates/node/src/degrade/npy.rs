@@ -47,12 +47,14 @@ pub(super) fn at_least(body: &Bytes, key: Option<&Key>, least: f64) -> Result<By
     let array = Array::read(body)?;
     let column = match (key, array.shape.as_slice()) {
         (None, [_]) => 0,
-        (None, _) => return Err("it has more than one axis; say with key which column counts".into()),
+        (None, _) => return Err("it has more than one axis; give a key that says which column counts".into()),
         (Some(Key::Column(column)), [_, columns]) if column < columns => *column,
         (Some(Key::Column(column)), shape) => {
             return Err(format!("an array of shape {shape:?} has no column {column}"));
         }
-        (Some(Key::Member(name)), _) => return Err(format!("arrays have columns by number, not {name:?}")),
+        (Some(Key::Member(name)), _) => {
+            return Err(format!("columns of an array have numbers; {name:?} is not a number"));
+        }
     };
     array.only(body, |row| {
         let begin = row * array.row_bytes() + column * array.element;
@@ -67,7 +69,7 @@ pub(super) fn narrowed(body: &Bytes, bits: usize) -> Result<Bytes, String> {
         return Err(format!("{bits} is for JSON; elements of arrays have 16, 32 or 64 bits"));
     }
     if !array.descr.contains('f') {
-        return Err(format!("its elements are {} and not floats", array.descr));
+        return Err(format!("its elements are {}, not floats", array.descr));
     }
     if array.element * 8 <= bits {
         return Ok(body.clone());
@@ -85,7 +87,7 @@ pub(super) fn narrowed(body: &Bytes, bits: usize) -> Result<Bytes, String> {
 
 impl<'a> Array<'a> {
     fn read(body: &'a [u8]) -> Result<Self, String> {
-        let none = || "it is no array of NumPy".to_owned();
+        let none = || "it is not a NumPy array".to_owned();
         let rest = body.strip_prefix(MAGIC).ok_or_else(none)?;
         let (version, rest) = rest.split_at_checked(2).ok_or_else(none)?;
         let (length, rest) = match version[0] {
@@ -104,7 +106,8 @@ impl<'a> Array<'a> {
         let descr = field(header, "descr")
             .and_then(|value| value.strip_prefix(['\'', '"'])?.split(['\'', '"']).next())
             .ok_or("its elements have fields; send one number for each element, or give a function")?;
-        let element = element_bytes(descr).ok_or_else(|| format!("elements {descr} are not known"))?;
+        let element =
+            element_bytes(descr).ok_or_else(|| format!("the element type {descr} is not supported"))?;
         let by_columns = field(header, "fortran_order").is_some_and(|value| value.starts_with("True"));
         let shape = field(header, "shape").and_then(|value| value.strip_prefix('(')?.split(')').next());
         let shape = shape.ok_or_else(none)?.split(',').map(str::trim).filter(|side| !side.is_empty());
@@ -113,11 +116,14 @@ impl<'a> Array<'a> {
             return Err("it is a single number and has no rows".into());
         }
         if by_columns && shape.len() > 1 {
-            return Err("it lies in the order of columns; send numpy.ascontiguousarray(array)".into());
+            return Err("it is in column order (Fortran); send numpy.ascontiguousarray(array)".into());
         }
         let bytes = shape.iter().try_fold(element, |bytes, side| bytes.checked_mul(*side));
         if bytes != Some(numbers.len()) {
-            return Err(format!("{} bytes for an array of shape {shape:?} and type {descr}", numbers.len()));
+            return Err(format!(
+                "{} bytes do not fit an array of shape {shape:?} and type {descr}",
+                numbers.len()
+            ));
         }
         Ok(Self { descr, element, shape, numbers })
     }
@@ -187,7 +193,8 @@ fn element_bytes(descr: &str) -> Option<usize> {
 fn number(descr: &str, element: &[u8]) -> Result<f64, String> {
     let plain = descr.trim_start_matches(['<', '>', '|', '=']);
     let mut little = [0u8; 8];
-    let bytes = little.get_mut(..element.len()).ok_or_else(|| format!("elements {descr} are no numbers"))?;
+    let bytes =
+        little.get_mut(..element.len()).ok_or_else(|| format!("elements of type {descr} are not numbers"))?;
     bytes.copy_from_slice(element);
     if descr.starts_with('>') {
         bytes.reverse();
@@ -202,7 +209,7 @@ fn number(descr: &str, element: &[u8]) -> Result<f64, String> {
         "i4" => f64::from(bits as i32),
         "i8" => bits as i64 as f64,
         "u1" | "u2" | "u4" | "u8" | "b1" => bits as f64,
-        _ => return Err(format!("elements {descr} are no numbers")),
+        _ => return Err(format!("elements of type {descr} are not numbers")),
     })
 }
 

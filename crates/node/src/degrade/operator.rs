@@ -88,8 +88,9 @@ impl Operator {
         value: KnobValue,
     ) -> Result<Bytes, String> {
         let essence = content_type.essence().to_ascii_lowercase();
-        let whole =
-            || value.whole().map(|whole| whole as usize).ok_or_else(|| format!("{value} is not whole"));
+        let whole = || {
+            value.whole().map(|whole| whole as usize).ok_or_else(|| format!("{value} is not a whole number"))
+        };
         if essence == "application/json" || essence.ends_with("+json") {
             return match self.kind {
                 OperatorKind::Head => json::head(body, whole()?),
@@ -107,7 +108,7 @@ impl Operator {
             };
         }
         Err(format!(
-            "it is {content_type}; operators take application/json and application/x-npy, a function takes anything"
+            "its content type is {content_type}; operators take application/json and application/x-npy, a function takes any type"
         ))
     }
 }

@@ -16,7 +16,9 @@ pub struct Announcer(ServiceDaemon);
 
 /// Why an edge is not announced.
 #[derive(Debug, thiserror::Error)]
-#[error("the edge cannot be announced on the network: {0}; programs that name it reach it all the same")]
+#[error(
+    "the edge cannot be announced on the network: {0}; programs that give its address can still reach it"
+)]
 pub struct AnnounceError(#[from] mdns_sd::Error);
 
 impl Announcer {
@@ -37,7 +39,9 @@ impl Announcer {
     pub async fn stop(self) {
         let Ok(ended) = self.0.shutdown() else { return };
         if timeout(FAREWELL_TIME_MAX, ended.recv_async()).await.is_err() {
-            warn!("the network was not told in time that the edge is gone; it forgets it within two minutes");
+            warn!(
+                "the network was not told in time that the edge is gone; the announcement expires within two minutes"
+            );
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::ports::{self, EdgeAddress};
 pub enum FindError {
     /// No edge of the site answered.
     #[error(
-        "no edge is named, and none of the site {site} answered on this network within {} s; start one there with `mez edge --announce`, or name \
-         one: --edge HOST, MEZ_EDGE=HOST, or edge=\"HOST\" in Python{}",
+        "no edge is given, and no edge of the site {site} answered on this network within {} s; start an edge with `mez edge --announce`, or give \
+         its address: --edge HOST, MEZ_EDGE=HOST, or edge=\"HOST\" in Python{}",
         LOOK_TIME.as_secs(),
         Others(refused)
     )]
@@ -34,8 +34,8 @@ pub enum FindError {
     },
     /// Several edges of the site answered.
     #[error(
-        "no edge is named, and {} of the site {site} answer on this network: {}; name one, or several in order of preference: --edge {example}, \
-         MEZ_EDGE={example}, or edge=\"{example}\" in Python",
+        "no edge is given, and {} edges of the site {site} answer on this network: {}; give one edge, or several in order of preference: --edge \
+         {example}, MEZ_EDGE={example}, or edge=\"{example}\" in Python",
         places.len(),
         places.join(", ")
     )]
@@ -48,7 +48,9 @@ pub enum FindError {
         example: String,
     },
     /// The network cannot be searched.
-    #[error("no edge is named, and the network cannot be asked for one: {0}; name one: --edge HOST")]
+    #[error(
+        "no edge is given, and the network cannot be searched: {0}; give the edge's address: --edge HOST"
+    )]
     Network(String),
 }
 
@@ -58,7 +60,7 @@ struct Others<'a>(&'a [Refused]);
 impl fmt::Display for Others<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, Refused { advert, why }) in self.0.iter().enumerate() {
-            write!(f, "{}{advert} {why}", if place == 0 { ". Not taken: " } else { "; " })?;
+            write!(f, "{}{advert} {why}", if place == 0 { ". Not used: " } else { "; " })?;
         }
         Ok(())
     }
@@ -81,7 +83,7 @@ pub async fn one(network: Network, credentials: &Credentials) -> Result<(Found, 
             let found = found.swap_remove(0);
             let port = port(&found);
             info!(
-                "no edge is named; taking {} at {}, which answers on this network",
+                "no edge is given; using {} at {}, which answers on this network",
                 found.identity, found.address
             );
             Ok((found, port))
@@ -120,7 +122,7 @@ pub async fn edge_for_application(
             Ok((found, port)) => return Ok(Address::Tcp { host: found.address.to_string(), port }),
             Err(error @ FindError::Nobody { .. }) if until.is_none_or(|until| Instant::now() < until) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    warn!("{error}; looking on");
+                    warn!("{error}; searching again");
                 }
             }
             Err(error) => return Err(error),
@@ -156,8 +158,8 @@ pub async fn enrolment_on(network: Network, site: &SiteName) -> Result<String, F
     match places.len() {
         0 => {
             let why = |refused: Refused| match refused.advert.site == *site {
-                true => Refused { why: "enrols no devices".into(), ..refused },
-                false => Refused { why: format!("is of the site {}", refused.advert.site), ..refused },
+                true => Refused { why: "does not enrol devices".into(), ..refused },
+                false => Refused { why: format!("belongs to the site {}", refused.advert.site), ..refused },
             };
             Err(FindError::Nobody { site: site.clone(), refused: refused.into_iter().map(why).collect() })
         }
@@ -208,11 +210,11 @@ mod tests {
             enrol: None,
             web: None,
         };
-        let refused = Refused { advert, why: "is of the site airport".into() };
+        let refused = Refused { advert, why: "belongs to the site airport".into() };
         let site: SiteName = "harbour".parse().unwrap();
         let nobody = FindError::Nobody { site: site.clone(), refused: vec![refused] }.to_string();
-        assert!(nobody.contains("none of the site harbour answered"), "{nobody}");
-        assert!(nobody.ends_with(". Not taken: gate at 10.0.0.9 is of the site airport"), "{nobody}");
+        assert!(nobody.contains("no edge of the site harbour answered"), "{nobody}");
+        assert!(nobody.ends_with(". Not used: gate at 10.0.0.9 belongs to the site airport"), "{nobody}");
         let alone = FindError::Nobody { site: site.clone(), refused: Vec::new() }.to_string();
         assert!(alone.ends_with("edge=\"HOST\" in Python"), "{alone}");
         let places = vec!["10.0.0.7 (edge/hall)".into(), "10.0.0.8:9 (edge/yard)".into()];

@@ -109,7 +109,7 @@ fn key(advert: &Advert) -> String {
 async fn judge(advert: Advert, credentials: Option<Credentials>) -> Result<Found, Refused> {
     let proven = match &credentials {
         Some(credentials) => prove(&advert, credentials).await,
-        None => Err("was not asked to prove anything, because this host has no keys of a site".into()),
+        None => Err("was not verified, because this host has no keys of a site".into()),
     };
     match proven {
         Ok((address, identity)) => Ok(Found { identity, address, advert }),

@@ -26,11 +26,13 @@ pub(super) fn port_for(role: Role, advert: &Advert) -> Option<u16> {
 pub(super) async fn prove(advert: &Advert, credentials: &Credentials) -> Result<(IpAddr, Identity), String> {
     let own = &credentials.identity().site;
     if advert.site != *own {
-        return Err(format!("is of the site {}, and this host is of {own}", advert.site));
+        return Err(format!("belongs to the site {}, but this host belongs to {own}", advert.site));
     }
     let role = credentials.identity().role;
     let Some(port) = port_for(role, advert) else {
-        return Err("takes no applications from other hosts (its gRPC port is off, or on loopback)".into());
+        return Err(
+            "does not accept applications from other hosts (its gRPC port is off, or on loopback)".into()
+        );
     };
     let mut why = String::new();
     for address in &advert.addresses {
@@ -49,7 +51,7 @@ pub(super) async fn prove(advert: &Advert, credentials: &Credentials) -> Result<
         let shown = timeout(PROOF_TIME_MAX, shown).await;
         why = match shown.unwrap_or_else(|_| Err(format!("no answer within {PROOF_TIME_MAX:?}"))) {
             Ok(identity) if identity.role == Role::Edge => return Ok((*address, identity)),
-            Ok(identity) => format!("it is {}, and no edge", identity.short()),
+            Ok(identity) => format!("it is {}, not an edge", identity.short()),
             Err(why) => why,
         };
     }

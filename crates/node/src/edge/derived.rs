@@ -155,7 +155,7 @@ impl DerivedPublisher {
 
 impl Drop for DerivedPublisher {
     fn drop(&mut self) {
-        self.go(Some("its publisher is gone, and did not say that it ends".into()));
+        self.go(Some("the publisher disconnected without closing its stream".into()));
     }
 }
 
@@ -169,7 +169,7 @@ impl Driver {
                 let is_open = opened.is_ok();
                 // If the publisher has gone meanwhile, the stream must not stay open.
                 if answer.send(opened).is_err() && is_open {
-                    self.broker.handle_publisher_gone(now, id, Some("its publisher is gone".into()));
+                    self.broker.handle_publisher_gone(now, id, Some("the publisher disconnected".into()));
                 }
             }
             DerivedRequest::Record(id, captured, record, answer) => {

@@ -211,7 +211,7 @@ impl Driver {
         else {
             return;
         };
-        debug!(who = asking.who, camera = %inquiry.camera, software = inquiry.software, "asks how it would stand");
+        debug!(who = asking.who, camera = %inquiry.camera, software = inquiry.software, "a camera host asks whether the edge would accept it");
         asking.commands.send(Command::Send(Message::Standing(standing)));
     }
 
@@ -535,7 +535,7 @@ impl Driver {
             };
             let recorded = starts.reset(&camera, reset.clone()).await;
             let CameraReset { epoch, identity, put_aside, .. } = reset;
-            warn!(%camera, uid, ?epoch, identity, ?put_aside, "the camera was reset: its next start is taken in whatever its epoch");
+            warn!(%camera, uid, ?epoch, identity, ?put_aside, "the camera was reset: its next start is accepted with any epoch");
             let result = match (put, recorded) {
                 (Err(error), _) => Err(error.into()),
                 (Ok(_), Err(error)) => Err(ResetFailure::Record(error)),

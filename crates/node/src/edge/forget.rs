@@ -80,9 +80,9 @@ impl Driver {
                 status.is_some_and(|status| status.disk_bytes == 0 && status.degraded.is_none())
             });
             if is_empty && let Ok(forgotten) = self.broker.handle_forget(&camera) {
-                info!(%camera, "the camera is forgotten: it has not been connected for long");
+                info!(%camera, "the camera is forgotten: it was not connected for a long time");
                 let event = Event::new(wall_now(), Kind::Operated, "edge").what("forget");
-                self.audit.note(event.cameras(camera.as_str()).why("it has not been connected for long"));
+                self.audit.note(event.cameras(camera.as_str()).why("it was not connected for a long time"));
                 self.carry_out_forgetting(&camera, forgotten.epoch);
                 if let Some(replicas) = &mut self.replicas {
                     tokio::spawn(replicas.put_aside(&camera));

@@ -129,7 +129,7 @@ pub enum EdgeStartError {
     #[error(transparent)]
     Persist(#[from] PersistError),
     /// The places of groups of readers could not be read.
-    #[error("cannot read the places of groups of readers in the folder of logs: {0}")]
+    #[error("cannot read the positions of groups in the folder of logs: {0}")]
     Groups(#[source] std::io::Error),
     /// The thread that records starts of cameras could not be started.
     #[error("cannot start the thread that records starts of cameras: {0}")]
@@ -248,7 +248,7 @@ fn clips_in(state: &Path) -> PathBuf {
         && error.kind() != std::io::ErrorKind::NotFound
     {
         tracing::warn!(
-            "{} cannot be emptied, and may hold frames of clips; remove it: {error}",
+            "{} cannot be emptied, and may hold frames of clips; remove this folder: {error}",
             folder.display()
         );
     }

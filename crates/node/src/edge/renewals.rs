@@ -70,7 +70,8 @@ impl Renewals {
             Asker::Edge(name) => (true, name),
             Asker::Member(shown, from) => {
                 if claimed.as_ref().is_some_and(|claimed| claimed.to_string() != *shown) {
-                    let message = "the request is for another identity than the connection has shown";
+                    let message =
+                        "the request is for another identity than the certificate of the connection";
                     return encode(&refusal(RenewalRefusal::WrongIdentity, message));
                 }
                 (false, from)
@@ -117,7 +118,7 @@ impl Driver {
     pub(super) fn renew(&mut self, link: LinkId, request: Bytes) {
         let Some(known) = self.links.get_mut(&link) else { return };
         if Arc::strong_count(&known.renewing.turn) > WAITING_MAX {
-            return debug!(peer = known.who, "asks for certificates faster than it is answered");
+            return debug!(peer = known.who, "the member requests certificates faster than they are issued");
         }
         let from = known.from.to_canonical().to_string();
         let asker = Asker::Member(known.shown.peer.identity.clone(), from);

@@ -28,6 +28,8 @@ pub enum ResetFailure {
     #[error(transparent)]
     PutAside(#[from] PutAsideError),
     /// The camera was reset, but the reset could not be recorded.
-    #[error("the camera was reset, and that could not be recorded: {0}; make the folder for state writable")]
+    #[error(
+        "the camera was reset, but the reset could not be recorded: {0}; make the folder for state writable"
+    )]
     Record(#[source] std::io::Error),
 }

@@ -34,10 +34,12 @@ impl Driver {
         let why = match self.revoked.take(signed, &known.who) {
             Ok(Taken::News | Taken::Known) => return,
             Ok(Taken::Refused(Offer::Conflict)) => {
-                format!("it brought {CONFLICT}")
+                format!("the camera brought {CONFLICT}")
             }
-            Ok(Taken::Refused(_)) => "it brought a deny list that is older than the one in force".into(),
-            Err(error) => format!("it brought a deny list that is not taken in: {error}"),
+            Ok(Taken::Refused(_)) => {
+                "the camera brought a deny list that is older than the list in force".into()
+            }
+            Err(error) => format!("the camera brought an invalid deny list: {error}"),
         };
         self.note_refusal(link, RefuseCode::Protocol, &why);
     }

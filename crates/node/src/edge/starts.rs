@@ -210,9 +210,9 @@ impl Keeper {
                     let CameraStart { epoch, serial, address, .. } = &*start;
                     let (epoch, serial, address) = (*epoch, serial.clone(), address.clone());
                     if record.add(*start) {
-                        info!(%camera, epoch, serial, address, "a start of the camera was taken in");
+                        info!(%camera, epoch, serial, address, "a start of the camera was accepted");
                         if let Err(error) = self.write(&camera, record) {
-                            error!(%camera, "a start of the camera is not recorded: {error}");
+                            error!(%camera, "a start of the camera was not recorded: {error}");
                         }
                     }
                 }

@@ -119,7 +119,7 @@ impl Frames {
         match reading.await {
             Ok(rest) => Ok(rest?),
             Err(error) => {
-                warn!(%camera, "reading the log: {error}");
+                warn!(%camera, "reading the log failed: {error}");
                 Err(ExportError::Reader(camera.clone()))
             }
         }
@@ -282,5 +282,5 @@ impl Maker {
 
 fn encode(jpeg: &mut Encoder, image: &Image) -> Option<Bytes> {
     let encoded = jpeg.encode(&image.view()?);
-    encoded.inspect_err(|error| warn!("a frame cannot be coded as JPEG: {error}")).ok()
+    encoded.inspect_err(|error| warn!("a frame cannot be encoded as JPEG: {error}")).ok()
 }

@@ -151,7 +151,7 @@ impl ExportOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The output file exists.
-    #[error("{} exists already; choose another name, or replace it with --force", .0.display())]
+    #[error("{} already exists; choose another name, or replace the file with --force", .0.display())]
     Exists(PathBuf),
     /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
@@ -177,7 +177,7 @@ pub enum ExportError {
         source: HeaderError,
     },
     /// The span contains no frame.
-    #[error("the log has no frame of {camera} in that span: {}; change --since or --until", held_text(*held))]
+    #[error("the log has no frame of {camera} in this time span: {}; change --since or --until", held_text(*held))]
     Nothing {
         /// The camera.
         camera: CameraName,
@@ -186,19 +186,19 @@ pub enum ExportError {
     },
     /// No frame of the span can be decoded, because frames that it refers to are missing.
     #[error(
-        "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
+        "none of the {0} frames in this time span can be decoded; export from the camera's own log, which holds originals"
     )]
     Undecodable(u64),
     /// The span contains only data records, but a video was requested.
-    #[error("the {0} records in that span are no pictures; export them with --format mcap")]
+    #[error("the {0} records in this time span are not pictures; export them with --format mcap")]
     NoPictures(u64),
     /// A video was to be copied, but the span contains none.
     #[error(
-        "none of the {0} frames in that span is video (H.264, H.265, AV1), which alone can be copied; encode them again (--codec h264)"
+        "none of the {0} frames in this time span is video (H.264, H.265, AV1), and only video can be copied; re-encode the frames (--codec h264)"
     )]
     NothingToCopy(u64),
     /// Other streams were requested, but a video has only one.
-    #[error("a video shows one camera; export the others with --format mcap")]
+    #[error("a video shows only one camera; export several cameras with --format mcap")]
     OneStream,
     /// ffmpeg is missing or cannot be started.
     #[error(transparent)]
@@ -227,7 +227,7 @@ pub enum ExportError {
 fn held_text(held: Option<(Timestamp, Timestamp)>) -> String {
     match held {
         Some((from, to)) => format!("the log holds {from} to {to}"),
-        None => "the log holds none".into(),
+        None => "the log has no frames of this camera".into(),
     }
 }
 

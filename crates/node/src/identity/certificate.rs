@@ -243,14 +243,16 @@ pub struct UnreadableCertificate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The peer presented no certificate.
-    #[error("the other side presented no certificate; it needs one of this site, made with `mez keys enrol`")]
+    #[error(
+        "the other side presented no certificate; it needs a certificate of this site, made with `mez keys enrol`"
+    )]
     NoCertificate,
     /// The certificate is not X.509.
     #[error(transparent)]
     Unreadable(#[from] UnreadableCertificate),
     /// The certificate has no URI.
     #[error(
-        "the certificate of the other side holds no identity (no spiffe:// URI); make one with `mez keys enrol`"
+        "the certificate of the other side holds no identity (no spiffe:// URI); make a certificate with `mez keys enrol`"
     )]
     NoIdentity,
     /// The certificate has more than one URI.

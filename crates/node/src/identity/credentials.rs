@@ -219,7 +219,7 @@ pub enum MismatchError {
     #[error(transparent)]
     Member(#[from] PeerError),
     /// The certificate was signed by another authority.
-    #[error("its certificate was not signed by the authority in authority.pem (was the site made anew?)")]
+    #[error("its certificate was not signed by the authority in authority.pem (was the site created again?)")]
     Authority,
     /// The key does not belong to the certificate.
     #[error("its key does not belong to its certificate")]
@@ -279,8 +279,7 @@ pub enum IdentityFileError {
     File(#[from] FileError),
     /// Others may read the key in the file.
     #[error(
-        "{} may be read by others (mode {mode:03o}), so its key is not used; run `chmod 600 {}`, and enrol anew if \
-         somebody else may have read it",
+        "{} may be read by others (mode {mode:03o}), so its key is not used; run `chmod 600 {}`, and enrol again if somebody else may have read it",
         path.display(),
         path.display()
     )]
@@ -291,7 +290,7 @@ pub enum IdentityFileError {
         mode: u32,
     },
     /// The parts do not belong together.
-    #[error("{} cannot be used: {source}; enrol anew with `mez keys enrol`, or remove it", path.display())]
+    #[error("{} cannot be used: {source}; enrol again with `mez keys enrol`, or remove the file", path.display())]
     Mismatch {
         /// The file.
         path: PathBuf,

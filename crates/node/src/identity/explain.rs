@@ -16,7 +16,7 @@ pub fn explain(error: &Error) -> String {
         Error::AlertReceived(alert) => explain_alert(*alert),
         Error::InvalidCertificate(error) => explain_certificate(error),
         Error::NoCertificatesPresented => {
-            "the other side presented no certificate; it has to join the site with `mez keys enrol`".into()
+            "the other side presented no certificate; it must join the site with `mez keys enrol`".into()
         }
         Error::NoApplicationProtocol => {
             "the other side speaks another protocol, or another version of Mez; update the older one".into()
@@ -112,14 +112,14 @@ fn explain_alert(alert: AlertDescription) -> String {
             "the other side requires a certificate, and none was presented; join the site with `mez keys enrol`".into()
         }
         AlertDescription::CertificateExpired => format!(
-            "the other side refused our certificate: by its clock it has expired or is not valid yet; this host's clock \
-             says {}: compare the clocks, and where it has expired make a token (`mez keys token`) and enrol anew with `mez \
-             keys enrol` (see `mez keys list`)",
+            "the other side refused our certificate: by its clock, our certificate has expired or is not valid yet; this host's clock says {}: \
+             compare the clocks, and if the certificate has expired, make a token (`mez keys token`) and enrol again with `mez keys enrol` (see \
+             `mez keys list`)",
             Moment(SystemTime::now())
         ),
         AlertDescription::UnknownCA => {
-            "the other side does not know the authority of our certificate: it belongs to another site, or its site \
-             was made anew; compare the authorities with `mez keys show` on both hosts"
+            "the other side does not know the authority of our certificate: it belongs to another site, or its site was created again; compare the \
+             authorities with `mez keys show` on both hosts"
                 .into()
         }
         AlertDescription::CertificateRevoked => {
@@ -128,20 +128,20 @@ fn explain_alert(alert: AlertDescription) -> String {
                 .into()
         }
         AlertDescription::AccessDenied => {
-            "the other side no longer admits our certificate; ask who runs the site".into()
+            "the other side no longer accepts our certificate; ask the person who runs the site".into()
         }
         AlertDescription::CertificateUnknown => {
-            "the other side does not admit our identity there: it has to be one that its site's authority gave, a camera's to dial the \
-             link, and an application's to subscribe (see `mez keys list`)"
+            "the other side does not accept our identity there: its site's authority must have given it, and it must be a camera's to dial the \
+             link and an application's to subscribe (see `mez keys list`)"
                 .into()
         }
         AlertDescription::UnsupportedCertificate => {
-            "the other side refused our certificate: it is not meant for our side of a connection (cameras and applications are \
-             clients, edges are servers); enrol anew with `mez keys enrol`"
+            "the other side refused our certificate: it is not meant for our side of a connection (cameras and applications are clients, edges are \
+             servers); enrol again with `mez keys enrol`"
                 .into()
         }
         AlertDescription::BadCertificate | AlertDescription::DecryptError => {
-            format!("the other side cannot verify our certificate ({alert:?}); enrol anew with `mez keys enrol`")
+            format!("the other side cannot verify our certificate ({alert:?}); enrol again with `mez keys enrol`")
         }
         AlertDescription::NoApplicationProtocol => {
             "the other side speaks another protocol, or another version of Mez; update the older one".into()
@@ -160,16 +160,15 @@ fn explain_certificate(error: &CertificateError) -> String {
             expired(moment(not_after.as_secs()), clock(time))
         }
         CertificateError::Expired => {
-            "the certificate of the other side has expired by this host's clock; it has to enrol anew with `mez keys enrol`, \
-             unless the clock is wrong"
+            "the certificate of the other side has expired by this host's clock; it must enrol again with `mez keys enrol`, unless the clock is wrong"
                 .into()
         }
         CertificateError::NotValidYetContext { time, not_before } => {
             not_valid_yet(moment(not_before.as_secs()), clock(time))
         }
         CertificateError::UnknownIssuer => {
-            "the certificate of the other side comes from an authority that this host does not know: it belongs to \
-             another site, or the site was made anew; compare the authorities with `mez keys show` on both hosts"
+            "the certificate of the other side comes from an authority that this host does not know: it belongs to another site, or the site was \
+             created again; compare the authorities with `mez keys show` on both hosts"
                 .into()
         }
         CertificateError::NotValidForNameContext { .. } => {
@@ -177,7 +176,7 @@ fn explain_certificate(error: &CertificateError) -> String {
         }
         CertificateError::InvalidPurposeContext { required, .. } => explain_purpose(required),
         CertificateError::Revoked => {
-            "the certificate of the other side was revoked (`mez keys revoked` lists what is)".into()
+            "the certificate of the other side was revoked (`mez keys revoked` shows the deny list)".into()
         }
         CertificateError::Other(reason) => reason.to_string(),
         other => format!("the certificate of the other side cannot be verified ({other})"),
@@ -188,8 +187,8 @@ fn explain_certificate(error: &CertificateError) -> String {
 fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
     match required {
         ExtendedKeyPurpose::ClientAuth => {
-            "the certificate of the other side is not meant for clients, as those of cameras and applications are; it has to enrol \
-             anew with `mez keys enrol`"
+            "the certificate of the other side is not meant for clients, as certificates of cameras and applications are; it must enrol again with \
+             `mez keys enrol`"
                 .into()
         }
         _ => "the certificate of the other side is not meant for servers, so the other side is not an edge of this site".into(),
@@ -198,8 +197,8 @@ fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
 
 fn expired(limit: Moment, now: Moment) -> String {
     format!(
-        "the certificate of the other side expired at {limit}, and this host's clock says {now}; it has to enrol anew with `mez keys enrol`, \
-         unless the clock is wrong"
+        "the certificate of the other side expired at {limit}, and this host's clock says {now}; it must enrol again with `mez keys enrol`, unless \
+         the clock is wrong"
     )
 }
 

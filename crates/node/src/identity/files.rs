@@ -102,7 +102,9 @@ pub(crate) fn read_at_most(path: &Path, bytes_max: u64, what: &str) -> Result<Ve
         let mut content = Vec::new();
         file.take(bytes_max + 1).read_to_end(&mut content)?;
         if content.len() as u64 > bytes_max {
-            return Err(io::Error::other(format!("it is larger than {bytes_max} bytes, so it is no {what}")));
+            return Err(io::Error::other(format!(
+                "it is larger than {bytes_max} bytes, so it is not a {what}"
+            )));
         }
         Ok(content)
     };

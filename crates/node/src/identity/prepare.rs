@@ -15,7 +15,7 @@ pub const AUTHORITY_KEY: &str = "authority.key";
 pub enum PrepareError {
     /// The folder contains other files.
     #[error(
-        "{} holds other files and no keys; choose a folder of its own with --keys, which is then created",
+        "{} holds other files and no keys; choose a separate folder with --keys, which is then created",
         folder.display()
     )]
     Occupied {

@@ -83,7 +83,10 @@ impl Refusals {
         self.audit.note(Event::new(wall_now(), Kind::Refused, peer).what(self.port).why(why));
         let Some(Line { unsaid, one_of_many }) = self.note(now, peer, why) else { return };
         if one_of_many {
-            tracing::warn!(peer, "more than {CLIENTS_MAX} clients were refused; this one: {why}");
+            tracing::warn!(
+                peer,
+                "more than {CLIENTS_MAX} clients were refused; the reason for this client: {why}"
+            );
         } else {
             tracing::warn!(peer, unsaid, "a client was refused: {why}");
         }

@@ -126,11 +126,11 @@ impl FromStr for Token {
 pub enum TokenTextError {
     /// The text does not look like a token.
     #[error(
-        "this is not a token; a token is one line that begins with {PREFIX} and is made with `mez keys token`"
+        "this is not a token; a token is one line that begins with {PREFIX}; make a token with `mez keys token`"
     )]
     Form,
     /// The token was changed in copying.
-    #[error("the token is not complete or was changed in copying; copy the whole line, or make another one")]
+    #[error("the token is incomplete or was changed in copying; copy the whole line, or make another token")]
     Damaged,
 }
 
@@ -331,14 +331,16 @@ impl Grant {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenRefusal {
     #[error(
-        "this edge knows no such token: it was made for another site, or expired long ago; make another one with `mez keys token`"
+        "this edge does not know the token: it was made for another site, or expired long ago; make another token with `mez keys token`"
     )]
     Unknown,
     #[error(
-        "the token has been used already; if not by you, somebody else joined the site with it: the log of the edge says from where"
+        "the token was already used; if you did not use it, somebody else joined the site with it: the edge's log names the address"
     )]
     Used,
-    #[error("the token expired at {at}; make another one with `mez keys token`, longer with --valid")]
+    #[error(
+        "the token expired at {at}; make another token with `mez keys token`; --valid makes it last longer"
+    )]
     Expired { at: String },
     #[error("the authority's host cannot use its store of tokens: {0}")]
     Store(FileError),
@@ -364,11 +366,11 @@ pub enum TokenError {
     Valid,
     /// The certificate's lifetime is too short or too long.
     #[error(
-        "a certificate can last for 1 second to 90 days; it is renewed by itself, so a short life costs no work"
+        "a certificate can last for 1 second to 90 days; it is renewed automatically, so a short life costs no work"
     )]
     Lifetime,
     /// Too many unused tokens exist.
-    #[error("{TOKENS_MAX} tokens wait to be used already; remove those that nobody needs from {}", folder.display())]
+    #[error("{TOKENS_MAX} unused tokens exist already, which is the limit; remove tokens that nobody needs from {}", folder.display())]
     TooMany {
         /// The folder of tokens.
         folder: PathBuf,

@@ -50,7 +50,7 @@ impl Trust {
             return Err(format!("it holds more than {AUTHORITIES_MAX} certificates"));
         }
         if !is_signed_by(root, root) {
-            return Err("its first certificate is not that of a site's authority".into());
+            return Err("its first certificate is not the certificate of a site's authority".into());
         }
         for other in &certificates[1..] {
             let (of, _) = read_authority(other)?;
@@ -156,7 +156,7 @@ impl Trust {
     ) -> Result<Option<Self>, String> {
         let next = Self::of(offered)?;
         if next.site() != self.site() {
-            return Err(format!("it is of another site, {}", next.site()));
+            return Err(format!("it belongs to another site, {}", next.site()));
         }
         if next.certificates() == self.certificates() {
             return Ok(None);
@@ -164,7 +164,7 @@ impl Trust {
         let proves =
             |link: &CertificateDer<'static>| same_key(link, next.root()) && vouches(self.root(), link, now);
         if next.root() != self.root() && !next.certificates()[1..].iter().any(proves) {
-            return Err("no authority that is trusted here vouches for it".into());
+            return Err("no authority that this host trusts has signed it".into());
         }
         Ok(Some(next))
     }

@@ -166,7 +166,7 @@ async fn handshake(
     let connection = match connected {
         Ok(connection) => connection,
         Err(error) if gave_up(&error) => {
-            debug!(from = %address, "a camera gave up an attempt of several");
+            debug!(from = %address, "a camera gave up one of several connection attempts");
             return None;
         }
         Err(error) => {

@@ -120,8 +120,7 @@ impl Dialler {
                 Ok(Ok((Connected::Tcp(stream), revoked))) => {
                     if dialler.transport == Transport::Auto {
                         warn!(
-                            "UDP does not get through to {place}, so the link uses TCP, which gives up stale frames \
-                             later; open UDP in the firewall"
+                            "UDP packets do not reach {place}, so the link uses TCP, which cancels stale frames later; open UDP in the firewall"
                         );
                     }
                     tcp::serve_camera((link, edge), *stream, (dialler.events, revoked)).await;
@@ -144,7 +143,7 @@ impl Dialler {
         let certificate = connected.certificate(&self.site);
         let certificate = certificate.map_err(|why| format!("cannot use the edge at {place}: {why}"))?;
         match self.revoked.denies(&certificate) {
-            Some(denial) => Err(format!("the edge at {place} is turned away from: {denial}")),
+            Some(denial) => Err(format!("the edge at {place} is not used: {denial}")),
             None => Ok((connected, EdgeRevoked { revoked: self.revoked.clone(), certificate })),
         }
     }

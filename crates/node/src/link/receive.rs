@@ -47,7 +47,7 @@ async fn receive_frame<E: LinkEvent>(link: LinkId, mut stream: RecvStream, event
     let header = match read_header(&mut stream).await {
         Ok(header) => header,
         Err(reason) => {
-            debug!(?link, reason, "a frame's header made no sense");
+            debug!(?link, reason, "the header of a frame cannot be parsed");
             let _ = stream.stop(STOP_REFUSED);
             return;
         }

@@ -179,7 +179,7 @@ impl Packet {
             return Err(ApiError::from(self.decode::<pb::Error>(Kind::Error)?).into());
         }
         if self.kind != kind {
-            return Err(PacketError::Malformed { what: "another kind of message was due" });
+            return Err(PacketError::Malformed { what: "an unexpected kind of message" });
         }
         if self.shared.is_some() && !matches!(kind, Kind::Publish | Kind::SubscribeEvent | Kind::Picture) {
             return Err(PacketError::Malformed {

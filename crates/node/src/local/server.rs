@@ -78,7 +78,7 @@ async fn converse(
     let mut magic = [0; MAGIC.len()];
     read.read_exact(&mut magic).await?;
     if magic != *MAGIC {
-        return Err(PacketError::Malformed { what: "another version of it" });
+        return Err(PacketError::Malformed { what: "another version of the protocol" });
     }
     let mut reader = PacketReader::new(read, broker.payload_bytes_max());
     let mut stopping = broker.stopping();
@@ -196,12 +196,12 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         Kind::UpdateContract | Kind::ReportAccuracy | Kind::ReportTaken => {
             Some("a camera broker keeps no contracts")
         }
-        Kind::RestartChain => Some("a camera broker hands on what was published"),
+        Kind::RestartChain => Some("a camera broker sends frames only as they were published"),
         Kind::GetCameraInfo => Some("a camera broker knows no other cameras"),
         Kind::GetCameraStarts | Kind::ResetCamera | Kind::ForgetCamera => {
-            Some("a camera broker takes in no cameras")
+            Some("a camera broker does not accept cameras")
         }
-        Kind::Reply | Kind::Answer => Some("a camera broker takes no replies"),
+        Kind::Reply | Kind::Answer => Some("a camera broker does not take replies"),
         Kind::GetNotes => Some("a camera broker keeps no notes"),
         Kind::SettleRecords | Kind::GetGroups | Kind::ForgetGroup => Some("a camera broker has no groups"),
         Kind::CheckRights => Some("a camera broker keeps no rights"),
@@ -231,7 +231,7 @@ async fn subscribe(
 }
 
 fn not_here(why: &str) -> ApiError {
-    ApiError::new(Code::Unimplemented, "NOT_HERE", format!("{why}; connect to the other broker"))
+    ApiError::new(Code::Unimplemented, "NOT_HERE", format!("{why}; connect to the edge broker"))
 }
 
 async fn answer(

@@ -285,7 +285,7 @@ impl Keeper {
         if let Err(error) = appended
             && self.may_tell()
         {
-            error!(%camera, "replies, changes of contracts or of the source were not noted: {error}");
+            error!(%camera, "replies, contract changes or source changes were not recorded: {error}");
         }
     }
 
@@ -306,7 +306,7 @@ impl Keeper {
                 Ok(series) => Kept::Open(Box::new(series)),
                 Err(error) => {
                     if refused == 0 {
-                        error!(%camera, "replies, changes of contracts and of the source are not noted; trying again every second: {error}");
+                        error!(%camera, "replies, contract changes and source changes are not recorded; trying again every second: {error}");
                     }
                     Kept::Refused(now + RETRY_INTERVAL, refused + 1)
                 }
@@ -321,7 +321,7 @@ impl Keeper {
 
     fn warn(&mut self, camera: &CameraName, dropped: u64) {
         if self.may_tell() {
-            warn!(%camera, dropped, "replies, changes of contracts or of the source were not noted: too many came at once");
+            warn!(%camera, dropped, "replies, contract changes or source changes were not recorded: too many came at once");
         }
     }
 

@@ -18,7 +18,7 @@ use crate::reply::ReplyContent;
 
 /// Why bytes are not a valid note.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no note that this version understands: {0}")]
+#[error("this version cannot read the note: {0}")]
 pub struct NoNote(String);
 
 impl NoteContent {
@@ -100,7 +100,7 @@ impl NoteContent {
                 let since = since_utc_ns.map(Timestamp::from_nanos);
                 Ok(Self::Source(NotedSource { state, reason, since }))
             }
-            None => Err(NoNote("it says nothing".into())),
+            None => Err(NoNote("it is empty".into())),
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_note_are_an_error() {
         let none = NoteContent::decode(Bytes::new()).unwrap_err().to_string();
-        assert!(none.contains("says nothing"), "{none}");
+        assert!(none.contains("is empty"), "{none}");
         assert!(NoteContent::decode(Bytes::from_static(&[0xff; 9])).is_err());
         let contract = pb::NotedContract { state: 99, ..Default::default() };
         let later = pb::Note { note: Some(pb::note::Note::Contract(contract)), ..Default::default() };

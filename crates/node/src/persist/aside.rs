@@ -25,17 +25,17 @@ const SAME_SECOND_MAX: u32 = 100;
 pub enum PutAsideError {
     /// The writing thread did not release the log.
     #[error(
-        "the log of {camera} was not put aside: the disk takes too long to complete it; reset the camera again when the disk is well"
+        "the log of {camera} was not put aside: the disk takes too long to complete it; reset the camera again when the disk works"
     )]
     Busy {
         /// The camera.
         camera: CameraName,
     },
     /// Another program writes the log.
-    #[error("the log in {} is kept by another broker, and stays where it is; give each its own --store", .0.display())]
+    #[error("another broker writes the log in {}, so the log was not moved; give each broker its own --store", .0.display())]
     Held(PathBuf),
     /// The files could not be moved.
-    #[error("the log was not put aside: cannot use {}: {source}; reset the camera again when that is mended", path.display())]
+    #[error("the log was not put aside: cannot use {}: {source}; fix this, then reset the camera again", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub(super) fn put_aside(
         }
         return Ok(Some(aside));
     }
-    Err(failed(&root.join(ASIDE))(io::Error::other("it was put aside too often within one second")))
+    Err(failed(&root.join(ASIDE))(io::Error::other("the log was put aside too often within one second")))
 }
 
 /// The put-aside store folders within a store folder, oldest first.

@@ -16,12 +16,11 @@ pub const ON_DISK_TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOnDisk {
     /// There are no logs on disk.
-    #[error("this edge keeps no logs on disk; start it with --store, or do not wait for the disk")]
+    #[error("this edge keeps no logs on disk; start the edge with --store, or do not wait for the disk")]
     NoStore,
     /// The record will never be on disk.
     #[error(
-        "the record is not on disk: it had left memory before it could be written, or the edge has started again \
-         since; publish it again"
+        "the record is not on disk: it was evicted from memory before it could be written, or the edge was restarted; publish the record again"
     )]
     Lost,
     /// The log is degraded. The record is in memory, and will be written if the disk recovers in time.
@@ -31,10 +30,10 @@ pub enum NotOnDisk {
     #[error("the record is not on disk after {} s; check the disk, and ask again", ON_DISK_TIME_MAX.as_secs())]
     Late,
     /// More than [`AWAITED_MAX`] records are awaited.
-    #[error("{AWAITED_MAX} records wait for the disk already; ask again a moment later")]
+    #[error("{AWAITED_MAX} records already wait for the disk, which is the limit; ask again in a moment")]
     TooMany,
     /// The broker stops.
-    #[error("the edge stops; ask again when it is back")]
+    #[error("the edge is stopping; ask again when it is back")]
     Stopped,
 }
 

@@ -35,10 +35,10 @@ pub struct LogCheck {
 #[derive(Debug, thiserror::Error)]
 pub enum RepairLogError {
     /// The copy would be inside the store folder, or the store folder inside the copy.
-    #[error("{} lies within the folder of logs, or holds it; nothing is ever changed there: give another folder", .0.display())]
+    #[error("{} is inside the folder of logs, or contains it; the logs are never changed, so give another folder", .0.display())]
     Within(PathBuf),
     /// The target folder has such a log of this camera already.
-    #[error("there is a log of {camera} in {} already; give a new folder", out.display())]
+    #[error("a log of {camera} already exists in {}; give a new folder", out.display())]
     Exists {
         /// The camera.
         camera: CameraName,

@@ -23,10 +23,10 @@ const EXTENSION: &str = "segment";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenLogError {
     /// Another program writes this log.
-    #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --store", .0.display(), .0.display())]
+    #[error("another broker keeps its log in {} (it holds {}/lock); stop that broker, or give another --store", .0.display(), .0.display())]
     Held(PathBuf),
     /// Another edge uses the store folder.
-    #[error("another edge keeps its logs in {} (it holds {}); stop it, or give another --store", folder.display(), lock.display())]
+    #[error("another edge keeps its logs in {} (it holds {}); stop that edge, or give another --store", folder.display(), lock.display())]
     HeldByEdge {
         /// The store folder.
         folder: PathBuf,
@@ -197,7 +197,7 @@ impl LogFiles {
         };
         let queued = syncer.jobs.try_send((file, folder));
         self.syncer = Some(syncer);
-        queued.map_err(|_| io::Error::other("a sync goes on already"))
+        queued.map_err(|_| io::Error::other("a sync is already in progress"))
     }
 
     fn error(&self, segment: SegmentNumber, action: &str, source: io::Error) -> StorageError {

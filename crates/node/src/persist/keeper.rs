@@ -200,7 +200,7 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
                 let Some(status) = shared.status(&camera, monotonic_now()) else { continue };
                 match (&status.degraded, degraded.contains_key(&camera)) {
                     (Some(reason), false) => {
-                        warn!(%camera, what, "the log on disk is degraded, and the log goes on in memory: {reason}");
+                        warn!(%camera, what, "the log on disk is degraded; the log continues in memory: {reason}");
                         degraded.insert(camera, status.lost);
                     }
                     (None, true) => {

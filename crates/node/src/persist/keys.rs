@@ -30,8 +30,8 @@ const INTRODUCTION: &str = "\
 pub enum StoreKeyError {
     /// No keys were found.
     #[error(
-        "no key for the store: make one with `mez store key` (it writes {}), or give one in {STORE_KEY_VARIABLE} or as \
-         the systemd credential {STORE_KEY_CREDENTIAL}", file.display()
+        "no key for the store: make a key with `mez store key` (it writes {}), or give a key in {STORE_KEY_VARIABLE} or as the systemd credential \
+         {STORE_KEY_CREDENTIAL}", file.display()
     )]
     NotFound {
         /// The last place where a key file was looked for.
@@ -39,7 +39,7 @@ pub enum StoreKeyError {
     },
     /// There is a key already.
     #[error(
-        "{} has a key already, and brokers use it: there is nothing to do. `mez store key --rotate` adds another key for new frames",
+        "{} already has a key, which brokers use: there is nothing to do. `mez store key --rotate` adds another key for new frames",
         file.display()
     )]
     Exists {
@@ -181,7 +181,7 @@ mod tests {
         let first = create_store_key(&file).unwrap();
         assert_eq!(files::mode(&file).unwrap(), 0o600);
         let again = create_store_key(&file).unwrap_err().to_string();
-        assert!(again.contains("has a key already") && again.contains("--rotate"), "{again}");
+        assert!(again.contains("already has a key") && again.contains("--rotate"), "{again}");
         let second = rotate_store_key(&file).unwrap();
         let ring = read_store_keys(&file).unwrap();
         assert_eq!(ring.ids().collect::<Vec<_>>(), [first, second]);

@@ -199,13 +199,13 @@ fn report((camera, kind): (&CameraName, LogKind), folder: &Path, report: &Recove
     let took_ms = took.as_millis() as u64;
     info!(%camera, what, records, payload_bytes, segments, segments_unread, took_ms, "the log on disk was read");
     for damage in &report.damages {
-        warn!(%camera, what, "damage in the log on disk, not served: {damage}");
+        warn!(%camera, what, "the log on disk is damaged here, and readers do not get these records: {damage}");
     }
     for strange in &report.strange {
-        warn!(%camera, what, "a segment of the log on disk is ignored, and left where it is: {strange}");
+        warn!(%camera, what, "a segment of the log on disk is ignored, and not changed: {strange}");
     }
     if report.mended > 0 {
-        warn!(%camera, what, segments = report.mended, "a byte was damaged in headers of segments, and was corrected while reading");
+        warn!(%camera, what, segments = report.mended, "a damaged byte in segment headers was corrected while reading");
     }
     let named = report.damages.len() + report.strange.len();
     let lost = report.records_lost();
@@ -214,41 +214,41 @@ fn report((camera, kind): (&CameraName, LogKind), folder: &Path, report: &Recove
         let more = (report.damaged + report.strange_segments).saturating_sub(named as u64);
         warn!(
             %camera, %folder, more, lost,
-            "{what}s of the log on disk are lost; readers get all others, and are told that these are damaged; \
-             `mez store verify` names everything that is wrong, `mez store repair` copies the rest"
+            "{what}s of the log on disk are lost; readers get all other {what}s, and are told that these are damaged; `mez store verify` lists the \
+             damage, `mez store repair` copies the rest"
         );
     }
     if report.torn_bytes > 0 {
         let bytes = report.torn_bytes;
-        info!(%camera, what, bytes, "the last record is incomplete, because the broker or the power stopped while it was written; this is no damage");
+        info!(%camera, what, bytes, "the last record is incomplete, because the broker stopped or the power failed while it was written; this is not damage");
     }
     if let Some(ahead) = ahead_of_clock(report.newest_captured, wall_now()) {
         warn!(
             %camera, ?ahead,
-            "the newest {what} of the log is ahead of this host's clock: the clock was set back, or the camera's is wrong; frames keep \
-             their order, and some capture times occur twice"
+            "the newest {what} of the log is ahead of this host's clock: the clock was set back, or the camera's clock is wrong; frames keep their \
+             order, and some capture times occur twice"
         );
     }
     if report.expired > 0 {
-        warn!(%camera, what, segments = report.expired, "expired segments had come back, and were removed");
+        warn!(%camera, what, segments = report.expired, "expired segments were found again, and were removed");
     }
     if report.missing > 0 {
         warn!(
             %camera, what,
             segments = report.missing, records = report.lost_newest,
-            "the newest segments of the log are missing: it is an older copy, or somebody removed them"
+            "the newest segments of the log are missing: the log is an older copy, or somebody removed them"
         );
     }
     if report.missing == 0 && report.lost_newest > 0 {
         let records = report.lost_newest;
-        warn!(%camera, what, records, "the end of the log is missing: somebody cut it off, or it is damaged");
+        warn!(%camera, what, records, "the end of the log is missing: somebody removed it, or it is damaged");
     }
     if report.lost_oldest > 0 {
         let records = report.lost_oldest;
         warn!(%camera, what, records, "the beginning of the log is missing although it had not expired: somebody removed it, or it is damaged");
     }
     if report.bounds_lost {
-        warn!(%camera, what, "the folder for state is new and knows nothing of this log; the log is taken as it is");
+        warn!(%camera, what, "the folder for state has no information about this log, so a missing part of the log cannot be detected");
     }
 }
 

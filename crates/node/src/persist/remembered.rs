@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Remembered>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(source),
     };
-    let damaged = "it does not say which segments a log has; remove it to take the log as it is";
+    let damaged = "it does not say which segments the log has; remove it to use the log as it is";
     parse(&text).map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, damaged))
 }
 

@@ -85,7 +85,7 @@ impl Replicas {
         }
         let left_out = broker.restore(found) + broker.restore_derived(derived);
         if left_out > 0 {
-            info!(frames = left_out, "frames of the logs on disk do not fit into memory, and stay on disk");
+            info!(frames = left_out, "frames of the logs on disk do not fit into memory; they stay on disk");
         }
         let mut kept = BTreeMap::new();
         for log in logs {

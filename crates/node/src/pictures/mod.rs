@@ -179,7 +179,7 @@ impl Sharer {
     fn fails(&mut self, camera: &CameraName, frame: FrameId) {
         let now = monotonic_now();
         if !self.of.rests(now) {
-            info!(%camera, %frame, "no picture for programs on this host: they decode by themselves");
+            info!(%camera, %frame, "no shared picture for programs on this host: they decode themselves");
             self.of.rest(now + REST);
         }
         self.set(false);

@@ -69,7 +69,7 @@ fn tried(setting: &Setting) -> Result<CodecTried, String> {
         let decoding = encoded.elapsed();
         let difference = trial::difference(&pixels, shown.data());
         if difference.is_none_or(|difference| difference > DIFFERENCE_MAX) {
-            return Err(format!("picture {number} came out as another one (difference {difference:?})"));
+            return Err(format!("picture {number} was decoded wrongly (difference {difference:?})"));
         }
         worst.encoding = worst.encoding.max(encoded - begun);
         worst.decoding = worst.decoding.max(decoding);

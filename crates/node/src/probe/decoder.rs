@@ -63,6 +63,6 @@ pub fn try_video_decoders(choice: DecoderChoice) -> VideoTried {
     thread::scope(|scope| {
         let av1 = scope.spawn(|| tried(Encoding::Av1));
         let h265 = tried(Encoding::H265);
-        [h265, av1.join().unwrap_or_else(|_| (Encoding::Av1, Err("the trial broke off".into())))]
+        [h265, av1.join().unwrap_or_else(|_| (Encoding::Av1, Err("the trial was interrupted".into())))]
     })
 }

@@ -66,11 +66,11 @@ impl ProbeFailure {
     pub(crate) fn connecting(error: &io::Error) -> Self {
         use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
         match error.kind() {
-            ConnectionRefused => Self::new(Obstacle::Refused, "nobody listens there"),
+            ConnectionRefused => Self::new(Obstacle::Refused, "nothing listens there"),
             HostUnreachable | NetworkUnreachable => {
                 Self::new(Obstacle::NoRoute, format!("there is no route to it ({error})"))
             }
-            TimedOut => Self::new(Obstacle::Silent, "nothing comes back from it"),
+            TimedOut => Self::new(Obstacle::Silent, "it does not respond"),
             _ => Self::new(Obstacle::Own, error.to_string()),
         }
     }

@@ -35,7 +35,7 @@ pub(crate) async fn connect_tcp(addresses: &[SocketAddr]) -> Result<TcpStream, P
         Ok(connected) => connected.map_err(|error| ProbeFailure::connecting(&error)),
         Err(_) => Err(ProbeFailure::new(
             Obstacle::Silent,
-            format!("no connection over TCP within {CONNECT_TIME_MAX:?}: nothing comes back"),
+            format!("no TCP connection within {CONNECT_TIME_MAX:?}: there is no response"),
         )),
     }
 }
@@ -50,14 +50,14 @@ pub(crate) async fn secure(
     let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
     let silent = || {
         let text = format!(
-            "something takes connections there, and does not answer a TLS handshake within {CONNECT_TIME_MAX:?}"
+            "something accepts connections there, but does not answer a TLS handshake within {CONNECT_TIME_MAX:?}"
         );
         ProbeFailure::new(Obstacle::Stranger, text)
     };
     let secured = timeout(CONNECT_TIME_MAX, handshake).await.map_err(|_| silent())?;
     let secured = secured.map_err(|error| ProbeFailure::securing(&error))?;
     if secured.get_ref().1.alpn_protocol().map(<[u8]>::to_vec) != protocol {
-        let text = "the other side has a certificate of this site, and does not agree on the protocol";
+        let text = "the other side has a certificate of this site, but uses another protocol";
         return Err(ProbeFailure::new(Obstacle::Version, text));
     }
     Ok(secured)

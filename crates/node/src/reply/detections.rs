@@ -60,7 +60,7 @@ pub struct KeyPoint {
 pub enum DetectionsError {
     /// The picture has no size.
     #[error(
-        "the detections are in a picture of {width}x{height} pixels; give width and height of the image that was searched"
+        "the detections refer to a picture of {width}x{height} pixels; give width and height of the image that the detector got"
     )]
     NoPicture {
         /// Its width.
@@ -69,7 +69,9 @@ pub enum DetectionsError {
         height: u32,
     },
     /// There are more than [`DETECTIONS_MAX`].
-    #[error("there are {count} detections, more than the limit of {DETECTIONS_MAX}; send the surest ones")]
+    #[error(
+        "there are {count} detections, more than the limit of {DETECTIONS_MAX}; send the detections with the highest scores"
+    )]
     TooMany {
         /// Their number.
         count: usize,

@@ -17,8 +17,7 @@ impl ReplyContent {
         };
         let published = (request.published_width, request.published_height);
         if published.0 == 0 || published.1 == 0 {
-            let message = "the request does not say how large the frame was published; copy published_width and \
-                           published_height from the Frame";
+            let message = "the request does not give the published size of the frame; copy published_width and published_height from the Frame";
             return Err(ApiError::invalid("published_width", "NO_PUBLISHED_SIZE", message));
         }
         let detections = Detections::from_message(detections)

@@ -29,7 +29,7 @@ pub enum RevokedError {
     File(#[from] FileError),
     /// The file is not a list of this site.
     #[error(
-        "{}: {error}; copy {REVOKED} anew from another edge of the site, or from where the site was made", path.display()
+        "{}: {error}; copy {REVOKED} again from another edge of the site, or from the host where the site was made", path.display()
     )]
     List {
         /// The file.
@@ -39,8 +39,8 @@ pub enum RevokedError {
     },
     /// The file existed before.
     #[error(
-        "{} is gone, so nobody knows who was revoked; copy it anew from another edge of the site, or remove {} as well to go on \
-         without it until a camera brings it",
+        "{} is missing, so it is not known who was revoked; copy it again from another edge of the site, or remove {} too to continue without the \
+         list until a camera brings it",
         path.display(),
         lock.display()
     )]
@@ -52,8 +52,8 @@ pub enum RevokedError {
     },
     /// An older list has replaced the file.
     #[error(
-        "{} has version {version}, and version {mark} was here before: an old copy took its place; copy the newest anew from another \
-         edge of the site, or remove {} as well to go on with this one until a camera brings the newest",
+        "{} has version {version}, but version {mark} was here before: an old copy replaced it; copy the newest list from another edge of the \
+         site, or remove {} too to continue with this version until a camera brings the newest",
         path.display(),
         lock.display()
     )]
@@ -77,7 +77,7 @@ pub enum RevokedError {
     #[error(transparent)]
     Full(#[from] ListFull),
     /// The subject is not on the list.
-    #[error("{subject} is not on the deny list; `mez keys revoked` shows what is")]
+    #[error("{subject} is not on the deny list; `mez keys revoked` shows the list")]
     NotRevoked {
         /// The subject that was to be removed.
         subject: String,

@@ -61,7 +61,7 @@ impl LiveRevocations {
     /// Begins with the list in `file`, and stores received lists there. A file that cannot be read counts as an empty list.
     pub fn kept(credentials: &Credentials, file: RevokedFile) -> Self {
         let held = file.read().unwrap_or_else(|failure| {
-            warn!("the deny list is not known until an edge brings it: {failure}");
+            warn!("the deny list is unknown until an edge sends it: {failure}");
             SignedList::none(&credentials.identity().site)
         });
         Self::with(credentials, held, Some(file))
@@ -146,7 +146,9 @@ impl LiveRevocations {
         {
             tokio::task::spawn_blocking(move || {
                 if let Err(failure) = file.store(&signed) {
-                    error!("the deny list is in force, but a restart will not know it: {failure}");
+                    error!(
+                        "the deny list is in force, but cannot be saved, so it is lost at a restart: {failure}"
+                    );
                 }
             });
         }
@@ -199,7 +201,7 @@ fn tell(before: &Revocations, after: &Revocations, from: &str) {
         warn!(version, from, because = entry.because, "{subject} is revoked");
     }
     for subject in missing(before, after) {
-        info!(version, from, "{subject} is not revoked any more");
+        info!(version, from, "{subject} is no longer revoked");
     }
     info!(version, from, entries = after.len(), "another deny list is in force");
 }
@@ -260,9 +262,9 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
             // A list that a camera has just brought may not be written yet.
             Ok(None) => (seen.list.version() > 0).then(|| {
                 let held = Arc::clone(&live.sender.borrow());
-                (format!("{} is gone, and is put back", file.path().display()), Some(held))
+                (format!("{} was removed, and is written again", file.path().display()), Some(held))
             }),
-            Err(failure) => Some((format!("the deny list stays as it was: {failure}"), None)),
+            Err(failure) => Some((format!("the deny list in force stays unchanged: {failure}"), None)),
         };
         let (text, put_back) = problem.unzip();
         // Logged once, not every second.
@@ -274,7 +276,9 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
             let storing = file.clone();
             let stored = tokio::task::spawn_blocking(move || storing.store(&held)).await;
             if let Ok(Err(failure)) = stored {
-                error!("the deny list is in force, but a restart will not know it: {failure}");
+                error!(
+                    "the deny list is in force, but cannot be saved, so it is lost at a restart: {failure}"
+                );
             }
         }
     }
@@ -283,14 +287,14 @@ async fn look(pause: Duration, file: RevokedFile, live: Weak<Shared>, mut seen: 
 /// The message about a file that is older than the list in force.
 fn old_copy(path: &str, there: &Revocations, held: &Revocations) -> String {
     let mut text = format!(
-        "{path} has version {}, made from an old copy, and version {} is in force; that one is put back",
+        "{path} has version {}, made from an old copy, but version {} is in force and is written back",
         there.version(),
         held.version()
     );
     let lost: Vec<String> = missing(there, held).iter().map(ToString::to_string).collect();
     if !lost.is_empty() {
         text += &format!(
-            "; to revoke what only the old copy names, run `mez keys revoke {}` again",
+            "; to revoke entries that are only in the old copy, run `mez keys revoke {}` again",
             lost.join(" ")
         );
     }
@@ -385,7 +389,7 @@ mod tests {
         revoke(&ours, &there, "app/b").unwrap();
         let good = fs::read(there.path()).unwrap();
         fs::write(there.path(), &old).unwrap();
-        says("an old copy took its place");
+        says("an old copy replaced it");
         assert!(revoke(&ours, &there, "app/c").is_err(), "it would lose app/b");
         fs::write(there.path(), &good[..good.len() - 40]).unwrap();
         says("cut or damaged");
@@ -396,7 +400,7 @@ mod tests {
         fs::copy(foreign.path(), there.path()).unwrap();
         says("was not signed by the authority of this site");
         fs::remove_file(there.path()).unwrap();
-        says("is gone, so nobody knows who was revoked");
+        says("is missing, so it is not known who was revoked");
         fs::write(there.path(), &good).unwrap();
         assert_eq!(follow(there, &credentials).unwrap().now().list.len(), 2);
     }

@@ -24,8 +24,7 @@ use crate::identity::Identity;
 use crate::identity::certificate::{BACKDATED, CertificateFacts, UnreadableCertificate};
 
 /// The message for a list that contradicts the list in force.
-pub(crate) const CONFLICT: &str = "a deny list with the version in force and another content: two hosts have signed lists; run `mez keys revoke` \
-                                   for everything once more, on one of them";
+pub(crate) const CONFLICT: &str = "a deny list with the same version as the list in force, but other content: two hosts have signed lists; run `mez keys revoke` again for all entries, on only one of these hosts";
 
 /// A member's certificate in the terms of the deny list.
 ///

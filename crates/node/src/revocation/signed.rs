@@ -115,7 +115,7 @@ pub enum ListError {
     #[error("the deny list is cut or damaged: {0}")]
     Content(#[from] WireError),
     /// The list belongs to another site.
-    #[error("the deny list is of the site {theirs}, and this is the site {ours}")]
+    #[error("the deny list is of the site {theirs}, but this is the site {ours}")]
     OtherSite {
         /// The site that it names.
         theirs: String,

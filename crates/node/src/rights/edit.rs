@@ -19,13 +19,15 @@ pub enum EditError {
     #[error(transparent)]
     Text(#[from] RightsTextError),
     /// The text is written in a form that cannot be changed without loss.
-    #[error("it is written in a way that this command cannot change; write it by hand: {wanted}")]
+    #[error(
+        "this command cannot change the file, because of the way it is written; edit the file by hand: {wanted}"
+    )]
     ByHand {
         /// What to write.
         wanted: String,
     },
     /// There is no such grant.
-    #[error("there is no grant {grant}; `mez keys grants` lists what there is")]
+    #[error("there is no grant {grant}; `mez keys grants` lists all grants")]
     Absent {
         /// The grant.
         grant: String,

@@ -70,7 +70,7 @@ pub enum RightsError {
         error: EditError,
     },
     /// Others may write the file.
-    #[error("others may write {} (mode {mode:04o}), and give themselves rights; run `chmod 600 {}`", path.display(), path.display())]
+    #[error("others may write {} (mode {mode:04o}), so they can give themselves rights; run `chmod 600 {}`", path.display(), path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -79,8 +79,7 @@ pub enum RightsError {
     },
     /// The file existed before.
     #[error(
-        "{} is gone, so nobody knows who may do what; put it back from a copy, or write a new one that allows nothing with \
-         `mez keys rights --strict`",
+        "{} is missing, so the rights are unknown; restore it from a copy, or write a new file that allows nothing with `mez keys rights --strict`",
         path.display()
     )]
     Gone {
@@ -276,7 +275,7 @@ mod tests {
         file.create(Stance::Deny).unwrap();
         fs::remove_file(file.path()).unwrap();
         let error = file.read_or_open().unwrap_err().to_string();
-        assert!(error.contains("is gone") && error.contains("mez keys rights --strict"), "{error}");
+        assert!(error.contains("is missing") && error.contains("mez keys rights --strict"), "{error}");
         file.create(Stance::Deny).unwrap();
         assert_eq!(file.read_or_open().unwrap().0.stance, Stance::Deny);
     }

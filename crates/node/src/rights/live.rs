@@ -117,7 +117,7 @@ async fn look(
                 let failure = failure.to_string();
                 // Logged once, not every second.
                 if complaint.as_ref() != Some(&failure) {
-                    error!("the rights stay as they were: {failure}");
+                    error!("the rights in force stay unchanged: {failure}");
                 }
                 complaint = Some(failure);
             }
@@ -131,20 +131,22 @@ fn all_taken(file: &RightsFile, before: &(RightsText, String), now: &RightsText)
     let taken = match (before.0.stance, before.0.grants.len()) {
         _ if now.stance == Stance::Open || !now.grants.is_empty() => return None,
         (Stance::Deny, 0) => return None,
-        (Stance::Deny, 1) => "the only grant was taken back".into(),
-        (Stance::Deny, grants) => format!("all {grants} grants were taken back at once"),
-        (Stance::Open, _) => "everything was allowed, and there are no grants".into(),
+        (Stance::Deny, 1) => "the only grant was removed".into(),
+        (Stance::Deny, grants) => format!("all {grants} grants were removed at once"),
+        (Stance::Open, _) => "everything was allowed before, and there are no grants".into(),
     };
-    let begin = format!("{taken}: by {path} nobody may do anything now, except the edge's own user");
+    let begin = format!("{taken}: according to {path}, only the edge's own user may do anything now");
     Some(match file.keep(&before.1) {
         Ok(kept) => {
             format!(
-                "{begin}; if this was a mistake, run `mv {} {path}`, which gives back what was allowed before",
+                "{begin}; if this was a mistake, run `mv {} {path}`, which restores what was allowed before",
                 kept.display()
             )
         }
         Err(error) => {
-            format!("{begin}; if this was a mistake, put the file back from a copy (none was kept: {error})")
+            format!(
+                "{begin}; if this was a mistake, restore the file from a copy (no copy was kept: {error})"
+            )
         }
     })
 }
@@ -154,7 +156,7 @@ fn tell(file: &RightsFile, text: &RightsText) {
     match text.stance {
         Stance::Deny => info!(%path, grants, "the rights in force: only what is granted is allowed"),
         Stance::Open if grants == 0 => {
-            info!(%path, "the rights in force: everything that was allowed before there were grants")
+            info!(%path, "the rights in force: everything that was allowed before grants existed")
         }
         Stance::Open => {
             warn!(%path, grants, "these grants restrict nothing while default is \"open\"; run `mez keys rights --strict`")
@@ -224,7 +226,7 @@ mod tests {
         tokio::time::sleep(10 * PAUSE).await;
         assert!(may_watch(&rights));
         let gone = file.read_again().unwrap_err().to_string();
-        assert!(gone.contains("is gone") && gone.contains("mez keys rights --strict"), "{gone}");
+        assert!(gone.contains("is missing") && gone.contains("mez keys rights --strict"), "{gone}");
         put(&file, &good.replace("watch", "read"));
         until(&mut rights, false).await;
     }
@@ -248,7 +250,7 @@ mod tests {
 
         let before = file.read_again().unwrap();
         let warning = all_taken(&file, &before, &RightsText::default()).unwrap();
-        assert!(warning.contains("all 2 grants were taken back") && warning.contains("`mv "), "{warning}");
+        assert!(warning.contains("all 2 grants were removed") && warning.contains("`mv "), "{warning}");
         let less = RightsText::parse("[grants.\"app/counter\"]\nwatch = [\"dock/*\"]").unwrap();
         assert_eq!(all_taken(&file, &before, &less), None);
         assert_eq!(all_taken(&file, &(RightsText::default(), String::new()), &RightsText::default()), None);

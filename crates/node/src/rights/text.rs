@@ -40,7 +40,7 @@ impl RightsTextError {
     /// The bytes are not UTF-8 at `place`.
     pub(super) fn not_text(bytes: &[u8], place: usize) -> Self {
         let line = bytes[..place].iter().filter(|byte| **byte == b'\n').count() + 1;
-        let what = "it is not text in UTF-8: save it as UTF-8, or put it back from a copy";
+        let what = "it is not UTF-8 text: save it as UTF-8, or restore it from a copy";
         Self { line, field: "the file".into(), what: what.into() }
     }
 }
@@ -64,10 +64,9 @@ impl RightsText {
                     return Err(at.error(&value.span(), "write tables such as [grants.\"app/counter\"]"));
                 }
                 _ => {
-                    return Err(at.error(
-                        &key.span(),
-                        "there is no such field; a file of rights has default and grants",
-                    ));
+                    return Err(
+                        at.error(&key.span(), "unknown field; a file of rights has default and grants")
+                    );
                 }
             }
         }
@@ -98,7 +97,7 @@ impl At<'_> {
             _ => Err(self.error(
                 span,
                 format!(
-                    "{text:?} is nothing that it can be; write \"deny\", or \"open\" for what was allowed before there were grants"
+                    "{text:?} is not a valid value; write \"deny\", or \"open\" for everything that was allowed before grants existed"
                 ),
             )),
         }
@@ -134,15 +133,13 @@ fn all_grants(text: &str, table: &DeTable<'_>) -> Result<BTreeSet<Grant>, Rights
                 );
             };
             if patterns.is_empty() {
-                return Err(
-                    at.error(&cameras.span(), "the list names no camera; name some, or remove the line")
-                );
+                return Err(at.error(&cameras.span(), "the list is empty; name cameras, or remove the line"));
             }
             for pattern in patterns.iter() {
                 let grant = Grant { grantee: grantee.clone(), verb, cameras: one_pattern(&at, pattern)? };
                 if let Some(twice) = grants.replace(grant) {
                     return Err(
-                        at.error(&pattern.span(), format!("{} stands here twice; remove one", twice.cameras))
+                        at.error(&pattern.span(), format!("{} is listed twice; remove one", twice.cameras))
                     );
                 }
             }

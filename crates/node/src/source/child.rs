@@ -57,7 +57,7 @@ pub(super) async fn spawn_child(
         Some(script) => {
             let failed = |detail: String| SourceError::Spawn { program: program.to_owned(), detail };
             if script.len() > SCRIPT_BYTES_MAX {
-                return Err(failed(format!("its source has a name of more than {SCRIPT_BYTES_MAX} bytes")));
+                return Err(failed(format!("the source's name is longer than {SCRIPT_BYTES_MAX} bytes")));
             }
             let (reader, mut writer) = io::pipe().map_err(|error| failed(error.to_string()))?;
             // The pipe's buffer holds the script, so no reader is needed yet.

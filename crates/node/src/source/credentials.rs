@@ -51,14 +51,16 @@ pub enum SourceCredentialsError {
         mode: u32,
     },
     /// Credentials were given for a source that takes none.
-    #[error("credentials are for network cameras, and the source {source_name} is none; leave them out")]
+    #[error(
+        "credentials are only for network cameras, but the source {source_name} is not a network camera; leave the credentials out"
+    )]
     NotForThis {
         /// The source.
         source_name: String,
     },
     /// Credentials were given twice.
     #[error(
-        "the address of {source_name} holds credentials, and others were given beside it; take them out of the address"
+        "the address of {source_name} holds credentials, but other credentials were also given; remove the credentials from the address"
     )]
     Twice {
         /// The source.

@@ -19,7 +19,7 @@ pub enum SourceError {
         program: PathBuf,
     },
     /// The program of that name is not ffmpeg.
-    #[error("{} is not ffmpeg: install ffmpeg, or give the right program", program.display())]
+    #[error("{} is not ffmpeg: install ffmpeg, or give the path of ffmpeg", program.display())]
     NotFfmpeg {
         /// The program that was started.
         program: PathBuf,
@@ -63,7 +63,9 @@ pub enum SourceError {
         remedy: &'static str,
     },
     /// Another program is using the device.
-    #[error("{source_name} is in use by another program: close that one (fuser -v {source_name} names it)")]
+    #[error(
+        "{source_name} is in use by another program: close that program (fuser -v {source_name} shows it)"
+    )]
     Busy {
         /// The device.
         source_name: String,
@@ -77,7 +79,7 @@ pub enum SourceError {
         audio_only: bool,
     },
     /// The source has a video stream, but no frame could be read.
-    #[error("not one frame of {source_name} could be read: it is damaged or empty ({detail})")]
+    #[error("no frame of {source_name} could be read: the source is damaged or empty ({detail})")]
     NoFrames {
         /// The source, without credentials.
         source_name: String,
@@ -102,8 +104,7 @@ pub enum SourceError {
     },
     /// The pictures are larger than Mez handles.
     #[error(
-        "{source_name} has pictures of {width}x{height}, and Mez takes at most {} pixels, and {} along a side; \
-         scale the video down",
+        "{source_name} has pictures of {width}x{height}, but Mez takes at most {} pixels, and {} along a side; scale the video down",
         mez_media::jpeg::PIXELS_MAX_DEFAULT,
         mez_media::jpeg::SIDE_MAX
     )]
@@ -131,7 +132,7 @@ pub enum SourceError {
     #[error(transparent)]
     Encoder(#[from] mez_media::jpeg::EncodeError),
     /// The reading task ended unexpectedly. The log says why.
-    #[error("reading stopped because of an internal error, which the log names; open the source again")]
+    #[error("reading stopped because of an internal error, which is in the log; open the source again")]
     Stopped,
 }
 

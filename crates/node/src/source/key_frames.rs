@@ -115,11 +115,11 @@ impl Button {
         }
         let (device, is_refused) = (self.device.clone(), Arc::clone(&self.is_refused));
         tokio::task::spawn_blocking(move || match takes_key_frame_requests(&device) {
-            Ok(true) => tracing::info!(device = %device.display(), "takes requests for key frames"),
-            Ok(false) => tell_refused(&device, &is_refused, "its driver has no control for that"),
+            Ok(true) => tracing::info!(device = %device.display(), "the device accepts keyframe requests"),
+            Ok(false) => tell_refused(&device, &is_refused, "its driver has no control for keyframes"),
             Err(error) if is_final(&error) => tell_refused(&device, &is_refused, &error.to_string()),
             Err(error) => {
-                tracing::debug!(device = %device.display(), "was not asked for its controls: {error}")
+                tracing::debug!(device = %device.display(), "the controls of the device cannot be read: {error}")
             }
         });
     }
@@ -140,7 +140,7 @@ impl Button {
                 Err(error) if is_final(&error) => tell_refused(&device, &is_refused, &error.to_string()),
                 // Another program may hold the device at the moment, or it is unplugged.
                 Err(error) => {
-                    tracing::debug!(device = %device.display(), "was not asked for a key frame: {error}")
+                    tracing::debug!(device = %device.display(), "a keyframe could not be requested: {error}")
                 }
             }
             is_asking.store(false, Ordering::Release);
@@ -154,7 +154,7 @@ fn tell_refused(device: &std::path::Path, is_refused: &AtomicBool, why: &str) {
     if !is_refused.swap(true, Ordering::Relaxed) {
         tracing::info!(
             device = %device.display(),
-            "takes no requests for key frames ({why}); its video goes on as it is with its next key frame"
+            "the device does not accept keyframe requests ({why}); after an interruption, its own video continues only with its next keyframe"
         );
     }
 }

@@ -160,7 +160,8 @@ async fn with_decoder(stream: Stream, options: &SourceOptions) -> Stream {
         Err(reason) => {
             let name = encoding.name();
             let why = format!(
-                "its {name} does not go on as it is, because no decoder of {name} works here ({reason}); `mez doctor` tries them"
+                "its {name} video cannot be sent unchanged, because no decoder of {name} works on this host ({reason}); `mez doctor` tests the \
+                 decoders"
             );
             Stream { packets: None, unfit: Some(why), ..stream }
         }
@@ -198,7 +199,7 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     let stated =
         rates.into_iter().flatten().filter_map(ratio).find(|&rate| rate <= FRAMES_PER_SECOND_BELIEVED_MAX);
     if stated.is_none() && !live {
-        tracing::info!(source = %source_name, "states no frame rate: {FRAMES_PER_SECOND_UNSTATED} per second assumed");
+        tracing::info!(source = %source_name, "the source states no frame rate; {FRAMES_PER_SECOND_UNSTATED} frames per second are assumed");
     }
     let unfit = unfit(video);
     Ok(Stream {
@@ -240,7 +241,7 @@ fn unfit(video: &ReportStream) -> Option<String> {
     } else if !is_progressive(video) {
         Some(Unfit::Interlaced.to_string())
     } else if is_turned {
-        Some("the video says that its pictures have to be turned, and its codec cannot; turn the camera, or code the file again".into())
+        Some("the pictures of the video must be rotated, which its codec cannot do; rotate the camera, or re-encode the file".into())
     } else {
         None
     }
@@ -315,7 +316,7 @@ fn not_permitted(spec: &SourceSpec) -> SourceError {
         SourceSpec::Device(_) => "add the user to the group video (usermod -aG video USER) and log in again",
         SourceSpec::File(_) => "let this user read the file",
         SourceSpec::Url(_) if spec.holds_credentials() => {
-            "the camera does not take this user name and password"
+            "the camera does not accept this user name and password"
         }
         SourceSpec::Url(_) => {
             "give the camera's USER:PASSWORD with --source-credentials FILE, or in MEZ_SOURCE_CREDENTIALS"
@@ -346,9 +347,9 @@ pub(super) fn explain(spec: &SourceSpec, stderr: &str) -> SourceError {
         not_permitted(spec)
     } else {
         let doubt = match spec {
-            SourceSpec::File(_) => "is it a video, and whole?",
-            SourceSpec::Device(_) => "is it a camera, and does it send?",
-            SourceSpec::Url(_) => "is the address right, and does the camera run?",
+            SourceSpec::File(_) => "is it a complete video file?",
+            SourceSpec::Device(_) => "is it a camera, and does it send video?",
+            SourceSpec::Url(_) => "is the address correct, and is the camera on?",
         };
         SourceError::Unreadable {
             source_name,
@@ -451,7 +452,7 @@ mod tests {
         assert_eq!(found(r#", "field_order": "tt""#), (None, Some(Unfit::Interlaced.to_string())));
         assert_eq!(found(r#", "side_data_list": [{"rotation": 0}, {}]"#), fit);
         assert!(
-            found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("turned"))
+            found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("rotated"))
         );
     }
 
@@ -505,7 +506,7 @@ mod tests {
         assert!(denied.to_string().contains("group video"), "{denied}");
         let url = SourceSpec::parse("rtsp://bob:secret@cam/x").unwrap();
         let unauthorised = explain(&url, "[rtsp @ 0x1] method DESCRIBE failed: 401 Unauthorized\n");
-        assert!(unauthorised.to_string().contains("does not take"), "{unauthorised}");
+        assert!(unauthorised.to_string().contains("does not accept"), "{unauthorised}");
         let plain = SourceSpec::parse("rtsp://cam/x").unwrap();
         let unauthorised = explain(&plain, "[rtsp @ 0x1] method DESCRIBE failed: 401 Unauthorized\n");
         assert!(unauthorised.to_string().contains("--source-credentials"), "{unauthorised}");

@@ -55,7 +55,7 @@ pub(super) fn give_back(spare: &Spare, picture: Picture) {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadEnd {
     /// The child closed its output.
-    #[error("ffmpeg came to the end of the stream")]
+    #[error("ffmpeg reached the end of the stream")]
     End,
     /// The child gave nothing for this long.
     #[error("no frame for {} s", .0.as_secs_f64())]
@@ -71,17 +71,17 @@ pub(super) enum ReadEnd {
     Unfit(Unfit),
     /// Pictures come, but no key frame to begin decoding with: none for this long, or, with `None`, none to the end.
     #[error(
-        "the video stream has no key frame (IDR) {}; set the source to key frames at least every 10 s, without open groups of pictures and \
-         without intra refresh",
+        "the video stream has no keyframe (IDR) {}; set the source to a keyframe at least every 10 s, without open groups of pictures and without \
+         intra refresh",
         .0.map_or_else(|| "to its end".to_owned(), |after| format!("for {} s", after.as_secs_f64()))
     )]
     NoKeyFrame(Option<Duration>),
     /// A live source has lost pictures, and has given no key frame for this long since.
-    #[error("pictures of the video stream were lost, and no key frame (IDR) has come for {} s", .0.as_secs_f64())]
+    #[error("pictures of the video stream were lost, and no keyframe (IDR) has come for {} s", .0.as_secs_f64())]
     LacksKeyFrame(Duration),
     /// A key frame is needed, and the source is to be opened again for it.
     #[error(
-        "the camera's memory no longer holds the last key frame (IDR) of the video stream; set the source to more key frames"
+        "the camera's memory no longer holds the last keyframe (IDR) of the video stream; set the source to more frequent keyframes"
     )]
     Asked,
 }

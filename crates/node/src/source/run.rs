@@ -84,7 +84,7 @@ impl RunEnd {
 
     fn describe(&self, complaints: &str) -> String {
         let what = match self {
-            Self::Exited(status) if status.success() => "ffmpeg came to the end of the stream".to_owned(),
+            Self::Exited(status) if status.success() => "ffmpeg reached the end of the stream".to_owned(),
             Self::Exited(status) => format!("ffmpeg ended ({status})"),
             Self::Early(end) => end.to_string(),
         };
@@ -209,7 +209,7 @@ async fn read_all(
             }
             if run.end.is_own() && !options.looped {
                 if !run.complaints.is_empty() {
-                    tracing::warn!(source = %spec, "ended, but not all of it could be read: {}", detail());
+                    tracing::warn!(source = %spec, "the source has ended, but parts of it could not be read: {}", detail());
                 }
                 return Ok(());
             }
@@ -245,7 +245,7 @@ fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> boo
         None if options.packets && stream.packets.is_some() && stream.live && options.fps.is_some() => {
             tracing::info!(
                 source = %spec,
-                "its video is decoded, because pictures that need each other cannot be thinned out; without --fps it goes on as it is"
+                "its video is decoded, because --fps leaves out frames that others depend on; without --fps the video is sent unchanged"
             )
         }
         _ => return true,
@@ -257,7 +257,7 @@ fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> boo
 fn goes_on_with_packets(spec: &SourceSpec, end: &RunEnd, live: bool) -> bool {
     let (why, goes_on) = (end.describe(""), live && end.is_asked());
     match goes_on {
-        true => tracing::info!(source = %spec, "{why}; opening it again, for another one"),
+        true => tracing::info!(source = %spec, "{why}; opening the source again to get a keyframe"),
         false => tell_decoded(spec, &why),
     }
     goes_on
@@ -266,7 +266,7 @@ fn goes_on_with_packets(spec: &SourceSpec, end: &RunEnd, live: bool) -> bool {
 fn tell_decoded(spec: &SourceSpec, why: &str) {
     tracing::warn!(
         source = %spec,
-        "{why}; until then its frames are decoded and made JPEG. Start `mez camera` again once the source is set"
+        "{why}; until then its frames are decoded and encoded as JPEG. Restart `mez camera` after changing the source"
     );
 }
 

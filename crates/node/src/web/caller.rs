@@ -118,10 +118,10 @@ pub(super) fn caller(
     }
     let detail = match secret {
         Some(_) => {
-            "the session has ended, or the edge was restarted; open another link, which `mez edge open` prints on the edge's host"
+            "the session has ended, or the edge was restarted; run `mez edge open` on the edge's host, and open the link that it prints"
         }
         None => {
-            "sign in: `mez edge open` on the edge's host prints a link; or show a certificate of the site"
+            "sign in: run `mez edge open` on the edge's host, and open the link that it prints; or use a client certificate of the site"
         }
     };
     Err(Refused::new(StatusCode::UNAUTHORIZED, "NOT_SIGNED_IN", detail))

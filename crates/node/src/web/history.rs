@@ -104,10 +104,10 @@ impl History {
         site.api.check_read(&caller.principal, &camera)?;
         if wanted == Wanted::Clip {
             let span = asked.span(clip::SPAN_MAX)?;
-            let place = place(&self.clips, clip::CLIPS_MAX, "clips are made")?;
+            let place = place(&self.clips, clip::CLIPS_MAX, "clips are being made")?;
             return clip::answer(site, caller, (camera, span), place).await;
         }
-        let place = place(&self.requests, REQUESTS_MAX, "requests for the past are answered")?;
+        let place = place(&self.requests, REQUESTS_MAX, "requests for past frames are being answered")?;
         match wanted {
             Wanted::Held => self.held(site, caller, &camera, asked.span(SPAN_MAX)?).await,
             Wanted::Notes => notes(site, caller, &camera, &asked).await,
@@ -162,7 +162,7 @@ impl History {
 
 fn place(of: &Arc<Semaphore>, max: usize, what: &str) -> Result<OwnedSemaphorePermit, Refused> {
     Arc::clone(of).try_acquire_owned().map_err(|_| {
-        let detail = format!("{max} {what} already, the most at once; ask again in a moment");
+        let detail = format!("{max} {what}, which is the limit; ask again in a moment");
         Refused::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS", detail)
     })
 }
@@ -196,15 +196,15 @@ impl Asked {
                 "within_ms" => &mut asked.within,
                 "after" => {
                     asked.after = Some(note_id(value).ok_or_else(|| {
-                        invalid("after is no place of a note; give `next` of the answer before")
+                        invalid("after is not a valid position; give `next` of the previous answer")
                     })?);
                     continue;
                 }
-                _ => return Err(invalid("docs/schema/openapi.json names the parameters that there are")),
+                _ => return Err(invalid("unknown parameter; docs/schema/openapi.json lists all parameters")),
             };
             // Nanoseconds since 1970 must fit into 64 bits, with room for a day.
             let number = value.parse().ok().filter(|ms| *ms < u64::MAX / 2_000_000);
-            *field = Some(number.ok_or_else(|| invalid(&format!("{name} is no number of milliseconds")))?);
+            *field = Some(number.ok_or_else(|| invalid(&format!("{name} is not a number of milliseconds")))?);
         }
         Ok(asked)
     }
@@ -215,11 +215,13 @@ impl Asked {
             return Err(invalid("give since_utc_ms and until_utc_ms, milliseconds since 1970"));
         };
         if since >= until {
-            return Err(invalid("until_utc_ms is not behind since_utc_ms"));
+            return Err(invalid("until_utc_ms must be after since_utc_ms"));
         }
         if Duration::from_millis(until - since) > longest {
             let seconds = longest.as_secs();
-            return Err(invalid(&format!("the span is longer than {seconds} s, the most for one request")));
+            return Err(invalid(&format!(
+                "the time span is longer than {seconds} s, the limit for one request"
+            )));
         }
         Ok((moment(since), moment(until)))
     }
@@ -232,14 +234,13 @@ impl Asked {
         let (longest, usual) = WITHIN_MS;
         let within = self.within.unwrap_or(usual);
         if !(1..=longest).contains(&within) {
-            return Err(invalid(&format!("within_ms is not within 1 and {longest}")));
+            return Err(invalid(&format!("within_ms must be from 1 to {longest}")));
         }
         let newest = Timestamp::from_nanos(utc_ns_before(wall_now(), PAST_AGE_MIN));
         if at > newest {
             let seconds = PAST_AGE_MIN.as_secs();
-            let detail = format!(
-                "at_utc_ms is not past; give a time that is {seconds} s ago or older, or take …/picture"
-            );
+            let detail =
+                format!("at_utc_ms is too recent; give a time at least {seconds} s ago, or use …/picture");
             return Err(invalid(&detail));
         }
         Ok((at, (at + Duration::from_millis(within)).min(newest)))
@@ -492,14 +493,14 @@ mod tests {
         for (query, says) in [
             ("", "give since_utc_ms"),
             ("since_utc_ms=5", "give since_utc_ms"),
-            ("since_utc_ms=6&until_utc_ms=5", "not behind"),
-            ("since_utc_ms=5&until_utc_ms=5", "not behind"),
+            ("since_utc_ms=6&until_utc_ms=5", "must be after"),
+            ("since_utc_ms=5&until_utc_ms=5", "must be after"),
             ("since_utc_ms=-1&until_utc_ms=5", "no number"),
             ("since_utc_ms=now&until_utc_ms=5", "no number"),
             ("since_utc_ms=5&until_utc_ms=18446744073709551615", "no number"),
             ("since_utc_ms=0&until_utc_ms=86400001", "longer than 86400 s"),
             ("from=5", "openapi"),
-            ("after=7", "no place of a note"),
+            ("after=7", "not a valid position"),
         ] {
             let refused = span(query).expect_err(query);
             assert!(refused.contains(says), "{query}: {refused}");

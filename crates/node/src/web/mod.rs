@@ -134,7 +134,7 @@ pub enum ScrapeTokenError {
     },
     /// The content is not a token.
     #[error(
-        "{} holds no scrape token: write one line of 16 to 1024 printable characters without blanks into it, as by `openssl rand -hex 32`",
+        "{} holds no scrape token: write one line of 16 to 1024 printable characters without blanks into it, for example from `openssl rand -hex 32`",
         path.display()
     )]
     Content {

@@ -180,9 +180,10 @@ impl<S> Patient<S> {
             return written;
         }
         let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.patience)));
-        until.as_mut().poll(context).map(|()| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the other side takes nothing of what it is sent"))
-        })
+        until
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the other side does not read its answer")))
     }
 }
 

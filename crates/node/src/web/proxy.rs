@@ -54,7 +54,7 @@ impl FromStr for ProxyHeaderName {
         let name: HeaderName =
             text.parse().map_err(|_| "write the name of a header, such as X-Remote-User".to_owned())?;
         if OTHERS.contains(&name) {
-            return Err(format!("{name} means something else; write another header, such as X-Remote-User"));
+            return Err(format!("{name} has another meaning; use another header, such as X-Remote-User"));
         }
         Ok(Self(name))
     }
@@ -127,12 +127,13 @@ impl Proxy {
             if !self.told_of_strangers.swap(true, Ordering::Relaxed) {
                 warn!(
                     from = %peer.from, header = %name,
-                    "a request was refused: it says by a header who asks, and does not come from a proxy that web_proxy_from names; such ones are \
-                     refused without a further line"
+                    "a request was refused: it names its user in a header, but does not come from a proxy in web_proxy_from; further requests like \
+                     this are refused without a log line"
                 );
             }
             let detail = format!(
-                "the header {name} says who asks, and this connection may not: name the proxy in web_proxy_from, and let nobody else send that header"
+                "only a proxy in web_proxy_from may send the header {name}: add the proxy to web_proxy_from, and make sure that nobody else can \
+                 send this header"
             );
             return Err(Refused::new(StatusCode::FORBIDDEN, "NOT_A_PROXY", detail));
         }
@@ -142,11 +143,12 @@ impl Proxy {
             if !self.told_of_names.swap(true, Ordering::Relaxed) {
                 warn!(
                     from = %peer.from, header = %name,
-                    "a request was refused: the proxy names nobody that can be a person here; such ones are refused without a further line"
+                    "a request was refused: the name of the user that the proxy sent is not valid; further requests like this are refused without \
+                     a log line"
                 );
             }
             let detail = format!(
-                "the header {name} has to stand once, with the name of a person: 1 to 64 letters, digits, '.', '_' and '-'"
+                "the header {name} must occur once, with the name of a person: 1 to 64 letters, digits, '.', '_' and '-'"
             );
             Refused::new(StatusCode::FORBIDDEN, "NO_PERSON", detail)
         })

@@ -140,8 +140,7 @@ impl Site {
             return self.sign_out(peer, &request);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let detail =
-                "only GET is answered here; docs/schema/openapi.json says where else there is something";
+            let detail = "only GET is allowed here; docs/schema/openapi.json lists the methods of all paths";
             return Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", detail));
         }
         match path.as_str() {
@@ -236,11 +235,13 @@ impl Site {
         match scrapes(request.headers(), self.scrape_token.as_ref()) {
             Shown::Token => peer.known(),
             Shown::Wrong => {
-                return refused("this is not the token in the file that `--scrape-token-file` names");
+                return refused(
+                    "the scrape token is wrong; send the token in the file that `--scrape-token-file` names",
+                );
             }
             Shown::Unasked => {
                 return refused(
-                    "this edge takes no scrape token; start it with `mez edge --scrape-token-file FILE`, or set scrape_token_file",
+                    "this edge accepts no scrape token; start the edge with `mez edge --scrape-token-file FILE`, or set scrape_token_file",
                 );
             }
             Shown::Nothing => {
@@ -248,7 +249,7 @@ impl Site {
                 if !self.api.observes_everything(&caller.principal)? {
                     let who = caller.principal.bearer();
                     let detail = format!(
-                        "metrics are of all cameras; to give them, run `mez keys grant {who} observe '**'` on the edge's host"
+                        "metrics cover all cameras; to grant this, run `mez keys grant {who} observe '**'` on the edge's host"
                     );
                     return Err(Refused::new(StatusCode::FORBIDDEN, "PERMISSION_DENIED", detail));
                 }
@@ -341,11 +342,10 @@ impl Site {
         let place = self.pieces.enter(caller.principal.short()).map_err(|full| {
             let (max, whose) = match full {
                 Full::Own => (PIECES_OF_PRINCIPAL_MAX, "of this identity"),
-                Full::All => (VIDEO_PIECES_MAX, "of all together"),
+                Full::All => (VIDEO_PIECES_MAX, "of all identities"),
             };
-            let detail = format!(
-                "{max} pieces of video {whose} are being sent, the most that may be; close some tabs"
-            );
+            let detail =
+                format!("{max} pieces of video {whose} are being sent, which is the limit; close some tabs");
             Refused::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_PIECES", detail)
         })?;
         let last = Arc::clone(&piece.last);
@@ -360,11 +360,11 @@ impl Site {
         self.observable(&caller)?;
         let place = self.event_readers.enter(caller.principal.short()).map_err(|full| {
             let (max, whose) = match full {
-                Full::Own => (EVENT_READERS_OF_PRINCIPAL_MAX, "this identity may have"),
-                Full::All => (EVENT_READERS_MAX, "there may be"),
+                Full::Own => (EVENT_READERS_OF_PRINCIPAL_MAX, "of this identity"),
+                Full::All => (EVENT_READERS_MAX, "of all identities"),
             };
             let detail =
-                format!("{max} readers of events are connected, the most that {whose}; close some tabs");
+                format!("{max} readers of events {whose} are connected, which is the limit; close some tabs");
             Refused::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_READERS", detail)
         })?;
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
@@ -432,7 +432,7 @@ fn written(event: &super::answers::Event) -> String {
 pub(super) fn camera_of(path: &str, end: &str) -> Option<Result<CameraName, Refused>> {
     let name = path.strip_prefix("/api/v1/cameras/")?.strip_suffix(end)?;
     let invalid = |why: String| Refused::new(StatusCode::BAD_REQUEST, "INVALID_CAMERA", why);
-    let name = percent_decode_str(name).decode_utf8().map_err(|_| invalid("the name is no UTF-8".into()));
+    let name = percent_decode_str(name).decode_utf8().map_err(|_| invalid("the name is not UTF-8".into()));
     Some(name.and_then(|name| name.parse::<CameraName>().map_err(|error| invalid(error.to_string()))))
 }
 
@@ -443,7 +443,7 @@ fn after(query: &str) -> Result<FrameId, Refused> {
         Some(FrameId { epoch: Epoch(epoch.parse().ok()?), sequence: Sequence(sequence.parse().ok()?) })
     });
     frame.ok_or_else(|| {
-        let detail = "ask with after=EPOCH-SEQUENCE, the frame that you have, or with nothing";
+        let detail = "give after=EPOCH-SEQUENCE, the last frame that you have, or no parameter";
         Refused::new(StatusCode::BAD_REQUEST, "MALFORMED", detail)
     })
 }

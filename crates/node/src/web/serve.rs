@@ -193,7 +193,7 @@ async fn accept_all(mut incoming: TlsIncoming, port: Port, mut stopping: watch::
         let place = match port.connections.enter(from.into()) {
             Ok(place) => place,
             Err(full) => {
-                warn!(%from, ?full, "as many connections for the page as there may be; one more was closed");
+                warn!(%from, ?full, "the page has reached its limit of connections; a new connection was closed");
                 continue;
             }
         };
@@ -276,7 +276,7 @@ async fn serve(
         },
         dropped = dropped => debug!(%from, "a connection for the page was closed: {dropped}"),
         () = cut => debug!(%from, "a connection for the page was closed: its certificate was revoked"),
-        () = taking.given_up(patience) => debug!(%from, "a connection for the page was closed: it takes too little of an answer"),
+        () = taking.given_up(patience) => debug!(%from, "a connection for the page was closed: the client reads an answer too slowly"),
         // Event streams end by themselves; everything else is cut off a moment later.
         () = async {
             let _ = stopping.wait_for(|stop| *stop).await;

@@ -83,7 +83,7 @@ pub(crate) struct Issued {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignInError {
     #[error(
-        "this link was used before, has ended, or is from before a restart of the edge; make another one with `mez edge open` on the edge's host"
+        "this link was already used, has expired, or was made before a restart of the edge; make another link with `mez edge open` on the edge's host"
     )]
     Unknown,
     #[error("too many wrong links came from this address; wait a minute")]

@@ -170,9 +170,8 @@ impl Views {
             return Ok(view.shown.clone());
         }
         if open.len() >= VIEWS_MAX {
-            let message = format!(
-                "{VIEWS_MAX} pictures are shown at once already, the most that there may be; close some tabs"
-            );
+            let message =
+                format!("{VIEWS_MAX} pictures are already shown, which is the limit; close some tabs");
             return Err(ApiError::exhausted(
                 "TOO_MANY_VIEWS",
                 Limit::of_broker("views_max", VIEWS_MAX),
@@ -296,7 +295,7 @@ async fn small(frame: &pb::Frame, payload: Bytes) -> Option<Bytes> {
     let small = spawn_blocking(move || made_small(&payload)).await.ok()?.ok();
     if small.is_none() {
         let (camera, sequence) = (&frame.camera, frame.sequence);
-        tracing::debug!(camera, sequence, "a frame is no picture for the page");
+        tracing::debug!(camera, sequence, "a frame cannot be shown as a picture on the page");
     }
     small
 }

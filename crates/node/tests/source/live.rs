@@ -155,7 +155,7 @@ async fn a_camera_that_refuses_is_told_of_without_the_password() {
     let wrong = SourceCredentials::parse("bob:wr0ng").unwrap();
     for (spec, told) in [
         (camera.clone(), "--source-credentials"),
-        (camera.with_credentials(&wrong).unwrap(), "does not take this user name and password"),
+        (camera.with_credentials(&wrong).unwrap(), "does not accept this user name and password"),
     ] {
         let mut source = Source::spawn(spec, decoded()).await.unwrap();
         match next(&mut source).await {

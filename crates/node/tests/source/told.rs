@@ -190,7 +190,7 @@ async fn a_publisher_that_stalls_and_closes_is_told() {
     until_source(&mut subscription, SourceState::Live).await;
     drop(publisher);
     let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
-    assert!(lost.reason.contains("did not say that it ends"), "{lost:?}");
+    assert!(lost.reason.contains("without closing its stream"), "{lost:?}");
     assert_eq!(lost.retry, None);
 }
 

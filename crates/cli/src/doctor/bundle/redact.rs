@@ -192,7 +192,7 @@ mod tests {
     fn what_helps_stays() {
         for text in [
             "2026-11-23T09:00:00.000000Z  WARN mez_node::link: no answer from edge.local:7650 within 2s",
-            "the token has been used already",
+            "the token was already used",
             "fingerprint 3b1f0c9d8e7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c",
             "/home/Anna/Projects/Camera-2/recordings/2026/november/dock.mp4",
             "camera+dock+cam1.pem 600",

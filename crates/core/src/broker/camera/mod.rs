@@ -234,7 +234,7 @@ impl CameraBroker {
                 self.outputs.extend(is_asked.then_some(CameraOutput::Revocations { link: id, signed }));
             }
             _ => {
-                let text = "an edge does not send this message, or not now".into();
+                let text = "an edge does not send this message, or not at this point".into();
                 self.give_up(now, id, RefuseCode::Protocol, text);
             }
         }

@@ -123,7 +123,7 @@ impl SourceWatch {
         }
         let (mean, count) = (self.intervals.iter().sum::<Duration>(), self.intervals.len() as f64);
         let rate = count / mean.as_secs_f64().max(1e-3);
-        let reason = format!("no frames any more; it gave {rate:.1} per second");
+        let reason = format!("no frames any more; before, it gave {rate:.1} per second");
         let since = self.last.unwrap_or(now);
         self.become_known(since, Known { state: SourceState::Stalled, reason, retry: None });
     }

@@ -54,13 +54,13 @@ pub enum FrameRefused {
     #[error("more than {ARRIVING_FRAMES_MAX} frames or {ARRIVING_BYTES_MAX} bytes at once")]
     TooMany,
     /// The sequence is not below [`NUMBER_MAX`].
-    #[error("frame {frame} is numbered beyond the last number, {NUMBER_MAX}")]
+    #[error("the number of frame {frame} is above the limit, {NUMBER_MAX}")]
     Number {
         /// The frame.
         frame: FrameId,
     },
     /// The capture time is after [`CAPTURED_MAX`].
-    #[error("frame {frame} says that it was captured at {captured}, beyond {CAPTURED_MAX}")]
+    #[error("the capture time {captured} of frame {frame} is later than {CAPTURED_MAX}")]
     Captured {
         /// The frame.
         frame: FrameId,
@@ -68,13 +68,13 @@ pub enum FrameRefused {
         captured: Timestamp,
     },
     /// The frame is of the past, and was not asked for, or not in this form.
-    #[error("frame {frame} is of the past, and was not asked for")]
+    #[error("frame {frame} is a frame of the past that was not requested")]
     NotAsked {
         /// The frame.
         frame: FrameId,
     },
     /// The frame is arriving or has arrived already.
-    #[error("frame {frame} came twice")]
+    #[error("frame {frame} arrived twice")]
     Twice {
         /// The frame.
         frame: FrameId,

@@ -214,7 +214,7 @@ impl Cameras {
             let silent = heard.is_some_and(|heard| now.saturating_since(heard) > PEER_SILENCE_MAX);
             if silent != camera.silent {
                 camera.silent = silent;
-                let reason = silent.then(|| "nothing heard for 750 ms".into());
+                let reason = silent.then(|| "no message from the camera for 750 ms".into());
                 outputs.push(EdgeOutput::CameraChanged { camera: name.clone(), up: !silent, reason });
                 outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
             }

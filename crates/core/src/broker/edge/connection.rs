@@ -187,9 +187,9 @@ impl Connection {
     /// Why the connection is given up, if it is.
     fn is_given_up(&self, now: Instant) -> Option<&'static str> {
         if self.session.is_none() && now.saturating_since(self.opened) >= HELLO_TIME_MAX {
-            Some("it did not say which camera it is")
+            Some("the camera did not say its name in time")
         } else if now.saturating_since(self.heard) >= LINK_SILENCE_MAX {
-            Some("nothing was heard of it")
+            Some("no message from the camera for too long")
         } else {
             None
         }

@@ -263,7 +263,7 @@ impl EdgeBroker {
                 let is_asked = self.courier.handle_list(id);
                 self.outputs.extend(is_asked.then_some(EdgeOutput::Revocations { link: id, signed }));
             }
-            _ => self.handle_protocol_error(id, "a camera does not send this message, or not now"),
+            _ => self.handle_protocol_error(id, "a camera does not send this message, or not at this point"),
         }
     }
 
@@ -298,7 +298,7 @@ impl EdgeBroker {
         let camera = self.roster.cameras.get(name)?;
         let forgotten = camera.forgotten();
         if let Some(link) = camera.link {
-            self.close(link, "it was reset");
+            self.close(link, "the camera was reset");
         }
         self.outputs.extend(self.applications.handle_reset(name));
         self.publishers.handle_forgotten(name);
@@ -321,7 +321,7 @@ impl EdgeBroker {
         }
         let (forgotten, silent) = (known.forgotten(), known.link);
         if let Some(link) = silent {
-            self.close(link, "it was forgotten");
+            self.close(link, "the camera was forgotten");
         }
         self.sessions.handle_reset(name);
         let readers = self.applications.subscriptions.readers(name).into_iter();
@@ -527,7 +527,7 @@ impl EdgeBroker {
             Some(Judgement::Refused { code, text }) => self.refuse(id, code, text),
             Some(Judgement::EpochTaken { newest }) => {
                 self.outputs.push_back(self.sessions.tell_taken(&self.roster, id, newest));
-                self.close(id, "its epoch is taken");
+                self.close(id, "the camera's epoch is already in use");
             }
             Some(Judgement::Accepted { replaces }) => {
                 if let Some(holder) = replaces {

@@ -158,7 +158,7 @@ fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
         return Some((RefuseCode::Version, text));
     }
     if epoch.0 > NUMBER_MAX {
-        let text = format!("the epoch {} is above the last one, {NUMBER_MAX}", epoch.0);
+        let text = format!("the epoch {} is above the limit, {NUMBER_MAX}", epoch.0);
         return Some((RefuseCode::Protocol, text));
     }
     is_permitted(link, camera)
@@ -169,7 +169,8 @@ fn is_permitted(link: &Connection, camera: &CameraName) -> Option<(RefuseCode, S
     let is_permitted = link.peer.cameras.iter().any(|pattern| pattern.matches(camera));
     (!is_permitted).then(|| {
         let identity = &link.peer.identity;
-        let text = format!("the identity {identity} may not be camera {camera}; enrol one that may");
+        let text =
+            format!("the identity {identity} may not publish camera {camera}; enrol an identity that may");
         (RefuseCode::NotPermitted, text)
     })
 }
@@ -178,8 +179,8 @@ fn is_permitted(link: &Connection, camera: &CameraName) -> Option<(RefuseCode, S
 fn is_derived(known: &Camera, name: &CameraName) -> Option<(RefuseCode, String)> {
     let derived = known.derived.as_ref()?;
     let text = format!(
-        "{name} is a stream that {} publishes at this edge; give the camera another name, or stop that program and run `mez cameras forget {name}` \
-         on the edge's host",
+        "{name} is a stream that {} publishes at this edge; give the camera another name, or stop the publisher and run `mez cameras forget \
+         {name}` on the edge's host",
         derived.deriving.owner
     );
     Some((RefuseCode::NameHeld, text))
@@ -190,7 +191,7 @@ fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
     let cameras = &roster.cameras;
     (cameras.room() == 0).then(|| {
         let text = format!(
-            "the edge knows {} cameras, as many as it may; raise its --cameras-max",
+            "the edge knows {} cameras, which is its limit; raise --cameras-max of the edge",
             cameras.cameras_max()
         );
         (RefuseCode::Full, text)
@@ -201,8 +202,8 @@ fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
 fn is_exhausted(camera: &CameraName, known: Epoch) -> Option<(RefuseCode, String)> {
     (known > EPOCH_MAX).then(|| {
         let text = format!(
-            "what the edge holds of camera {camera} ends with epoch {}, which no camera reaches: somebody else has used its \
-             identity; run `mez cameras reset {camera}` on the edge's host",
+            "the edge's last epoch of camera {camera} is {}, which no camera reaches: somebody else has used the camera's identity; run `mez \
+             cameras reset {camera}` on the edge's host",
             known.0
         );
         (RefuseCode::NameHeld, text)
@@ -217,8 +218,8 @@ fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(Refu
     }
     (!claims.admits(camera, known, *epoch)).then(|| {
         let text = format!(
-            "epoch {} lies more than {EPOCH_JUMP_MAX} above any that the edge knows of camera {camera}: its counter of starts is damaged, or \
-             somebody else uses its identity; for the right camera run `mez cameras reset {camera}` on the edge's host",
+            "epoch {} is more than {EPOCH_JUMP_MAX} above the last epoch of camera {camera} that the edge knows: the camera's counter of starts is \
+             damaged, or somebody else uses its identity; if this is the right camera, run `mez cameras reset {camera}` on the edge's host",
             epoch.0
         );
         (RefuseCode::Protocol, text)
@@ -233,7 +234,7 @@ fn is_of_another(
 ) -> Option<(RefuseCode, String)> {
     (holder.peer.identity != link.peer.identity).then(|| {
         let text = format!(
-            "camera {camera} is held by {}; stop that one, or choose another name",
+            "{} is already connected as camera {camera}; stop that program, or choose another name",
             holder.peer.identity
         );
         (RefuseCode::NameHeld, text)

@@ -306,6 +306,10 @@ impl Known {
 
 /// Why there is no room for a camera, for people.
 fn why_shed(channel: &str, carries: BitsPerSecond, by_rank: bool) -> String {
-    let who = if by_rank { "cameras of higher priority take it" } else { "the other cameras take it" };
+    let who = if by_rank {
+        "cameras of higher priority leave no room for this camera"
+    } else {
+        "the other cameras leave no room for this camera"
+    };
     format!("the channel {channel} carries {:.1} Mbit/s; {who}", carries.0 / 1e6)
 }

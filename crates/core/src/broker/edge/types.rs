@@ -103,15 +103,15 @@ pub enum PublisherRefused {
     },
     /// A camera has this name.
     #[error(
-        "{stream} is a camera that this edge knows; give what you publish another name, such as {stream}/results, or, if that camera is gone for \
-         good, run `mez cameras forget {stream}` on the edge's host"
+        "{stream} is a camera that this edge knows; publish under another name, such as {stream}/results, or, if the camera is gone for good, run \
+         `mez cameras forget {stream}` on the edge's host"
     )]
     IsCamera {
         /// The name.
         stream: CameraName,
     },
     /// Another principal publishes the stream.
-    #[error("{stream} is being published by {owner}; give what you publish another name, or stop that one")]
+    #[error("{owner} already publishes {stream}; publish under another name, or stop the other publisher")]
     OfAnother {
         /// The stream.
         stream: CameraName,
@@ -120,8 +120,8 @@ pub enum PublisherRefused {
     },
     /// The principal already has [`DERIVED_OF_OWNER_MAX`] streams.
     #[error(
-        "{owner} has {DERIVED_OF_OWNER_MAX} derived streams at this edge, as many as one may have; run `mez cameras forget NAME` on the edge's \
-         host for those that are not needed any more"
+        "{owner} has {DERIVED_OF_OWNER_MAX} derived streams at this edge, which is the limit for one identity; run `mez cameras forget NAME` on \
+         the edge's host for streams that are no longer needed"
     )]
     TooManyOfOwner {
         /// The principal.
@@ -129,8 +129,8 @@ pub enum PublisherRefused {
     },
     /// The edge already knows [`DERIVED_MAX`] derived streams.
     #[error(
-        "this edge knows {DERIVED_MAX} derived streams, as many as it may; run `mez cameras forget NAME` on its host for those that are not needed \
-         any more"
+        "this edge knows {DERIVED_MAX} derived streams, which is its limit; run `mez cameras forget NAME` on the edge's host for streams that are \
+         no longer needed"
     )]
     TooMany,
 }
@@ -139,7 +139,7 @@ pub enum PublisherRefused {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivedError {
     /// The publisher was not accepted, or the stream was reset or forgotten since.
-    #[error("the stream was reset or forgotten; publish it anew")]
+    #[error("the stream was reset or forgotten; open a new publisher")]
     NotOpen,
     /// The record itself was refused.
     #[error(transparent)]
@@ -303,7 +303,7 @@ pub enum ReplyError {
     },
     /// The name is a derived stream of this edge, which takes no results.
     #[error(
-        "{stream} is published at the edge by {owner}, and takes no replies; publish what you made of it as a stream of its own: {stream}/NAME"
+        "{stream} is published at the edge by {owner}, and takes no replies; publish your results as a derived stream: {stream}/NAME"
     )]
     IsDerived {
         /// The stream.
@@ -340,7 +340,9 @@ pub enum AnswerError {
         camera: CameraName,
     },
     /// The camera has published no such frame.
-    #[error("camera {camera} has published no frame {frame} yet; answer the frames of a subscription")]
+    #[error(
+        "camera {camera} has published no frame {frame} yet; answer only frames that a subscription delivered"
+    )]
     UnknownFrame {
         /// The name.
         camera: CameraName,
@@ -355,7 +357,7 @@ pub enum AnswerError {
     },
     /// The name is a derived stream of this edge, which takes no answers.
     #[error(
-        "{stream} is published at the edge by {owner}, and takes no answers; publish what you made of it as a stream of its own: {stream}/NAME"
+        "{stream} is published at the edge by {owner}, and takes no answers; publish your results as a derived stream: {stream}/NAME"
     )]
     IsDerived {
         /// The stream.
@@ -365,7 +367,7 @@ pub enum AnswerError {
     },
     /// The picture is too large.
     #[error(
-        "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or one of lower quality"
+        "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or a picture of lower quality"
     )]
     TooLarge {
         /// The size in bytes.
@@ -384,7 +386,7 @@ pub enum ForgetError {
     },
     /// The camera is connected.
     #[error(
-        "camera {camera} is connected, and would be known again at once; stop its camera broker or publisher first"
+        "camera {camera} is connected, so the edge would know it again at once; stop its camera broker or publisher first"
     )]
     Connected {
         /// The name.

@@ -42,7 +42,7 @@ const OVERDUE_FRAMES: u32 = 5;
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 
 /// The sentence about a source whose own video is not sent as it is.
-const INTERRUPTED: &str = "; the source's own video is interrupted until one of its key frames goes, and frames are made of it meanwhile";
+const INTERRUPTED: &str = "; the source's own video is interrupted until one of its keyframes is sent; until then frames are re-encoded";
 
 /// What it takes to keep the floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -393,13 +393,13 @@ impl Monitor {
             return None;
         }
         let mut text = self.on_time_text(&look.counts, on_time);
-        let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
+        let _ = write!(text, ", {:.1} % required", on_time_share * 100.0);
         if let Some(rate) = look.around.link_rate {
             let _ = write!(text, "; the link carries {}", per_second(rate.0));
         }
         let way = look.around.way;
         if way >= bound.mul_f64(MENTIONED_SHARE) {
-            let _ = write!(text, "; the way from the edge to the application takes {}", milliseconds(way));
+            let _ = write!(text, "; the path from the edge to the application takes {}", milliseconds(way));
         }
         Some((ContractState::LatencyMiss, text))
     }
@@ -413,12 +413,12 @@ impl Monitor {
             format!("the application has taken no frame for {:.1} s", idle.as_secs_f64())
         } else if (in_hand as f64) < on_time_share * judged as f64 {
             let mut text = self.on_time_text(&look.counts, in_hand);
-            let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
+            let _ = write!(text, ", {:.1} % required", on_time_share * 100.0);
             let waited = milliseconds(takes.waited);
             let _ = match takes.every {
                 Some(every) => write!(
                     text,
-                    "; the application takes a frame every {}; frames wait {waited} for it",
+                    "; the application takes a frame every {}; frames wait {waited} for the application",
                     milliseconds(every)
                 ),
                 None => write!(text, "; frames wait {waited} for the application"),
@@ -438,7 +438,7 @@ impl Monitor {
         (look.is_due() && few).then(|| {
             let published = look.around.fps();
             let text = format!(
-                "{came} frames in the last second, {min_fps} asked; the camera publishes {published:.1} fps"
+                "{came} frames in the last second, {min_fps} required; the camera publishes {published:.1} fps"
             );
             (ContractState::LatencyMiss, text)
         })
@@ -470,13 +470,13 @@ impl Monitor {
         let Counts { frames, came, unverified, infeasible, .. } = look.counts;
         let text = if self.contract.accuracy_floor.is_some() && unverified > 0 {
             if look.around.unverified.is_empty() {
-                format!("{unverified} of {came} frames had a setting that the profile does not know")
+                format!("{unverified} of {came} frames had a rung that is not in the profile")
             } else {
                 look.around.unverified.clone()
             }
         } else if infeasible >= frames {
             // This may pass within a moment, but to report that all is well would be false.
-            "no frame yet that keeps the floor".to_owned()
+            "no frame has kept the accuracy floor yet".to_owned()
         } else {
             return None;
         };
@@ -525,11 +525,11 @@ impl Monitor {
         }
         let floor = self.contract.accuracy_floor;
         let wanted =
-            floor.map_or_else(|| "the cheapest setting".to_owned(), |floor| format!("the floor {floor}"));
+            floor.map_or_else(|| "the cheapest rung".to_owned(), |floor| format!("the floor {floor}"));
         let bytes = match around.need {
-            None => return format!("{wanted} does not arrive in time often enough"),
+            None => return format!("too few frames at {wanted} would arrive in time"),
             Some(Need::Best(best)) => {
-                return format!("no setting of the profile keeps {wanted}; the best keeps {best:.3}");
+                return format!("no rung of the profile keeps {wanted}; the best keeps {best:.3}");
             }
             Some(Need::Bytes(bytes)) => bytes,
         };
@@ -555,11 +555,12 @@ impl Monitor {
                 )
             }
             Some(rate) => format!(
-                "the link carries {} and {wanted} needs {} {how}, but frames are not expected in time: the link is unsteady or was measured for too short a time, or frames take too long to be made",
+                "the link carries {} and {wanted} needs {} {how}, but frames would not arrive in time: the rate of the link is unsteady or was \
+                 measured too briefly, or encoding takes too long",
                 per_second(rate.0),
                 per_second(needed)
             ),
-            None => format!("nothing gets through; {wanted} needs {} {how}", per_second(needed)),
+            None => format!("nothing gets through the link; {wanted} needs {} {how}", per_second(needed)),
         }
     }
 }

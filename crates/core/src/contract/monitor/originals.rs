@@ -49,7 +49,7 @@ impl OriginalsGot {
             return None;
         }
         let why = if beside {
-            "they go behind contracts, within their share of the link (--history-share)"
+            "contracts come first, and originals get only their share of the link (--history-share)"
         } else {
             "the link has no room for more"
         };
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(
             text.as_deref(),
             Some(
-                "no original for 1.5 s; they go behind contracts, within their share of the link (--history-share)"
+                "no original for 1.5 s; contracts come first, and originals get only their share of the link (--history-share)"
             )
         );
         assert_eq!(got.lack(at(1_500), true, false), None, "it publishes nothing");

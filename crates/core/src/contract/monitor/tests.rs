@@ -39,7 +39,7 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!((state, text.as_str()), (ContractState::Ok, "15 of 15 frames handed over within 100 ms"));
 
     let late = after(contract(), |frame| FrameOutcome { on_time: frame != 3, ..GOOD });
-    let text = "14 of 15 frames handed over within 100 ms, 98.0 % asked; the link carries 2.1 Mbit/s";
+    let text = "14 of 15 frames handed over within 100 ms, 98.0 % required; the link carries 2.1 Mbit/s";
     assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
 
     let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
@@ -50,11 +50,11 @@ fn each_state_has_its_cause_and_its_sentence() {
     let interrupted = Surroundings { interrupted: true, ..around.clone() };
     let (state, text) = after(contract(), |_| GOOD).describe(at(1000), &interrupted);
     assert_eq!(state, ContractState::Ok, "frames that are made of the source's video keep the floor");
-    assert!(text.contains("interrupted until one of its key frames goes"), "{text}");
+    assert!(text.contains("interrupted until one of its keyframes is sent"), "{text}");
 
     let strict = Contract { accuracy_floor: Some(0.9995), ..contract() };
     let strict = after(strict, |_| FrameOutcome { infeasible: true, ..GOOD });
-    let text = "no setting of the profile keeps the floor 0.9995; the best keeps 0.999";
+    let text = "no rung of the profile keeps the floor 0.9995; the best keeps 0.999";
     assert_eq!(strict.describe(at(1000), &best), (ContractState::Infeasible, text.into()));
 
     let hasty = Contract { latency_bound: Some(Duration::from_millis(4)), ..contract() };
@@ -64,10 +64,10 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(said, (ContractState::Infeasible, text.into()));
 
     let brisk = after(Contract { min_fps: 20.0, ..contract() }, |_| GOOD);
-    let text = "14 frames in the last second, 20 asked; the camera publishes 15.0 fps";
+    let text = "14 frames in the last second, 20 required; the camera publishes 15.0 fps";
     assert_eq!(brisk.describe(at(1010), &around), (ContractState::LatencyMiss, text.into()));
 
-    let why = "the channel hall carries 2.1 Mbit/s; cameras of higher priority take it";
+    let why = "the channel hall carries 2.1 Mbit/s; cameras of higher priority leave no room for this camera";
     let shed = Surroundings { shed: Some((at(600), why.into())), ..around.clone() };
     let marked = after(contract(), |frame| FrameOutcome { infeasible: frame > 8, ..GOOD });
     assert_eq!(marked.describe(at(1000), &shed), (ContractState::Infeasible, why.into()));
@@ -230,7 +230,9 @@ fn who_takes_frames_late_is_told_so() {
     for wait_ms in [100, 600, 1_500] {
         let (state, text) = taking_after(wait_ms);
         assert_eq!(state, ContractState::ApplicationLate, "{wait_ms} ms: {text}");
-        let wanted = format!("; the application takes a frame every 66 ms; frames wait {wait_ms} ms for it");
+        let wanted = format!(
+            "; the application takes a frame every 66 ms; frames wait {wait_ms} ms for the application"
+        );
         assert!(text.starts_with("0 of ") && text.ends_with(&wanted), "{text}");
     }
 }
@@ -247,7 +249,7 @@ fn a_long_way_to_the_application_misses_the_latency() {
     let far = Surroundings { way: Duration::from_millis(110), ..around() };
     let (state, text) = monitor.describe(at(29 * 66 + 300), &far);
     assert_eq!(state, ContractState::LatencyMiss);
-    assert!(text.ends_with("; the way from the edge to the application takes 110 ms"), "{text}");
+    assert!(text.ends_with("; the path from the edge to the application takes 110 ms"), "{text}");
 }
 
 /// An application that hangs is told so. An application that takes a frame every two seconds is only slow.

@@ -400,21 +400,20 @@ impl ContractWatch {
     fn why_unverified(&self, own: bool, view: &CameraView) -> String {
         let Some(profile) = &self.profile else {
             return match self.contract.profile {
-                None => "there is no profile that says what is lost; profile the application".into(),
-                Some(_) => "the profile is not here".into(),
+                None => "the contract has no profile, so the accuracy of frames is unknown; profile the application".into(),
+                Some(_) => "the edge does not have the contract's profile".into(),
             };
         };
         let (width, height) = profile.size;
         if view.size != (0, 0) && view.size != profile.size {
             let (is_width, is_height) = view.size;
             return format!(
-                "the profile was made with frames of {width}x{height}, the camera's have {is_width}x{is_height}; \
-                 profile this camera"
+                "the profile was made with frames of {width}x{height}, but the camera's frames have {is_width}x{is_height}; profile this camera"
             );
         }
         match view.feasibility.profile_use {
             ProfileUse::Fetching if own => "the camera is fetching the profile".into(),
-            ProfileUse::NoRung if own => "the camera can make none of the profile's settings".into(),
+            ProfileUse::NoRung if own => "the camera can encode none of the profile's rungs".into(),
             ProfileUse::Unreadable if own => "the camera cannot read the profile; update the camera".into(),
             _ => String::new(),
         }
@@ -442,7 +441,7 @@ impl ContractWatch {
             Some((negotiation::ContractOutcome::Infeasible, _)) => return None,
             Some((negotiation::ContractOutcome::Kept, _)) => return kept_beside(view, mine),
             Some((negotiation::ContractOutcome::Outvoted, _)) => {
-                return Some("no setting keeps it and all the contracts that are kept".into());
+                return Some("no rung keeps this contract together with the contracts that are kept".into());
             }
             Some((negotiation::ContractOutcome::Conflict { with }, _)) => {
                 return view.demands.get(with).map(|other| stands_against(other, mine));
@@ -458,7 +457,11 @@ impl ContractWatch {
         if let Some(first) = others().find(|other| other.contract.priority > mine.priority)
             && (floor(&first.contract), bound(&first.contract)) != (floor(mine), bound(mine))
         {
-            return Some(format!("{} goes first, with priority {}", name(first), first.contract.priority));
+            return Some(format!(
+                "{} takes precedence, with priority {}",
+                name(first),
+                first.contract.priority
+            ));
         }
         let peers = || others().filter(|other| other.contract.priority == mine.priority);
         let strict = peers()
@@ -469,7 +472,7 @@ impl ContractWatch {
         }
         let hasty = peers().filter(|other| bound(&other.contract) < bound(mine));
         let hasty = hasty.min_by_key(|other| bound(&other.contract))?;
-        Some(format!("{} asks for {} ms", name(hasty), bound(&hasty.contract).as_millis()))
+        Some(format!("{} asks for a latency bound of {} ms", name(hasty), bound(&hasty.contract).as_millis()))
     }
 }
 
@@ -480,7 +483,7 @@ fn kept_beside(view: &CameraView, mine: &Contract) -> Option<String> {
     let floors = kept.filter_map(|(other, _)| Some((other, other.contract.accuracy_floor?)));
     let (other, floor) = floors.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
     let is_finer = mine.accuracy_floor.is_some_and(|mine| mine < floor);
-    is_finer.then(|| format!("frames are made for {} too, which asks for the floor {floor}", name(other)))
+    is_finer.then(|| format!("frames are also encoded for {}, which asks for the floor {floor}", name(other)))
 }
 
 /// Says why no rung keeps both contracts.
@@ -490,7 +493,11 @@ fn stands_against(other: &NamedContract, mine: &Contract) -> String {
     let bound = latency_bound.map(|bound| format!("{} ms", bound.as_millis()));
     let asks: Vec<String> = floor.into_iter().chain(bound).collect();
     let first = if *priority > mine.priority { format!(" with priority {priority}") } else { String::new() };
-    format!("no setting keeps it and {}, which asks for {}{first}", name(other), asks.join(" within "))
+    format!(
+        "no rung keeps both this contract and {}, which asks for {}{first}",
+        name(other),
+        asks.join(" within ")
+    )
 }
 
 /// The name of a subscription, for display.

@@ -58,10 +58,10 @@ fn the_loser_is_told_whose_contract_stands_against_its_own() {
     assert_eq!(told[0].0, ContractState::LatencyMiss, "it is kept, but no frame came: {}", told[0].1);
     let lost = &told[1..];
     assert!(lost.iter().all(|(state, _)| *state == ContractState::Infeasible), "{told:?}");
-    let against = "; no setting keeps it and subscription 1 (app1), which asks for the floor 0.9 within 50 ms with priority 2";
+    let against = "; no rung keeps both this contract and subscription 1 (app1), which asks for the floor 0.9 within 50 ms with priority 2";
     assert!(told[1].1.ends_with(against), "{}", told[1].1);
     assert!(
-        told[2].1.ends_with("; no setting keeps it and all the contracts that are kept"),
+        told[2].1.ends_with("; no rung keeps this contract together with the contracts that are kept"),
         "{}",
         told[2].1
     );
@@ -74,7 +74,7 @@ fn who_misses_frames_beside_a_stricter_contract_is_told_which() {
     use negotiation::ContractOutcome::{Conflict, Kept};
     let demands = || vec![demand(1, 50, 0.9, 1), demand(2, 1_000, 0.95, 0)];
     let both = told(demands(), &[Some(Kept), Some(Kept)]);
-    let because = "; frames are made for subscription 2 (app2) too, which asks for the floor 0.95";
+    let because = "; frames are also encoded for subscription 2 (app2), which asks for the floor 0.95";
     assert!(both[0].0 == ContractState::LatencyMiss && both[0].1.ends_with(because), "{both:?}");
     assert!(!both[1].1.contains("subscription"), "{both:?}");
     let alone = told(demands(), &[Some(Kept), Some(Conflict { with: 0 })]);
@@ -87,5 +87,5 @@ fn who_misses_frames_beside_a_stricter_contract_is_told_which() {
 fn a_camera_that_says_nothing_tries_for_the_strictest() {
     let told = told(vec![demand(1, 50, 0.9, 0), demand(2, 200, 0.95, 0)], &[]);
     assert!(told[0].1.ends_with("; subscription 2 (app2) asks for the floor 0.95"), "{told:?}");
-    assert!(told[1].1.ends_with("; subscription 1 (app1) asks for 50 ms"), "{told:?}");
+    assert!(told[1].1.ends_with("; subscription 1 (app1) asks for a latency bound of 50 ms"), "{told:?}");
 }

@@ -101,8 +101,8 @@ pub enum ChannelError {
     },
     /// The goal does not exist.
     #[error(
-        "the channel {name} has the goal {goal:?}; there are max-min (the worst camera first), sum (the best gain first) \
-         and bandwidth (the same for all)"
+        "the channel {name} has the unknown goal {goal:?}; use max-min (the worst camera first), sum (the best gain first) or bandwidth (the same \
+         rate for all)"
     )]
     Goal {
         /// The channel.
@@ -127,10 +127,7 @@ pub enum ChannelError {
         name: String,
     },
     /// More channels than [`CHANNELS_MAX`].
-    #[error(
-        "there are {channels} channels, more than {CHANNELS_MAX}; leave out those of a single camera, which shares \
-         with nobody"
-    )]
+    #[error("there are {channels} channels, more than {CHANNELS_MAX}; leave out channels of a single camera")]
     TooMany {
         /// How many.
         channels: usize,
@@ -227,7 +224,7 @@ mod tests {
             ("hall=", "the channel hall names no cameras; give it a pattern, such as dock/*"),
             ("=dock/*", "the channel name \"\""),
             ("große=dock/*", "the channel name"),
-            ("hall:fair=dock/*", "there are max-min (the worst camera first), sum (the best gain first) and"),
+            ("hall:fair=dock/*", "use max-min (the worst camera first), sum (the best gain first) or"),
             ("hall=dock/*,", "the channel hall: camera name \"\" has an empty segment"),
             ("hall=dock*", "the channel hall: pattern \"dock*\" mixes"),
             (many.as_str(), "more than 64 patterns"),

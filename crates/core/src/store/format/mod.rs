@@ -32,7 +32,7 @@ pub(super) const KIND_FRAME: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamageKind {
     /// The bytes end too early, or their checksum does not match: a torn write, or a failing disk.
-    #[error("torn or rotten: the checksum does not match")]
+    #[error("torn or corrupt: the checksum does not match")]
     Torn,
     /// The checksum is right but authentication fails: the bytes were made elsewhere, or belong elsewhere.
     #[error("not authentic: changed on purpose, or moved from another place")]
@@ -41,7 +41,7 @@ pub enum DamageKind {
     #[error("cut short: the segment ends within it")]
     Cut,
     /// A record of this segment stands where another record belongs.
-    #[error("at the place of record {expected} stands record {found}")]
+    #[error("record {found} is in the place of record {expected}")]
     Misplaced {
         /// The record that belongs there.
         expected: u64,
@@ -49,7 +49,7 @@ pub enum DamageKind {
         found: u64,
     },
     /// Authentic bytes that make no sense to this version.
-    #[error("written by a program that this one does not understand: {0}")]
+    #[error("written by an unknown version of Mez: {0}")]
     Malformed(#[from] WireError),
     /// The storage did not give the bytes.
     #[error("the storage cannot read it")]
@@ -63,10 +63,12 @@ pub enum HeaderError {
     #[error("not a segment of a log of Mez")]
     Foreign,
     /// The segment has a later version of the format.
-    #[error("of version {0} of the format, and this program reads version {FORMAT_VERSION}; use a later one")]
+    #[error(
+        "version {0} of the format, but this program reads version {FORMAT_VERSION}; use a later version of Mez"
+    )]
     Version(u16),
     /// Cut short or rotten.
-    #[error("its header is torn or rotten: the checksum does not match")]
+    #[error("its header is torn or corrupt: the checksum does not match")]
     Torn,
     /// The key is not in the ring.
     #[error("written with the key {0}, which is not among the keys given")]
@@ -78,7 +80,7 @@ pub enum HeaderError {
     #[error("a segment of camera {0}")]
     Camera(CameraName),
     /// The segment stands in the place of another one: a copy, or a file that was renamed.
-    #[error("segment {0} under another number: copied or renamed")]
+    #[error("the file contains segment {0}: copied or renamed")]
     Number(SegmentNumber),
     /// The storage did not give the bytes.
     #[error("the storage cannot read it")]

@@ -108,8 +108,8 @@ impl Finding {
             FindingKind::Missing { to } => write!(f, "segments {segment} to {to} are missing")?,
             FindingKind::OlderCopy { epoch, next } => write!(
                 f,
-                "segment {segment}, {bytes} bytes: it has epoch {}, and the next one has epoch {}: an older copy of the log was put in its \
-                 place; records up to here are not read",
+                "segment {segment}, {bytes} bytes: this segment has epoch {}, but the next segment has epoch {}: an older copy of the log was \
+                 restored; records up to here are not read",
                 epoch.0, next.0
             )?,
         }

@@ -253,7 +253,7 @@ impl<S: Sink> Serving<S> {
         };
         if self.failures.is_multiple_of(LOGGED_ONCE_IN) {
             let (camera, id, failures) = (&self.camera, frame.meta.id, self.failures);
-            warn!(%camera, frame = %id, failures, "a frame was not decoded: {error}");
+            warn!(%camera, frame = %id, failures, "a frame could not be decoded: {error}");
         }
         self.failures += 1;
         Err(())

@@ -161,8 +161,8 @@ impl Unasked {
         let (name, value, subject) =
             ("waiting_frames_max".into(), waiting_max as u64, "this publisher".into());
         let message = format!(
-            "the edge was not asked whether the record is on disk: {waiting_max} records and questions wait for the edge already; ask \
-             again a moment later"
+            "the edge was not asked whether the record is on disk: {waiting_max} records and requests already wait for the edge; ask again in a \
+             moment"
         );
         let error = ApiError::exhausted("TOO_MANY_AWAITED", Limit { name, value, subject }, message);
         PublisherEvent::OnDisk { number, error: Some(error) }

@@ -63,7 +63,7 @@ pub enum SendError {
         bytes_max: u32,
     },
     /// The broker reported a permanent failure, and nothing more is sent.
-    #[error("the broker does not take frames any more: {0}")]
+    #[error("the broker no longer takes frames: {0}")]
     Over(ClientError),
 }
 

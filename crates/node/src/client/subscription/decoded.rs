@@ -51,7 +51,7 @@ impl Sink for DecodedFrames {
         let request = pb::RestartChainRequest { subscription_id, camera: camera.as_str().into() };
         self.runtime.spawn(async move {
             if let Err(error) = edge.restart_chain(request).await {
-                tracing::debug!("the edge was not told of a chain that cannot be decoded: {error}");
+                tracing::debug!("a chain that cannot be decoded was not reported to the edge: {error}");
             }
         });
     }

@@ -279,7 +279,7 @@ impl EventReader {
                 Err(ClientError::Refused(error))
                     if error.reason == NO_GRANT && request.begin_utc_ns != asked_begin =>
                 {
-                    tracing::debug!(%error, "frames that were missed are not read");
+                    tracing::debug!(%error, "missed frames are not read");
                     request.begin_utc_ns = asked_begin;
                     preferred = Some(self.edges.place());
                 }

@@ -267,7 +267,7 @@ pub(super) async fn speak(shared: Arc<Shared>) {
             match edge.settle_records(request).await {
                 Ok(_) => member.was_said(),
                 Err(error) => {
-                    tracing::debug!("the edge was not told what came of records: {error}");
+                    tracing::debug!("settled records were not reported to the edge: {error}");
                     if !member.was_not_said(ready, joins) {
                         tokio::select! {
                             () = member.joined.notified() => {}

@@ -119,7 +119,7 @@ pub(crate) async fn check_decoders(accept: &[Encoding]) -> Result<(), ClientErro
         if let Err(reason) = tried.map_err(|error| error.to_string()).flatten() {
             let name = encoding.name();
             let message = format!(
-                "no decoder of {name} works on this host ({reason}); install ffmpeg, or leave {name} out of what you accept: the edge makes stills of it"
+                "no decoder for {name} works on this host ({reason}); install ffmpeg, or do not accept {name}: the edge then sends stills"
             );
             return Err(ApiError::invalid("accept_encodings", "NO_DECODER", message).into());
         }

@@ -28,7 +28,7 @@ pub(super) async fn report(shared: Arc<Shared>) {
         if is_bound
             && let Err(error) = edge.report_taken(pb::ReportTakenRequest { subscription_id, frames }).await
         {
-            tracing::debug!("the edge was not told when frames were taken: {error}");
+            tracing::debug!("the times when frames were taken were not reported to the edge: {error}");
         }
     }
 }

@@ -44,10 +44,10 @@ const COMMANDS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForgetGroupFailure {
     /// There is no such group.
-    #[error("there is no such group; see mez groups")]
+    #[error("the group does not exist; see `mez groups`")]
     Unknown,
     /// The group has members.
-    #[error("the group has members; end them first, and wait a second")]
+    #[error("the group has members; end its members first, and wait a second")]
     InUse,
 }
 
@@ -203,7 +203,7 @@ impl EdgeGroups {
         if let Some(journals) = &self.tools.journals
             && let Err(error) = journals.remove(key).await
         {
-            error!(owner = %key.owner, name = %key.name, "the place of the group cannot be removed, and would come back after a restart: {error}");
+            error!(owner = %key.owner, name = %key.name, "the position of the group cannot be removed, so the group would come back after a restart: {error}");
         }
     }
 

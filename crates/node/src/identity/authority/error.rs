@@ -16,8 +16,7 @@ use crate::rights::RightsError;
 pub enum AuthorityError {
     /// The folder already holds an authority.
     #[error(
-        "{} holds {} already, and nothing was changed; look at it with `mez keys list`, or choose another folder \
-         with --keys",
+        "{} already holds {}, and nothing was changed; see `mez keys list`, or choose another folder with --keys",
         folder.display(),
         if *key { "a site's authority" } else { "the certificate of a site that this host was enrolled in" }
     )]
@@ -60,8 +59,8 @@ pub enum AuthorityError {
     },
     /// The previous authority still has members, and they would not know a third authority.
     #[error(
-        "this authority has replaced another one, whose certificates are accepted until {until}; replace it after that, or with \
-         --force if members that have not renewed since may enrol anew"
+        "this authority has replaced another authority, whose certificates are accepted until {until}; replace it after this time, or with --force \
+         if members that have not renewed since may enrol again"
     )]
     Overlaps {
         /// The end of the overlap.

@@ -275,8 +275,7 @@ impl ServerCertVerifier for PinnedAuthority {
             intermediates.iter().find(|certificate| Fingerprint::of(certificate) == self.fingerprint);
         let authority = authority.ok_or_else(|| {
             refused(
-                "it is not run by the authority that made the token; check the address, and that the site has not \
-                 been made anew since"
+                "it is not run by the authority that made the token; check the address, and that the site was not created again since"
                     .into(),
             )
         })?;
@@ -327,8 +326,7 @@ pub enum EnrolError {
     },
     /// The folder belongs to another site.
     #[error(
-        "{} holds the keys of {}, which the token does not belong to (it is for {token_site}); choose another folder \
-         with --keys",
+        "{} holds the keys of {}, but the token is for {token_site}; choose another folder with --keys",
         folder.display(),
         if site == token_site { "another site of the same name, which is still in use".into() } else { format!("site {site}") }
     )]
@@ -361,7 +359,7 @@ pub enum EnrolError {
         source: io::Error,
     },
     /// The server is not the right one, or TLS failed otherwise.
-    #[error("{edge} cannot be trusted with the token, which was not sent: {why}")]
+    #[error("{edge} is not trusted, so the token was not sent: {why}")]
     Tls {
         /// The edge's address.
         edge: String,
@@ -370,9 +368,8 @@ pub enum EnrolError {
     },
     /// The server closed the connection before the token was sent, several times.
     #[error(
-        "{edge} closed the connection {ATTEMPTS_MAX} times before the token was sent; the token is still good. Either the server has too \
-         many connections (its log names their addresses), or it does not serve enrolment. Try again in a minute, \
-         or from another address"
+        "{edge} closed the connection {ATTEMPTS_MAX} times before the token was sent; the token is still valid. Either the server has too many \
+         connections (its log names their addresses), or it does not serve enrolment. Try again in a minute, or from another address"
     )]
     Busy {
         /// The edge's address.
@@ -380,8 +377,8 @@ pub enum EnrolError {
     },
     /// The server did not complete the handshake in time. The token was not sent.
     #[error(
-        "{edge} took the connection and did not answer within {} s; the token was not sent and is still good. Its host may be \
-         overloaded, or what listens there is no enrolment: check the address, and try again",
+        "{edge} accepted the connection, but did not answer within {} s; the token was not sent and is still valid. The host may be overloaded, or \
+         another service listens there: check the address, and try again",
         EXCHANGE_TIMEOUT.as_secs()
     )]
     Silent {
@@ -390,7 +387,7 @@ pub enum EnrolError {
     },
     /// The server did not answer the request in time.
     #[error(
-        "{edge} did not answer in time; try again, and make another token if this one then counts as used"
+        "{edge} did not answer in time; try again, and make another token if this token then counts as used"
     )]
     TimedOut {
         /// The edge's address.
@@ -398,8 +395,8 @@ pub enum EnrolError {
     },
     /// The connection ended before the answer.
     #[error(
-        "{edge} closed the connection after the token was sent and before it gave a certificate; try again in a few seconds, and \
-         make another token if this one then counts as used"
+        "{edge} closed the connection after the token was sent and before it gave a certificate; try again in a few seconds, and make another \
+         token if this token then counts as used"
     )]
     Closed {
         /// The edge's address.
@@ -414,7 +411,7 @@ pub enum EnrolError {
         message: String,
     },
     /// The received certificate does not fit.
-    #[error("{edge} answered with something that cannot be used: {source}")]
+    #[error("the answer of {edge} cannot be used: {source}")]
     Answer {
         /// The edge's address.
         edge: String,
@@ -422,7 +419,7 @@ pub enum EnrolError {
         source: MismatchError,
     },
     /// The certificate has another identity.
-    #[error("the certificate that came is for {got} and not for {wanted}; nothing was written")]
+    #[error("the certificate in the answer is for {got}, not for {wanted}; nothing was written")]
     WrongIdentity {
         /// The identity in the certificate.
         got: Box<Identity>,

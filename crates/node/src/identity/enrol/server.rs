@@ -97,7 +97,7 @@ impl EnrolmentServer {
                     serving.spawn(async move {
                         if let Err(error) = serve_one(signer, connection, (peer, audit), &mut pass).await {
                             let why = explain_io(&error).unwrap_or_else(|| error.to_string());
-                            pass.refused(&format!("its enrolment broke off: {why}"));
+                            pass.refused(&format!("its enrolment was interrupted: {why}"));
                         }
                     });
                 }
@@ -112,7 +112,7 @@ impl EnrolmentServer {
 
 fn note(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "an enrolment failed; the others go on");
+        tracing::error!(%error, "an enrolment failed; other enrolments continue");
     }
 }
 
@@ -144,7 +144,7 @@ async fn serve_one(
         write_message(&mut stream, &answer).await?;
         stream.shutdown().await
     };
-    timeout(ANSWER_TIME_MAX, told).await.map_err(|_| io::Error::other("it did not take its answer"))?
+    timeout(ANSWER_TIME_MAX, told).await.map_err(|_| io::Error::other("it did not read the answer"))?
 }
 
 /// Decides about requests.
@@ -206,7 +206,7 @@ impl Signer {
         request: &Request,
     ) -> Result<(Identity, Vec<CertificateDer<'static>>), (RefusalCode, String)> {
         let bad = |why: &str| (RefusalCode::BadRequest, why.to_owned());
-        let secret = Secret::decode(&request.secret).ok_or_else(|| bad("the secret is not one"))?;
+        let secret = Secret::decode(&request.secret).ok_or_else(|| bad("the secret is invalid"))?;
         let signing_request = URL_SAFE_NO_PAD
             .decode(&request.signing_request)
             .map_err(|_| bad("the signing request is not base64url"))?;

@@ -406,7 +406,7 @@ async fn a_device_tries_again_where_nothing_is_spent_by_it_and_says_so_where_tha
     let error = enrol(&token, &busy.to_string(), &folder).await.unwrap_err();
     assert!(matches!(error, EnrolError::Busy { .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("the token is still good") && text.contains("Try again in a minute"), "{text}");
+    assert!(text.contains("the token is still valid") && text.contains("Try again in a minute"), "{text}");
     // The token is still valid.
     let busy = closes_first(3, served.address).await;
     enrol(&token, &busy.to_string(), &folder).await.unwrap();

@@ -13,8 +13,8 @@ use crate::identity::name::{Identity, SiteName};
 pub enum KeyFolderError {
     /// The chosen place has no key folder.
     #[error(
-        "no keys were found. Looked at: {looked}. Make a site on this host with `mez keys init`, or join one that \
-         exists with `mez keys enrol TOKEN --edge HOST` (a token is made with `mez keys token` where the site was made)"
+        "no keys were found. Looked at: {looked}. Make a site on this host with `mez keys init`, or join an existing site with `mez keys enrol \
+         TOKEN --edge HOST` (a token is made with `mez keys token` where the site was made)"
     )]
     NotFound {
         /// All places, and what was found there.
@@ -33,7 +33,7 @@ pub enum KeyFolderError {
         mode: u32,
     },
     /// The file with the authority's certificate is invalid.
-    #[error("{} is damaged: {reason}; enrol anew in another folder, or restore it", path.display())]
+    #[error("{} is damaged: {reason}; enrol again in another folder, or restore it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -50,8 +50,8 @@ pub enum KeyFolderError {
 pub enum CredentialsError {
     /// No identity fits.
     #[error(
-        "{} holds no identity to act as {wanted} with; it holds {held}. Run `mez keys token {token_for}` where the \
-         site was made, then `mez keys enrol TOKEN --edge HOST` here",
+        "{} holds no identity {wanted}; it holds {held}. Run `mez keys token {token_for}` where the site was made, then `mez keys enrol TOKEN \
+         --edge HOST` here",
         folder.display()
     )]
     Missing {
@@ -66,8 +66,8 @@ pub enum CredentialsError {
     },
     /// The identity that fits has expired, or is not valid yet.
     #[error(
-        "the certificate of {identity} in {} holds {validity}, and this host's clock says {now}; set the clock, or \
-         enrol anew: `mez keys token {}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here",
+        "the certificate of {identity} in {} is valid {validity}, but this host's clock says {now}; set the clock, or enrol again: `mez keys token \
+         {}` where the site was made, then `mez keys enrol TOKEN --edge HOST` here",
         path.display(),
         identity.short()
     )]
@@ -83,8 +83,7 @@ pub enum CredentialsError {
     },
     /// The authority itself has expired, or is not valid yet.
     #[error(
-        "the authority of site {site} holds {validity}, and this host's clock says {now}; set the clock, or make a \
-         new site with `mez keys init`"
+        "the authority of site {site} is valid {validity}, but this host's clock says {now}; set the clock, or make a new site with `mez keys init`"
     )]
     Authority {
         /// The site.
@@ -95,12 +94,11 @@ pub enum CredentialsError {
         now: String,
     },
     /// No name was given for a camera.
-    #[error("a camera acts under its name; say which one, such as dock/cam1")]
+    #[error("a camera acts under its name; give the camera's name, such as dock/cam1")]
     NoName,
     /// A host name was requested that the edge's certificate lacks.
     #[error(
-        "the certificate of {identity} is not made for {host}; enrol anew with \
-         `mez keys token {} --dns {host}`, or leave out that name",
+        "the certificate of {identity} is not made for {host}; enrol again with `mez keys token {} --dns {host}`, or leave out this name",
         identity.short()
     )]
     Host {

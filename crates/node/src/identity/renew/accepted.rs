@@ -59,8 +59,8 @@ pub(crate) async fn stay_accepted(
             Some(signer) => renew(&credentials, signer).await,
             None => warn!(
                 edge = %credentials.identity(),
-                "this edge is accepted again, and has no signer: cameras that do not know it yet stay away until it has another certificate; \
-                 make a token with `mez keys token {short}` where the site was made, and enrol here with `mez keys enrol`",
+                "this edge is no longer revoked, but it has no signer to get a new certificate: cameras that do not know this yet stay away until \
+                 then; make a token with `mez keys token {short}` where the site was made, and enrol here with `mez keys enrol`",
                 short = credentials.identity().short()
             ),
         }
@@ -89,13 +89,13 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
                     credentials.replace(held);
                     return info!(
                         edge = %credentials.identity(),
-                        serial, "the edge's certificate was revoked, so it made itself another one: the authority's key is on this host"
+                        serial, "the edge's certificate was revoked, so the edge made itself a new certificate: the authority's key is on this host"
                     );
                 }
                 denied += 1;
                 // The first certificates may be from the second of the revocation.
                 match denied > DENIED_AT_FIRST {
-                    true => "its new certificates are denied as well: the deny list was signed by a clock that is ahead; set the clocks".into(),
+                    true => "its new certificates are revoked too: the deny list was signed by a clock that is ahead; set the clocks".into(),
                     false => String::new(),
                 }
             }
@@ -104,7 +104,7 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
         };
         drop(turn);
         if !trouble.is_empty() && trouble != said {
-            error!("the edge was revoked, and has no other certificate yet: {trouble}; trying again");
+            error!("the edge was revoked, and has no new certificate yet: {trouble}; trying again");
             said = trouble;
         }
         sleep(pause).await;

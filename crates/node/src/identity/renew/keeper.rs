@@ -127,7 +127,7 @@ impl Keeper {
                 match (!offered.is_empty()).then(|| trust.follow(offered, SystemTime::now())) {
                     Some(Ok(Some(next))) => next.root() != trust.root(),
                     Some(Err(why)) => {
-                        debug!(identity = %self.credentials.identity(), "the edge names another authority, and {why}");
+                        debug!(identity = %self.credentials.identity(), "the edge names another authority, but {why}");
                         false
                     }
                     Some(Ok(None)) | None => false,
@@ -154,7 +154,7 @@ impl Keeper {
         let credentials = self.credentials.clone();
         let Ok(Some(held)) = spawn_blocking(move || newer_in_file(&credentials)).await else { return false };
         let validity = held.facts.validity;
-        info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "took up a newer certificate from its file");
+        info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "loaded a newer certificate from its file");
         self.credentials.replace(held);
         self.changes.borrow_and_update();
         self.renewal = loaded(&self.credentials);
@@ -210,7 +210,7 @@ impl Keeper {
         let answer = timeout(patience, way.ask(request)).await.unwrap_or_else(late);
         let answer = answer.map_err(RenewError::Unreachable)?;
         pb::RenewCertificateResponse::decode(answer)
-            .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))
+            .map_err(|_| RenewError::Unreachable("the edge's answer cannot be parsed".into()))
     }
 
     /// Warns if the new certificate is not valid by this host's clock.
@@ -219,7 +219,7 @@ impl Keeper {
         if !validity.holds_at(ours) {
             warn!(
                 identity = %self.credentials.identity(),
-                "the new certificate holds {validity} by the authority's clock, which says {theirs}; this host's clock says {}: set it",
+                "the new certificate is valid {validity}, and the authority's clock says {theirs}; this host's clock says {}: set this host's clock",
                 Moment(ours)
             );
         }
@@ -232,15 +232,14 @@ impl Keeper {
         let text = if ended {
             let short = identity.short();
             format!(
-                "the certificate of {short} expired at {}, this host's clock says {}, and it was not renewed in time: {why}; make a token \
-                 where the site was made with `mez keys token {short}` and use it here with `mez keys enrol`: programs that run take the new \
-                 certificate up",
+                "the certificate of {short} expired at {}, this host's clock says {}, and it was not renewed in time: {why}; make a token where \
+                 the site was made with `mez keys token {short}` and use it here with `mez keys enrol`: running programs load the new certificate",
                 Moment(validity.not_after),
                 Moment(SystemTime::now()),
             )
         } else {
             format!(
-                "the certificate, which holds until {}, was not renewed: {why}; trying again",
+                "the certificate, which is valid until {}, was not renewed: {why}; trying again",
                 Moment(validity.not_after)
             )
         };
@@ -268,7 +267,7 @@ pub(super) async fn keep_in_file(credentials: &Credentials, held: &Arc<Held>) {
     if let Ok(Err(error)) = written {
         warn!(
             identity = %credentials.identity(),
-            "the new certificate is used but not kept: {error}; this program needs to write into its folder of keys"
+            "the new certificate is used, but cannot be saved: {error}; give this program write access to its folder of keys"
         );
     }
 }

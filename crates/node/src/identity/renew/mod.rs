@@ -45,8 +45,8 @@ pub(crate) fn refusal(code: pb::RenewalRefusal, message: impl Into<String>) -> p
 pub(crate) fn no_signer() -> pb::RenewCertificateResponse {
     refusal(
         pb::RenewalRefusal::NoSigner,
-        "this edge has no signer, so it renews no certificates: run it on the host where the site was made, or name that host's edge with \
-         --signer",
+        "this edge has no signer, so it cannot renew certificates: run the edge on the host where the site was made, or give the address of that \
+         host's edge with --signer",
     )
 }
 

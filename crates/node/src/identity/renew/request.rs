@@ -84,7 +84,7 @@ fn follow(
 /// Why a certificate was not renewed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RenewError {
-    #[error("its key is not of the kind that `mez keys enrol` makes; enrol anew")]
+    #[error("its key is not of the kind that `mez keys enrol` makes; enrol again")]
     Key,
     #[error("cannot make a key: {0}")]
     Crypto(#[from] rcgen::Error),
@@ -93,7 +93,7 @@ pub(super) enum RenewError {
     #[error("{message} (this host's clock says {ours}, the authority's {theirs})")]
     Refused { code: pb::RenewalRefusal, message: String, ours: Moment, theirs: Moment },
     #[error(
-        "the edge offers another authority, and {why}; if the site was made anew, enrol anew with `mez keys enrol` into another folder"
+        "the edge offers another authority, but {why}; if the site was created again, enrol again with `mez keys enrol` into another folder"
     )]
     Authority { why: String },
     #[error("the edge's answer cannot be used: {0}")]
@@ -101,11 +101,11 @@ pub(super) enum RenewError {
     #[error("the edge's answer is a certificate of {got}")]
     Identity { got: String },
     #[error(
-        "the new certificate holds {validity}, this host's clock says {ours} and the authority's {theirs}: one of the two clocks is wrong; \
-         the old certificate stays in use"
+        "the new certificate is valid {validity}, but this host's clock says {ours} and the authority's clock {theirs}: one of the clocks is \
+         wrong; the old certificate stays in use"
     )]
     Clocks { validity: String, ours: Moment, theirs: Moment },
-    #[error("another program is renewing it")]
+    #[error("another program is renewing the certificate")]
     Busy,
     #[error("a thread of this program ended early")]
     Thread,

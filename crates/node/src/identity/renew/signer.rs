@@ -139,7 +139,7 @@ impl Here {
                 Err(wait) => (Refusal::TooSoon, too_soon(&identity, wait)),
             },
             Ok(Err(refused)) => refused,
-            Err(error) => return failed(&error.to_string(), "nobody knows who was revoked"),
+            Err(error) => return failed(&error.to_string(), "the deny list cannot be read"),
         };
         tracing::warn!("a certificate was not renewed: {}", refused.1);
         refusal(refused.0, refused.1)
@@ -148,7 +148,7 @@ impl Here {
 
 fn too_soon(identity: &Identity, wait: Duration) -> String {
     let (short, seconds) = (identity.short(), wait.as_secs_f64());
-    format!("{short} has just been given a certificate; it gets the next one in {seconds:.1} s")
+    format!("{short} has just got a certificate; it can get the next certificate in {seconds:.1} s")
 }
 
 /// How often one member gets a certificate. Without this limit, the holder of a
@@ -194,7 +194,7 @@ fn failed(error: &str, why: &str) -> pb::RenewCertificateResponse {
     tracing::error!(error, "no certificate can be renewed");
     refusal(
         Refusal::Internal,
-        format!("the signer renews nothing: {why}, and the log on the authority's host says more"),
+        format!("the signer cannot renew certificates: {why}; see the log on the authority's host"),
     )
 }
 
@@ -246,7 +246,7 @@ pub(super) fn decide(
     let identity = member_identity(&facts).map_err(|error| wrong(error.to_string()))?;
     if facts.is_authority || !is_ours(authority.trust(), &old, now) {
         return Err(wrong(format!(
-            "the certificate of {identity} is not of this site's authority; if the site was made anew, enrol anew with `mez keys enrol`"
+            "the certificate of {identity} is not from this site's authority; if the site was created again, enrol again with `mez keys enrol`"
         )));
     }
     let proof = [CONTEXT, &request.signing_request].concat();
@@ -268,7 +268,7 @@ pub(super) fn decide(
             },
         )?;
     if same_key(&old, &chain[0]) {
-        return Err(bad("the request is for the old key; every certificate has a key of its own".into()));
+        return Err(bad("the request uses the old key; every certificate needs a new key".into()));
     }
     Ok((identity, chain))
 }
@@ -307,6 +307,6 @@ fn in_time(
         )
     };
     let clocks =
-        format!("the authority's clock says {}, and the clock of the host that asks {theirs}", Moment(now));
+        format!("the authority's clock says {}, the clock of the requesting host {theirs}", Moment(now));
     Err((Refusal::NotValidNow, format!("{why} ({clocks})")))
 }

@@ -108,7 +108,9 @@ impl ClientCertVerifier for MemberVerifier {
         let identity = identity.map_err(|error| refused(error.to_string()))?;
         if !self.accepts.contains(&identity.role) {
             let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
-            return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
+            return Err(refused(format!(
+                "{identity} has no access here: only the role {accepts} has access"
+            )));
         }
         let certificate = shown(end_entity, &identity).map_err(|error| refused(error.to_string()))?;
         if self.revoked.refuses(&certificate).is_some() {
@@ -151,7 +153,7 @@ fn unless_signed_by_itself(certificate: &CertificateDer<'_>, error: rustls::Erro
     let is_unknown = error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
     if is_unknown && is_signed_by(certificate, certificate) {
         return refused(
-            "the certificate of the other side is signed by itself, and by no authority; it has to join the site with `mez keys enrol`".into(),
+            "the certificate of the other side is self-signed, not signed by an authority; it must join the site with `mez keys enrol`".into(),
         );
     }
     error

@@ -249,7 +249,7 @@ pub enum TlsConfigError {
         to: &'static str,
     },
     /// rustls refuses the key or the certificate.
-    #[error("TLS does not take these keys: {0}")]
+    #[error("TLS cannot use these keys: {0}")]
     Tls(#[from] rustls::Error),
     /// The initial cipher suite of QUIC is missing.
     #[error("QUIC cannot be used: {0}")]

@@ -284,7 +284,7 @@ async fn an_application_cannot_dial_the_link_and_a_camera_cannot_subscribe() {
         &site("harbour"),
     )
     .await;
-    tcp.expect_refused("spiffe://harbour/app/counter has no access here", "does not admit our identity");
+    tcp.expect_refused("spiffe://harbour/app/counter has no access here", "does not accept our identity");
     let client = quinn::crypto::rustls::QuicClientConfig::try_from(client).unwrap();
     let quic =
         over_quic(quic_server_config(&edge, &nobody_revoked(&edge)).unwrap(), client, &site("harbour")).await;
@@ -293,7 +293,7 @@ async fn an_application_cannot_dial_the_link_and_a_camera_cannot_subscribe() {
     let grpc = || grpc_server_config(&edge, &[Role::App, Role::Edge], &nobody_revoked(&edge)).unwrap();
     let camera = grpc_client_config(&member(&harbour, "camera/dock")).unwrap();
     let outcome = over_tcp(grpc(), camera, &site("harbour")).await;
-    outcome.expect_refused("only the role app or edge has", "does not admit our identity");
+    outcome.expect_refused("only the role app or edge has", "does not accept our identity");
     let outcome = over_tcp(grpc(), grpc_client_config(&app).unwrap(), &site("harbour")).await;
     assert_eq!(outcome.server.unwrap(), *app.identity());
 }

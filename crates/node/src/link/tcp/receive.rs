@@ -99,10 +99,10 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
                         self.tell(E::received(self.link, frame, history, payload)).await
                     }
                     Some(Arriving::Refused) => Ok(()),
-                    None => Err(Over("a stream ended that had not begun".into())),
+                    None => Err(Over("the end of a stream came before its beginning".into())),
                 }
             }
-            RecordKind::Data => Err(Over("a stream went on that had ended".into())),
+            RecordKind::Data => Err(Over("more data came after the end of a stream".into())),
             RecordKind::Stop => {
                 // An error means that nothing is written any more. Later messages of the other side still count.
                 let _ = self.stops.send(Stop::Ours(head.stream)).await;
@@ -127,7 +127,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     let Some(event) = E::protocol_error(self.link, error.to_string()) else {
-                        return Err(Over(format!("the control stream made no sense: {error}")));
+                        return Err(Over(format!("the control stream cannot be parsed: {error}")));
                     };
                     self.tell(event).await?;
                     // The broker answers with a refusal and closes the connection.
@@ -143,7 +143,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
             return Err(Over(format!("a frame's header of {bytes} bytes")));
         }
         if self.frames.len() >= ARRIVING_FRAMES_MAX {
-            return Err(Over(format!("more than {ARRIVING_FRAMES_MAX} frames at once")));
+            return Err(Over(format!("more than {ARRIVING_FRAMES_MAX} frames arrive at once")));
         }
         self.newest_stream = stream;
         let mut content = [0; FRAME_HEADER_BYTES_MAX];

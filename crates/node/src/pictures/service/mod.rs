@@ -93,7 +93,7 @@ impl Running {
     /// Counts a late frame.
     fn was_late(&self) {
         if self.late.fetch_add(1, Ordering::Relaxed) + 1 == LATE_MAX {
-            warn!("the process that decodes for programs on this host hangs, and is ended");
+            warn!("the process that decodes for programs on this host hangs, and is killed");
             self.end();
         }
     }
@@ -155,7 +155,7 @@ impl PictureService {
         let watched = Arc::clone(inner);
         let spawned = thread::Builder::new().name("mez pictures".into()).spawn(move || watched.watch());
         if let Err(error) = spawned {
-            warn!("no process can be started that decodes for programs on this host: {error}");
+            warn!("cannot start the process that decodes for programs on this host: {error}");
             inner.rest();
         }
         false
@@ -169,7 +169,7 @@ impl PictureService {
             send_with(&running.control, &[0], theirs.as_fd())?;
             DecoderBeside::new(Channel(ours), running)
         });
-        connected.map_err(|error| debug!("the process that decodes takes no decoder: {error}")).ok()
+        connected.map_err(|error| debug!("the process that decodes cannot start a decoder: {error}")).ok()
     }
 }
 
@@ -191,7 +191,7 @@ impl Inner {
             Err(error) => {
                 let program =
                     self.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-                warn!(%program, "the process that decodes for programs on this host does not start: {error}; they decode by themselves");
+                warn!(%program, "the process that decodes for programs on this host does not start: {error}; the programs decode themselves");
                 return self.rest();
             }
         };
@@ -207,7 +207,7 @@ impl Inner {
         if is_wanted {
             let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
             warn!(
-                "the process that decodes for programs on this host has ended ({how}); they decode by themselves for a while"
+                "the process that decodes for programs on this host has ended ({how}); the programs decode themselves for a while"
             );
             self.rest();
         }
@@ -215,7 +215,7 @@ impl Inner {
 
     fn start(&self) -> io::Result<(Child, Arc<Running>)> {
         let (mut control, theirs) = UnixStream::pair()?;
-        let nothing = || io::Error::new(io::ErrorKind::InvalidInput, "there is no command for it");
+        let nothing = || io::Error::new(io::ErrorKind::InvalidInput, "no command is configured");
         let (program, words) = self.command.split_first().ok_or_else(nothing)?;
         let mut child = Command::new(program)
             .args(words)
@@ -231,7 +231,7 @@ impl Inner {
         if !is_ready {
             let _ = child.kill();
             let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            return Err(io::Error::other(format!("it did not come up ({ended})")));
+            return Err(io::Error::other(format!("it did not become ready ({ended})")));
         }
         control.set_read_timeout(Some(LOOK_INTERVAL))?;
         let running = Running { id: child.id(), control, late: AtomicU32::new(0) };
@@ -258,7 +258,9 @@ impl Inner {
                     let is_idle = Arc::strong_count(running) <= 2;
                     if is_idle && was_idle {
                         state.process = Process::Absent;
-                        debug!("nobody wants the process that decodes for programs on this host; it ends");
+                        debug!(
+                            "the process that decodes for programs on this host is no longer needed, and ends"
+                        );
                         return false;
                     }
                     was_idle = is_idle;

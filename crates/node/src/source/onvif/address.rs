@@ -38,7 +38,7 @@ pub struct ServiceAddress {
 pub enum OnvifAddressError {
     /// The text is not the address of a web service.
     #[error(
-        "{text} is no address of a device service; write http://HOST[:PORT]/PATH or https://…, without a query, or off"
+        "{text} is not the address of a device service; write http://HOST[:PORT]/PATH or https://…, without a query, or off"
     )]
     Form {
         /// What was given, without credentials.
@@ -46,7 +46,7 @@ pub enum OnvifAddressError {
     },
     /// The address holds a user name or a password.
     #[error(
-        "the address of the device service of {text} holds credentials; it takes those of the source: leave them out"
+        "the address of the device service of {text} holds credentials; leave them out, because the device service uses the credentials of the source"
     )]
     Credentials {
         /// What was given, without credentials.

@@ -135,19 +135,20 @@ impl Asking {
         match answered {
             Ok(found) if !told.works => {
                 told.works = true;
-                tracing::info!(source, "takes requests for key frames ({found})");
+                tracing::info!(source, "the camera accepts keyframe requests ({found})");
             }
             Ok(_) => {}
             Err(why) if !told.fails => {
                 told.fails = true;
                 tracing::warn!(
                     source,
-                    "cannot be asked for key frames at {}: {why}; its video goes on as it is with its next key frame. If its device service is \
-                     elsewhere, say so with --source-onvif URL; if it has none, --source-onvif off",
+                    "keyframes cannot be requested from the camera at {}: {why}; after an interruption, its own video continues only with its next \
+                     keyframe. If the camera's device service has another address, give it with --source-onvif URL; if the camera has no device \
+                     service, give --source-onvif off",
                     device.address()
                 );
             }
-            Err(why) => tracing::debug!(source, "was not asked for a key frame: {why}"),
+            Err(why) => tracing::debug!(source, "a keyframe could not be requested: {why}"),
         }
         is_able
     }

@@ -23,7 +23,7 @@ pub(super) enum OnvifError {
     NoMedia,
     #[error("none of its {0} profiles has the path of the source's address")]
     NoProfile(usize),
-    #[error("its answer could not be read")]
+    #[error("its answer could not be parsed")]
     Unread,
     #[error("this host gives no random numbers")]
     NoRandom,

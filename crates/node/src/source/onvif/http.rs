@@ -43,17 +43,17 @@ pub(super) enum HttpError {
     Unreachable(io::Error),
     #[error("it did not answer within {} s", EXCHANGE_TIME_MAX.as_secs())]
     TimedOut,
-    #[error("its answer is no HTTP ({0})")]
+    #[error("its answer is not HTTP ({0})")]
     Broken(hyper::Error),
     #[error("its answer has more than {BODY_BYTES_MAX} bytes, or ends early")]
     Body,
-    #[error("it sends elsewhere (status {0}), which is not followed")]
+    #[error("it redirects to another address (status {0}), and redirects are not followed")]
     Redirect(StatusCode),
-    #[error("it does not know this user name and password, or these may not ask")]
+    #[error("it rejects this user name and password, or this user has no permission")]
     Refused,
     #[error("it asks for a user name and a password, and the source has none")]
     NoCredentials,
-    #[error("it asks for a password in a way that would show it ({0})")]
+    #[error("it asks for the password in a way that would reveal it ({0})")]
     Challenge(String),
     #[error("no certificate of an authority is installed on this host")]
     NoRoots,

@@ -30,12 +30,12 @@ const PROFILES_MAX: usize = 32;
 /// Why an answer cannot be used.
 #[derive(Debug, Error)]
 pub(super) enum SoapError {
-    #[error("its answer is no XML that is read here ({0})")]
+    #[error("its answer is not valid XML ({0})")]
     Xml(roxmltree::Error),
     #[error("its answer has no {0}")]
     Lacks(&'static str),
     /// The camera's text, shortened and without control characters.
-    #[error("it refuses: {0}")]
+    #[error("it refused the request: {0}")]
     Fault(String),
 }
 

@@ -68,7 +68,7 @@ fn compare_camera(look: &Look, before: Option<&Looked>, after: &Looked, found: &
     if let (true, Some(standing)) = (was != is, &after.camera.info.source)
         && (was.is_some() || standing.state != SourceState::Live)
     {
-        let sentence = standing.sentence().unwrap_or_else(|| "the source gives frames".into());
+        let sentence = standing.sentence().unwrap_or_else(|| "the camera's source gives frames".into());
         let state = (standing.state.name(), was.map(SourceState::name), sentence);
         found.push(of_camera(look, after, "source", state));
     }
@@ -150,9 +150,9 @@ fn compare_certificates(
 fn certificate_in_words(ending: &Ending, standing: Standing, now: Timestamp) -> String {
     let (of, days) = (&ending.of, ending.left(now).as_secs_f64() / 86_400.0);
     match standing {
-        Standing::Ok => format!("the certificate of {of} holds for {days:.0} days"),
-        Standing::EndsSoon => format!("the certificate of {of} ends in {days:.1} days"),
-        Standing::Ended => format!("the certificate of {of} has ended"),
+        Standing::Ok => format!("the certificate of {of} is valid for {days:.0} days"),
+        Standing::EndsSoon => format!("the certificate of {of} expires in {days:.1} days"),
+        Standing::Ended => format!("the certificate of {of} has expired"),
     }
 }
 
@@ -163,7 +163,7 @@ fn compare_groups(before: Option<&Look>, after: &Look, found: &mut Vec<Happened>
         let (was, is) = (before.and_then(|before| before.behind.get(key)), after.behind.get(key));
         let (state, usual, what) = match (was, is) {
             (None, Some((camera, records))) => {
-                ("behind", "ok", format!("is {records} records behind with {camera}"))
+                ("behind", "ok", format!("is {records} records behind on {camera}"))
             }
             (Some(_), None) => ("ok", "behind", "has caught up".to_owned()),
             _ => continue,
@@ -203,16 +203,16 @@ mod tests {
         assert!(told(Some((&old, day(20))), (&old, day(22))).is_empty());
         assert_eq!(
             told(Some((&old, day(22))), (&old, day(23))),
-            ["ends_soon: the certificate of edge/main ends in 7.0 days"]
+            ["ends_soon: the certificate of edge/main expires in 7.0 days"]
         );
         assert!(told(Some((&old, day(23))), (&old, day(24))).is_empty(), "once");
         assert_eq!(
             told(Some((&old, day(24))), (&old, day(30))),
-            ["ended: the certificate of edge/main has ended"]
+            ["ended: the certificate of edge/main has expired"]
         );
         assert_eq!(
             told(Some((&old, day(30))), (&new, day(31))),
-            ["ok: the certificate of edge/main holds for 89 days"]
+            ["ok: the certificate of edge/main is valid for 89 days"]
         );
         assert_eq!(told(None, (&old, day(24))).len(), 1, "an edge that is started tells it again");
     }

@@ -85,7 +85,7 @@ impl Events {
             None => {
                 // Everything that is known of this start of the edge.
                 let cursor = Cursor(count.saturating_sub(EVENTS_MAX as u64));
-                let sentence = "the edge was restarted since the last event, or the event is unknown: what happened before its start is not known";
+                let sentence = "the edge was restarted since the last event, or the event is unknown: events before the edge's start are not available";
                 let missed = self.missed(cursor, now_utc_ms, "unknown", sentence.into());
                 (cursor, Some(missed))
             }

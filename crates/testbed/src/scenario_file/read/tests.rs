@@ -13,7 +13,7 @@ fn what_makes_no_sense_is_named_by_its_field() {
     SOUND.parse::<Scenario>().expect("this does");
     let told = format!("edge_channels = [\"hall:fair=**\"]\n{SOUND}").parse::<Scenario>();
     let told = told.expect_err("there is no such goal").to_string();
-    assert!(told.starts_with("edge_channels: the channel hall has the goal \"fair\"; there are"), "{told}");
+    assert!(told.starts_with("edge_channels: the channel hall has the unknown goal \"fair\"; use"), "{told}");
     for (more, part) in [
         ("[[camera]]\nname = \"dock/cam1\"\n", "camera[1].name: \"dock/cam1\" is there twice"),
         ("[[camera]]\nname = \"a b\"\n", "camera[1].name"),

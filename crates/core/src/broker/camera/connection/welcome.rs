@@ -32,8 +32,8 @@ pub(super) fn judge(camera: &CameraName, welcome: &Welcome, next: FrameId) -> Ju
     // good.
     if newest.epoch > highest_believed(next.epoch, EPOCH_RAISE_MAX) || newest.epoch >= EPOCH_MAX {
         let text = format!(
-            "the edge holds frames of epoch {}, but this camera is at epoch {}, and no camera restarts that often: somebody else has used \
-             its identity; run `mez cameras reset {camera}` on the edge's host",
+            "the edge holds frames of epoch {}, but this camera is at epoch {}, and no camera restarts that often: somebody else has used the \
+             camera's identity; run `mez cameras reset {camera}` on the edge's host",
             newest.epoch.0, next.epoch.0
         );
         return Judgement::Refused { code: RefuseCode::Protocol, text };

@@ -187,7 +187,10 @@ fn who_is_shed_is_told_why() {
     let (since, why) = shed(&rig).expect("there is no room");
     assert_eq!(
         (since, why.as_str()),
-        (rig.now, "the channel hall carries 0.8 Mbit/s; cameras of higher priority take it")
+        (
+            rig.now,
+            "the channel hall carries 0.8 Mbit/s; cameras of higher priority leave no room for this camera"
+        )
     );
     rig.now += CAP_INTERVAL;
     rig.broker.handle_timeout(rig.now);

@@ -152,13 +152,13 @@ impl Journals {
 
     fn late(&self) -> io::Error {
         let milliseconds = self.write_time_max.as_millis();
-        let text = format!("the disk has not taken it within {milliseconds} ms; use a faster disk");
+        let text = format!("the disk has not written it within {milliseconds} ms; use a faster disk");
         io::Error::new(io::ErrorKind::TimedOut, text)
     }
 }
 
 fn gone() -> io::Error {
-    io::Error::other("the thread that writes the places of groups has ended")
+    io::Error::other("the thread that writes the positions of groups has ended")
 }
 
 fn path(folder: &Path, key: &GroupKey) -> PathBuf {
@@ -181,8 +181,14 @@ fn list(folder: &Path) -> io::Result<Vec<(GroupKey, Asks)>> {
         let head = first_line(&file).map(|line| format::parse_head(line.trim_end_matches('\n')));
         match head {
             Ok(Some((key, asks))) if path(folder, &key) == file => known.push((key, asks)),
-            Ok(_) => warn!("{} is no journal of a group; its group begins anew", file.display()),
-            Err(error) => warn!("{} cannot be read, so that its group begins anew: {error}", file.display()),
+            Ok(_) => warn!(
+                "{} is not a journal of a group; the group loses its position and starts again",
+                file.display()
+            ),
+            Err(error) => warn!(
+                "{} cannot be read, so the group loses its position and starts again: {error}",
+                file.display()
+            ),
         }
     }
     Ok(known)
@@ -210,7 +216,7 @@ impl Unsynced {
         let files = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (file, failed) in files {
             if let Err(error) = file.sync_data() {
-                error!("the place of a group cannot be synced: {error}");
+                error!("the position of a group cannot be synced to disk: {error}");
                 // The next change replaces the whole journal.
                 failed.store(true, Ordering::Relaxed);
             }
@@ -263,10 +269,13 @@ impl Writer {
         let written = format::read(&content).filter(|written| written.key == *key);
         match &written {
             Some(written) if written.bytes < content.len() => {
-                info!(group = %key.name, torn = content.len() - written.bytes, "the place of a group ends with bytes that were torn off");
+                info!(group = %key.name, torn = content.len() - written.bytes, "the last entry of the group's position is incomplete and is ignored");
             }
             Some(_) => {}
-            None => warn!("{} is no journal of its group, which begins anew", file.display()),
+            None => warn!(
+                "{} is not the journal of its group; the group loses its position and starts again",
+                file.display()
+            ),
         }
         Ok(written.map(|written| written.place))
     }
@@ -286,7 +295,9 @@ impl Writer {
     }
 
     fn write(&mut self, key: &GroupKey, changes: &[Change]) -> io::Result<()> {
-        let Some(journal) = self.open.get_mut(key) else { return Err(io::Error::other("it is not open")) };
+        let Some(journal) = self.open.get_mut(key) else {
+            return Err(io::Error::other("the journal is not open"));
+        };
         let mut text = String::new();
         for change in changes {
             journal.place.apply(change);
