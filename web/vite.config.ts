@@ -26,7 +26,7 @@ const TERMS = [
     "subscription",
 ];
 
-/** Gives the page the first sentence of these entries, so that it explains a term as the documents do. */
+/** Gives the page the first sentence of these entries, so that page and documents explain a term in the same way. */
 function glossary(): Plugin {
     const file = new URL("../docs/glossary.md", import.meta.url);
     return {
@@ -42,7 +42,7 @@ function glossary(): Plugin {
             );
             const first = TERMS.map((term) => {
                 const text = entries.get(term);
-                if (text === undefined) throw new Error(`docs/glossary.md has no entry “${term}”; name another in web/vite.config.ts`);
+                if (text === undefined) throw new Error(`docs/glossary.md has no entry “${term}”; correct TERMS in web/vite.config.ts`);
                 return [term, firstSentence(text)];
             });
             return `export default ${JSON.stringify(Object.fromEntries(first))}`;

@@ -1,4 +1,4 @@
-/** The frame around all views: where one is, how the edge is, and the view that the address names. */
+/** The whole page: header, notices about the edge, the view that the address names, and footer. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -17,7 +17,7 @@ import { History } from "./views/History.tsx";
 import { SignIn } from "./views/SignIn.tsx";
 import { Site } from "./views/Site.tsx";
 
-/** For how long the page tells that the edge was restarted, in milliseconds. */
+/** How long the page says that the edge was restarted, in milliseconds. */
 const RESTART_TOLD_MS = 60_000;
 
 const TITLES: Record<Route["view"], string> = {
@@ -40,7 +40,7 @@ export function App({ kiosk }: { kiosk: boolean }) {
         document.title = `${what} · Mez`;
         if (opened.current === address) return;
         opened.current = address;
-        // Whoever reads by keyboard or ear is taken to the new view.
+        // Moves keyboard and screen reader to the new view.
         main.current?.focus({ preventScroll: true });
         scrollTo(0, 0);
         lookNow();
@@ -57,7 +57,7 @@ export function App({ kiosk }: { kiosk: boolean }) {
                     main.current?.focus();
                 }}
             >
-                To the content
+                Skip to content
             </a>
             {!kiosk && <Header route={route} />}
             <Notice connection={connection} />
@@ -75,7 +75,7 @@ function View({ route, kiosk }: { route: Route; kiosk: boolean }) {
         case "cameras":
             return <Grid kiosk={kiosk} />;
         case "camera":
-            // Another camera begins with nothing chosen.
+            // The key resets the view's state for another camera.
             return <Camera key={route.camera} name={route.camera} />;
         case "history":
             return <History key={route.camera} name={route.camera} />;
@@ -129,7 +129,7 @@ function ThemeSwitch() {
     );
 }
 
-/** Says that the edge is away, or was restarted. A screen reader hears it, too. */
+/** Says that the edge is away, refuses, or was restarted. Screen readers announce it, too. */
 function Notice({ connection }: { connection: Connection }) {
     const restartedMs = usePage((page) => page.restartedMs);
     usePage((page) => page.cameras);
@@ -138,13 +138,13 @@ function Notice({ connection }: { connection: Connection }) {
         <div role="status" class="notice">
             {connection.is === "lost" && (
                 <p class="warn">
-                    The edge has not answered since {units.timeOfDay(connection.sinceMs)}. What is shown is from before. This page goes on
-                    by itself when it is back.
+                    The edge has not answered since {units.timeOfDay(connection.sinceMs)}. This page shows the last known data, and
+                    continues by itself when the edge is back.
                 </p>
             )}
-            {connection.is === "refused" && <p class="warn">The edge refuses: {connection.detail}</p>}
+            {connection.is === "refused" && <p class="warn">The edge refused the request: {connection.detail}</p>}
             {connection.is === "live" && restarted && (
-                <p>The edge was restarted at {units.timeOfDay(restartedMs)}. Its counters begin anew.</p>
+                <p>The edge was restarted at {units.timeOfDay(restartedMs)}. Its counters start again from 0.</p>
             )}
         </div>
     );
@@ -154,7 +154,7 @@ function Footer() {
     const site = usePage((page) => page.site);
     const leave = async (): Promise<void> => {
         await signOut();
-        signedOut("You are signed out. For a new link, run this on the edge’s host:");
+        signedOut("You are signed out.");
     };
     return (
         <footer>

@@ -1,4 +1,4 @@
-/** Starts the page: signs in if the address is a one-time link, and looks at the edge. */
+/** Starts the page: signs in if the address is a one-time link, and starts polling the edge. */
 
 import { render } from "preact";
 
@@ -19,19 +19,19 @@ async function begin(): Promise<void> {
     const root = document.getElementById("page");
     if (!root) throw new Error("index.html has no element #page");
     const token = tokenIn(location.hash);
-    // The token works once, and does not stay in the address or in the browser's history.
+    // The token works only once. Removes it from the address and from the browser's history.
     if (token !== null) history.replaceState(null, "", location.pathname + location.search);
     render(<App kiosk={kiosk} />, root);
     try {
         if (token !== null) await signIn(token);
     } catch (error) {
-        // A browser that is signed in already goes on.
+        // If the browser is signed in already, the page continues with that session.
         signedOut(error instanceof Error ? error.message : String(error));
     }
     goLive();
 }
 
-// A link that is opened where the page is open already changes only the part after `#`.
+// A link that is opened in a tab with this page changes only the part after `#`, so the browser does not load the page again.
 addEventListener("hashchange", () => {
     if (tokenIn(location.hash) !== null) location.reload();
 });

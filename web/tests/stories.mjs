@@ -1,11 +1,11 @@
 /**
- * What a person does on the page, in Debian's Chromium, against a real edge. `python/tests/test_page.py` runs edge and cameras, and this
- * program: it reads one story a line from its standard input, as JSON, and answers each with a line, `{"failed": null}` or why it failed.
+ * Uses the page like a person, in Debian's Chromium, against a real edge. `python/tests/test_page.py` runs the edge, the cameras and this
+ * program, which reads one story per line from its standard input, as JSON. It answers each with a line: `{"failed": null}` or the error.
  *
  * @typedef {object} Task
- * @property {string} story Its name: a function of `STORIES`.
+ * @property {string} story Name of the story, a key of `STORIES`.
  * @property {string} link A link that signs in once (`mez edge open`).
- * @property {string} shots The folder for pictures of the screen.
+ * @property {string} shots The folder for screenshots.
  */
 
 import assert from "node:assert/strict";
@@ -17,10 +17,10 @@ import { chromium } from "playwright-core";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
-/** Longest wait for anything to appear, in milliseconds. It does not measure: it ends a test that hangs. */
+/** Longest wait for anything to appear, in milliseconds. Not a measurement: it ends a test that hangs. */
 const APPEARS_MS = 20_000;
 
-/** A page in a browser, signed in, and what went wrong in it. */
+/** A signed-in page in a browser, with its errors. */
 class Visit {
     /** @type {string[]} */
     complaints = [];
@@ -39,7 +39,7 @@ class Visit {
         });
         page.on("request", (request) => {
             const asked = request.url();
-            if (!asked.startsWith("blob:") && new URL(asked).origin !== origin) this.complaints.push(`it asked another server: ${asked}`);
+            if (!asked.startsWith("blob:") && new URL(asked).origin !== origin) this.complaints.push(`request to another server: ${asked}`);
         });
     }
 
@@ -55,7 +55,7 @@ class Visit {
         await this.page.getByText(text).first().waitFor({ timeout: APPEARS_MS });
     }
 
-    /** The number of pictures that have come. */
+    /** Number of pictures on the page. */
     async pictures() {
         return this.page.locator(".picture canvas:not([hidden])").count();
     }
@@ -72,11 +72,11 @@ class Visit {
         await this.page.screenshot({ path: path.join(this.task.shots, `${name}.png`), fullPage: true });
     }
 
-    /** Rules of accessibility. It is put in by the debugger: the page's policy keeps scripts of others out. */
+    /** Checks the rules of accessibility. The debugger injects axe, because the page's policy allows no other scripts. */
     async isAccessible() {
         await this.page.evaluate(await (await import("node:fs/promises")).readFile(AXE, "utf8"));
         const found = await this.page.evaluate(async () => {
-            // @ts-expect-error axe is there since the line above.
+            // @ts-expect-error axe was injected above.
             const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"] });
             return violations.map(
                 (/** @type {any} */ one) => `${one.id}: ${one.help}: ${one.nodes.map((/** @type {any} */ node) => node.html).slice(0, 2)}`,
@@ -85,7 +85,7 @@ class Visit {
         assert.deepEqual(found, []);
     }
 
-    /** Nothing is wider than the screen. */
+    /** Checks that nothing is wider than the screen. */
     async fits() {
         const wide = await this.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.ok(wide <= 0, `the page is ${wide} pixels wider than the screen`);
@@ -93,14 +93,14 @@ class Visit {
 }
 
 /**
- * Waits until something is so.
+ * Waits until a condition is true.
  *
  * @param {() => boolean | Promise<boolean>} condition
  */
 async function until(condition) {
     const endMs = performance.now() + APPEARS_MS;
     while (!(await condition())) {
-        assert.ok(performance.now() < endMs, `it did not come to be: ${condition}`);
+        assert.ok(performance.now() < endMs, `the condition did not become true: ${condition}`);
         await new Promise((resolve) => setTimeout(resolve, 50));
     }
 }
@@ -141,7 +141,7 @@ const STORIES = {
             await visit.seesPictures(1);
             const drawn = async () => {
                 const pixels = await visit.page.locator(".picture canvas").evaluate((/** @type {HTMLCanvasElement} */ canvas) => {
-                    // Reading the canvas itself would make it slower.
+                    // Reading the canvas itself would make the canvas slower.
                     const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
                     copy?.drawImage(canvas, 0, 0);
                     const { data } = copy?.getImageData(0, 0, canvas.width, canvas.height) ?? { data: [] };
@@ -149,7 +149,7 @@ const STORIES = {
                 });
                 return { size: pixels.slice(0, 2), colours: new Set(pixels.slice(2)).size, pixels: pixels.join() };
             };
-            // The edge makes no picture any more, and what is drawn moves.
+            // The edge makes no more pictures, and the drawn picture changes.
             await until(() => (answers.video ?? 0) > 5);
             const [made, before] = [answers.picture, await drawn()];
             await until(async () => (await drawn()).pixels !== before.pixels);
@@ -164,9 +164,9 @@ const STORIES = {
             await visit.open();
             await visit.page.getByRole("link", { name: "hall/coarse" }).click();
             await visit.sees("no rung of the profile keeps the floor 0.95; the best keeps 0.930");
-            await visit.sees("that is below the floor of 0.950");
+            await visit.sees(", below the floor of 0.950");
             await visit.seesPictures(1);
-            // The timelines have something to show.
+            // All five timelines are drawn.
             const drawn = () => document.querySelectorAll(".chart canvas").length === 5;
             await visit.page.waitForFunction(drawn, null, { timeout: APPEARS_MS });
             await visit.isAccessible();
@@ -228,7 +228,7 @@ const STORIES = {
             await press(visit, "Cameras");
             await press(visit, "hall/coarse");
             await visit.sees("Why this quality now");
-            // A new view begins at its beginning, for those who read by ear.
+            // Screen readers continue at the beginning of the new view.
             assert.equal(await visit.page.evaluate(() => document.activeElement?.tagName), "MAIN");
         },
     },
@@ -237,12 +237,12 @@ const STORIES = {
             await visit.open();
             await visit.seesPictures(1);
             let asked = 0;
-            // What was asked before the page was hidden may still be under way.
+            // Requests that began before the page was hidden may still be under way.
             await setHidden(visit, true);
             await visit.page.waitForTimeout(500);
             visit.page.on("request", () => (asked += 1));
             await visit.page.waitForTimeout(2_500);
-            assert.equal(asked, 0, "a page that nobody sees asks for nothing");
+            assert.equal(asked, 0, "a hidden page sends no requests");
             await setHidden(visit, false);
             await visit.page.waitForRequest("**/api/v1/cameras", { timeout: APPEARS_MS });
         },
@@ -252,29 +252,29 @@ const STORIES = {
             await visit.open();
             await visit.page.getByRole("link", { name: "hall/fine", exact: true }).click();
             await visit.page.getByRole("link", { name: "History" }).click();
-            await visit.sees("What is missing");
-            const slider = visit.page.getByRole("slider", { name: "Instant" });
-            // To the hole, by the list of what is missing: the one behind the first frames. Its reason is said to those who read by ear.
-            const holes = visit.page.getByRole("region", { name: "What is missing" }).getByRole("button");
+            await visit.sees("Missing at the edge");
+            const slider = visit.page.getByRole("slider", { name: "Time" });
+            // Goes to the hole after the first frames, by the list of holes. Screen readers get the reason of the hole.
+            const holes = visit.page.getByRole("region", { name: "Missing at the edge" }).getByRole("button");
             await holes.last().click();
             await visit.seesPictures(1);
             const told = () => slider.getAttribute("aria-valuetext");
-            assert.match((await told()) ?? "", /The edge holds \d+ frames? of this stretch/);
+            assert.match((await told()) ?? "", /The edge has frames of this time, in a span of \d+ frames?/);
             await slider.focus();
             await visit.page.keyboard.press("ArrowRight");
-            assert.match((await told()) ?? "", /[Tt]he edge holds nothing here|Nothing is held here/);
-            // Boxes that were replied then are drawn on the frames that they are of.
+            assert.match((await told()) ?? "", /The edge has no frames of this time|There are no frames of this time/);
+            // Boxes are drawn on the frames that applications replied to.
             await visit.page.keyboard.press("Home");
             await holes.last().click();
             await visit.page.locator(".boxes text", { hasText: "person" }).waitFor({ timeout: APPEARS_MS });
-            // So is what a program published of them.
+            // The records of a derived stream are shown, too.
             await visit.page
                 .getByRole("region", { name: "Record of hall/fine/people" })
                 .getByText('"people": 1')
                 .waitFor({ timeout: APPEARS_MS });
             await visit.isAccessible();
             await visit.shoot("history");
-            // Playback passes the hole, or shows what the camera still has of it.
+            // Playback skips the hole, or shows the frames that the camera still has.
             const before = Number(await slider.inputValue());
             await visit.page.getByLabel("Speed").selectOption("4");
             await visit.page.getByRole("button", { name: "Play" }).click();
@@ -294,7 +294,7 @@ const STORIES = {
             await visit.open();
             await visit.page.getByRole("link", { name: "hall/fine", exact: true }).tap();
             await visit.page.getByRole("link", { name: "History" }).tap();
-            await visit.sees("What is missing");
+            await visit.sees("Missing at the edge");
             await visit.seesPictures(1);
             await visit.fits();
             await visit.isAccessible();
@@ -313,7 +313,7 @@ const STORIES = {
 };
 
 /**
- * Goes from one thing to the next with the key Tab until `name` has the focus, and presses Enter.
+ * Presses Tab until `name` has the focus, then Enter.
  * @param {Visit} visit
  * @param {string} name
  */
@@ -337,7 +337,7 @@ async function press({ page }, name) {
 }
 
 /**
- * Says to the page that it is hidden, as a browser does of a tab behind others.
+ * Tells the page that it is hidden or visible, as a browser does when the tab changes.
  * @param {Visit} visit
  * @param {boolean} hidden
  */
@@ -348,7 +348,7 @@ async function setHidden({ page }, hidden) {
     }, hidden);
 }
 
-/** The visit that goes on while Python restarts the edge: `before` opens it, `after` looks again. */
+/** A visit that continues while Python restarts the edge. `before` opens the page, `during` and `after` check it. */
 class Restart {
     /** @type {{ visit: Visit, context: import("playwright-core").BrowserContext } | null} */
     #kept = null;
@@ -374,7 +374,7 @@ class Restart {
     async after(task) {
         assert.ok(this.#kept, "`before` comes first");
         const { visit, context } = this.#kept;
-        // Sessions end with the edge. Whoever opens a new link in this browser wakes this page, too.
+        // A restart of the edge ends all sessions. A new link in another tab of this browser signs this page in, too.
         await visit.sees("Sign in to this edge");
         await visit.page.screenshot({ path: path.join(task.shots, "signed-out.png") });
         const other = new Visit(await context.newPage(), task);

@@ -1,8 +1,8 @@
-/** Requests to the edge that serves this page. Nothing else is ever asked. */
+/** Requests to the edge that serves this page. The page sends requests to no other server. */
 
 import type { Applications, Cameras, Held, Notes, PastRecord, Problem, Replies, Site } from "./types.ts";
 
-/** The edge answered, and refused. `detail` says what to do. */
+/** The edge refused a request. `detail` says what to do. */
 export class RefusedError extends Error {
     readonly status: number;
     constructor(status: number, detail: string) {
@@ -12,7 +12,7 @@ export class RefusedError extends Error {
     }
 }
 
-/** Longest wait for an answer, in milliseconds. An edge answers within one; beyond this it is taken to be away. */
+/** Longest wait for an answer, in milliseconds. After this time, the edge counts as away. */
 const ANSWER_MS_MAX = 5_000;
 
 async function ask(path: string, options: RequestInit = {}): Promise<Response> {
@@ -25,7 +25,7 @@ async function detailOf(response: Response): Promise<string> {
     try {
         return ((await response.json()) as Problem).detail;
     } catch {
-        return `The edge answered ${response.status}.`;
+        return `The edge answered with HTTP status ${response.status}.`;
     }
 }
 
@@ -48,7 +48,7 @@ export async function signOut(): Promise<void> {
     await ask("/api/v1/session", { method: "DELETE" });
 }
 
-/** What applications found last in a camera's frames. */
+/** The last replies of applications to a camera's frames. */
 export const replies = (camera: string): Promise<Replies> => read(pathOf(camera, "replies"));
 
 const pathOf = (camera: string, what: string, asked: Record<string, number | string> = {}): string => {
@@ -64,13 +64,13 @@ export interface Span {
     until_utc_ms: number;
 }
 
-/** What is held of a camera's past. A log is read for it, which may take a few seconds. */
+/** Spans with frames and holes in a camera's past. The edge reads its log for this, which may take a few seconds. */
 export async function held(camera: string, { since_utc_ms, until_utc_ms }: Span, signal: AbortSignal): Promise<Held> {
     const response = await ask(pathOf(camera, "history", { since_utc_ms, until_utc_ms }), { signal });
     return response.json() as Promise<Held>;
 }
 
-/** What was said of a camera's frames: one page, behind that whose `next` is `after`. */
+/** One page of the notes about a camera's frames. `after`: `next` of the previous page. */
 export async function notes(
     camera: string,
     { since_utc_ms, until_utc_ms, after }: Span & { after?: string },
@@ -81,7 +81,7 @@ export async function notes(
     return response.json() as Promise<Notes>;
 }
 
-/** The address of a file of a camera's past. */
+/** The address of a clip of a camera's past. */
 export const clipHref = (camera: string, { since_utc_ms, until_utc_ms }: Span): string =>
     pathOf(camera, "clip", { since_utc_ms, until_utc_ms });
 
@@ -94,7 +94,7 @@ export interface PastPicture {
     rung: string;
 }
 
-/** The first picture at or behind an instant, if there is one within `within_ms`. */
+/** The first picture at or after an instant. `null`: there is none within `within_ms`. */
 export async function instant(
     camera: string,
     asked: { at_utc_ms: number; within_ms: number },
@@ -112,46 +112,46 @@ export async function instant(
     };
 }
 
-/** The first record at or behind an instant, if there is one within `within_ms`. */
+/** The first record at or after an instant. `null`: there is none within `within_ms`. */
 export async function record(camera: string, asked: { at_utc_ms: number; within_ms: number }, signal: AbortSignal): Promise<PastRecord> {
     const response = await ask(pathOf(camera, "record", asked), { signal });
     return ((await response.json()) as { record: PastRecord }).record;
 }
 
-/** A frame of H.264 as the edge has it. */
+/** An H.264 frame, as the edge has it. */
 export interface Coded {
-    /** Whether decoding may begin with it. */
+    /** Whether decoding can begin with this frame. */
     key: boolean;
     bytes: Uint8Array;
 }
 
-/** Frames of a camera, as they came. */
+/** H.264 frames of a camera, as they arrived at the edge. */
 export interface Video {
-    /** The last of them. */
+    /** Identity of the last frame: `EPOCH-SEQUENCE`. */
     last: string;
     frames: Coded[];
-    /** Age of the last one when the edge sent it, in milliseconds. `null`: not known. */
+    /** Age of the last frame when the edge sent it, in milliseconds. `null`: unknown. */
     ageMs: number | null;
 }
 
-/** In the length of a frame: decoding may begin with it. */
+/** The bit in a frame's length that says that decoding can begin with this frame. */
 const KEY = 0x8000_0000;
 
-/** The frames in the body of an answer: each behind its length in four bytes, of which the highest bit says whether decoding may begin with it. */
+/** Parses the frames in the body of an answer. Before each frame stands its length: four bytes, big-endian, with the bit `KEY`. */
 export function framesIn(body: ArrayBuffer): Coded[] {
     const view = new DataView(body);
     const frames: Coded[] = [];
     for (let at = 0; at + 4 <= body.byteLength;) {
         const told = view.getUint32(at);
         const length = told & ~KEY;
-        if (at + 4 + length > body.byteLength) throw new Error("a frame is cut off");
+        if (at + 4 + length > body.byteLength) throw new Error("the last frame is incomplete");
         frames.push({ key: (told & KEY) !== 0, bytes: new Uint8Array(body, at + 4, length) });
         at += 4 + length;
     }
     return frames;
 }
 
-/** The H.264 of a camera behind the frame `after`, or `null` if none has come, or what comes is no H.264. */
+/** The H.264 frames of a camera after the frame `after`. `null`: no newer frame has come, or the frames are not H.264. */
 export async function video(camera: string, after: string | null, signal: AbortSignal): Promise<Video | null> {
     const path = pathOf(camera, "video", after === null ? {} : { after });
     const response = await ask(path, { signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS_MAX)]) });
@@ -168,14 +168,14 @@ export async function video(camera: string, after: string | null, signal: AbortS
 export interface Picture {
     etag: string;
     jpeg: Blob;
-    /** Its age when the edge sent it, in milliseconds. `null`: not known. */
+    /** Age of the picture when the edge sent it, in milliseconds. `null`: unknown. */
     ageMs: number | null;
 }
 
 /**
- * The newest picture at `path`, or `null` if that is the one named by `etag`, or if none has come yet.
+ * The newest picture at `path`. `null`: it is still the picture with this `etag`, or no picture has come yet.
  *
- * The first request makes the edge ask the camera for frames, and waits for one.
+ * The first request makes the edge request frames from the camera, and waits for a frame.
  */
 export async function picture(path: string, etag: string | null, signal: AbortSignal): Promise<Picture | null> {
     const response = await ask(path, {

@@ -3,8 +3,9 @@
 import type { EdgeEvent } from "./types.ts";
 
 /**
- * Hears events until the function that is returned is called. The browser connects again by itself, and then gets what it missed.
- * After a new call the edge tells its newest events again; their ids are the same. `closed`: the edge refused, so the browser does not try again.
+ * Calls `heard` for each event, until the returned function is called. The browser reconnects by itself, and then gets the events that it
+ * missed. After a new call, the edge sends its newest events again, with the same ids. If the edge refuses, the browser does not try again,
+ * and `closed` is called.
  */
 export function hear(heard: (event: EdgeEvent) => void, closed: () => void): () => void {
     const stream = new EventSource("/api/v1/events");

@@ -1,4 +1,4 @@
-/** The types of the edge's answers, by short names. `schema.ts` is generated from docs/schema/openapi.json (`npm run api`). */
+/** Short names for the types of the edge's answers. `schema.ts` is generated from docs/schema/openapi.json (`npm run api`). */
 
 import type { components } from "./schema.ts";
 

@@ -1,46 +1,47 @@
-/** A timeline. All timelines of a view have one axis of time and one cursor. */
+/** A timeline. All timelines of a view share one time axis and one cursor. */
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
-/** One line, or one kind of bars. */
+/** One line, or one series of bars. */
 export interface Line {
     name: string;
     values: (number | null)[];
-    /** What the legend says instead of `values`: of bars that stand on others, their own height. */
+    /** Values for the legend instead of `values`: of stacked bars, their own heights. */
     told?: (number | null)[];
-    /** A colour of styles.css, without its dashes: `one` to `six`, `bound`. */
+    /** The name of a colour in styles.css, without the leading dashes: `one` to `six`, `bound`. */
     colour: string;
-    /** Bounds are dashed, so that they are told apart without colours. */
+    /** Bounds are dashed, so that they can be distinguished without colours. */
     dashed?: boolean;
-    /** `step` holds a value until the next one; `bar` stands on zero. */
+    /** `step` holds each value until the next sample; `bar` begins at zero. */
     as?: "line" | "step" | "bar";
 }
 
 export interface ChartProps {
     title: string;
-    /** What the timeline shows now, as a sentence for those who do not see it. */
+    /** The current values, as text beside the title and for screen readers. */
     now: string;
     times: number[];
     lines: Line[];
     write: (value: number) => string;
-    /** Least upper end of the axis. */
+    /** The upper end of the value axis is at least this. */
     top?: number;
-    /** Lower end of the axis; default 0. */
+    /** The lower end of the value axis is at most this; default 0. */
     bottom?: number;
-    /** The marks of an axis of names. */
+    /** Labels of the value axis, if values are places in a list of names. */
     names?: readonly string[];
 }
 
-/** Seconds that are shown at least, so that a page that was just opened does not draw a second over its whole width. */
+/** Shortest time axis, in seconds. Otherwise a page that was just opened would draw one second over the whole width. */
 const SPAN_MIN = 60;
 const HEIGHT = 132;
-/** What each mark of an axis of names takes, and the axis of time below. */
+/** Height of each label of `ChartProps.names`, in pixels. */
 const NAME_HEIGHT = 15;
+/** Height of the time axis, in pixels. */
 const TIME_HEIGHT = 34;
 const AXIS_WIDTH = 116;
 
-/** Gives the value of a colour of styles.css in the theme that is shown: a canvas does not know variables. */
+/** Returns the value of a colour in styles.css, in the current theme. A canvas cannot use CSS variables. */
 type Colours = (name: string) => string;
 
 function coloursAt(element: HTMLElement): Colours {
@@ -52,7 +53,7 @@ function coloursAt(element: HTMLElement): Colours {
     };
 }
 
-/** Colours, and the properties of the last drawing: a chart outlives many of these. */
+/** Colours, and the properties of the last rendering: a chart outlives many renderings. */
 interface Context {
     colours: Colours;
     latest: () => ChartProps;
@@ -116,7 +117,7 @@ function optionsOf(width: number, context: Context): uPlot.Options {
         legend: { live: true },
         cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
-            // Of the samples, and not what uPlot makes of them: of a single one it makes a day.
+            // Computed from the samples, because uPlot's own range for a single sample is a day.
             x: { range: () => spanOf(context.latest().times) },
             y: { range: (_, least, most) => [Math.min(bottom, least ?? bottom), Math.max(top, (most ?? top) * 1.05)] },
         },
@@ -128,7 +129,7 @@ function optionsOf(width: number, context: Context): uPlot.Options {
     };
 }
 
-/** What a chart has to be made anew for: everything but its data. */
+/** Everything but the data. If this changes, the chart is created again. */
 function shapeOf(props: ChartProps): string {
     return JSON.stringify([
         props.lines.map(({ name, colour }) => [name, colour]),

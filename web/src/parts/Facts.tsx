@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 
 import { meaningOfTerm } from "../words/glossary.ts";
 
-/** Name, value, and if the name is a term of Mez's own, what the glossary calls it. */
+/** Name, value, and if the glossary explains the name, its term there. */
 export type Fact = [name: string, value: ComponentChildren, term?: string];
 
 export function Facts({ facts }: { facts: readonly Fact[] }) {

@@ -1,4 +1,4 @@
-/** The terms of Mez's own that the page uses, for those whose pointer cannot hover. */
+/** Terms of Mez with their meanings, for devices whose pointer cannot hover over a term. */
 
 import terms from "virtual:glossary";
 

@@ -1,4 +1,4 @@
-/** A picture of the past, with what applications replied to it. */
+/** A picture of the past, with the boxes that applications replied. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
@@ -9,7 +9,7 @@ import * as units from "../words/units.ts";
 import { Boxes, draw, foundInWords } from "./Picture.tsx";
 import { useNewestAnswer } from "./use.ts";
 
-/** How long behind the instant a frame may be. Cameras of fewer frames are shown at their frames. */
+/** How long after the instant a frame may have been captured, in milliseconds. So longer pauses between frames show no picture. */
 export const WITHIN_MS = 2_000;
 
 type Shown = Picture & { image: ImageBitmap };
@@ -18,9 +18,9 @@ interface PastPictureProps {
     name: string;
     /** The instant, in milliseconds since 1970. */
     at: number;
-    /** Whether anybody may hold it. */
+    /** Whether the edge or the camera may have a frame of this time. */
     has: boolean;
-    /** What is said if there is none. */
+    /** The text for screen readers if there is no picture. */
     none: string;
     notes: readonly Note[];
 }
@@ -42,9 +42,9 @@ export function PastPicture({ name, at, has, none, notes }: PastPictureProps) {
         <div class="picture">
             <canvas ref={canvas} width={16} height={9} role="img" aria-label={alt} hidden={shown === null} />
             {shown !== null && <Boxes replies={replies} />}
-            {shown === null && <span class="none">{has ? "no picture here" : "nothing is held here"}</span>}
+            {shown === null && <span class="none">{has ? "no picture of this time" : "no frames of this time"}</span>}
             {shown !== null && (
-                <span class="age" title={`Captured then; ${shown.rung}`}>
+                <span class="age" title={`Capture time; rung ${shown.rung}`}>
                     {units.timeOfDay(shown.capturedMs)}
                 </span>
             )}

@@ -1,4 +1,4 @@
-/** What programs made of a camera's frames at an instant of the past: the records and pictures of its derived streams. */
+/** Records and pictures of a camera's derived streams, at an instant of the past. */
 
 import { Fragment } from "preact";
 import { useMemo } from "preact/hooks";
@@ -11,7 +11,7 @@ import * as units from "../words/units.ts";
 import { PastPicture, WITHIN_MS } from "./PastPicture.tsx";
 import { type Answered, useNewestAnswer, usePage } from "./use.ts";
 
-/** Each stream is asked on its own, so there is a bound; the others are named. */
+/** Maximum number of streams that are shown, because each needs its own requests. The others are only named. */
 const STREAMS_MAX = 4;
 
 export function PastRecords({ name, at }: { name: string; at: number }) {
@@ -21,7 +21,7 @@ export function PastRecords({ name, at }: { name: string; at: number }) {
     const rest = streams.slice(STREAMS_MAX);
     return (
         <section aria-labelledby="made">
-            <h2 id="made">What programs made of it</h2>
+            <h2 id="made">Derived streams</h2>
             <div class="columns">
                 {streams.slice(0, STREAMS_MAX).map((stream) => (
                     <article key={stream.name} class="made">
@@ -49,7 +49,7 @@ export function PastRecords({ name, at }: { name: string; at: number }) {
 
 /** A stream of pictures, such as crops. */
 function Made({ stream, at }: { stream: Camera; at: number }) {
-    return <PastPicture name={stream.name} at={at} has={true} none="no picture then" notes={[]} />;
+    return <PastPicture name={stream.name} at={at} has={true} none="no picture of this time" notes={[]} />;
 }
 
 /** The record of an instant, as text. */
@@ -62,10 +62,10 @@ export function RecordAt({ name, at }: { name: string; at: number }) {
         <>
             <p>
                 {units.timeOfDay(record.captured_utc_ms)}
-                {record.of && `, of frame ${record.of.sequence.toLocaleString("en")}`}; {record.content_type}, {units.bytes(record.bytes)}
+                {record.of && `, from frame ${record.of.sequence.toLocaleString("en")}`}; {record.content_type}, {units.bytes(record.bytes)}
             </p>
             {text === null ? (
-                <p>It is no text, or too long to be shown.</p>
+                <p>The record is not text, or is too long to be shown.</p>
             ) : (
                 <pre tabIndex={0} role="region" aria-label={`Record of ${name}`}>
                     {text}
@@ -76,6 +76,6 @@ export function RecordAt({ name, at }: { name: string; at: number }) {
 }
 
 function missing(answered: Answered<NonNullable<PastRecord>>): string {
-    if (answered.is === "failed") return `The edge gave no record: ${answered.why}`;
-    return answered.is === "asking" ? "Asking the edge…" : "The edge holds no record of this instant.";
+    if (answered.is === "failed") return `The edge returned no record: ${answered.why}`;
+    return answered.is === "asking" ? "Asking the edge…" : "The edge has no record of this time.";
 }

@@ -1,4 +1,4 @@
-/** The newest picture of a camera, again and again while it can be seen. */
+/** The newest picture of a camera, updated while it is visible. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
@@ -7,27 +7,28 @@ import type { Camera, Found, Reply } from "../api/types.ts";
 import * as units from "../words/units.ts";
 import { decodesVideo, Player } from "./player.ts";
 
-/** The edge makes at most five pictures a second. Video is asked for as often, a few frames at a time. */
+/** Interval between requests. The edge makes at most five pictures a second. Video is requested as often, a few frames at a time. */
 const PICTURE_MS = 200;
-/** A piece of video of so many bytes may not be all that there is. The edge gives at most 256 KiB at a time. */
+/** After this many bytes of video, the edge may have more: it sends at most 256 KiB at a time. */
 const LARGE_BYTES = 128 * 1024;
-/** Decoders of video in a row that gave no picture, after which this browser asks for pictures. */
+/** After this many decoders in a row without a picture, this browser requests pictures instead of video. */
 const FAILURES_MAX = 3;
-/** Pause after an error or while there is none. */
+/** Pause after an error, and between requests for replies while there are none. */
 const RETRY_MS = 2_000;
 
-/** For how long what was found is drawn. Whatever moves is elsewhere by then. */
+/** How long the boxes of a reply are drawn. After this time, moving objects are elsewhere. */
 const FOUND_LASTS_MS = 2_000;
 const NOTHING_FOUND: readonly Reply[] = [];
 
-/** What is on the canvas. */
+/** The picture on the canvas. */
 interface Shown {
-    /** Age of the picture when it was drawn, in milliseconds; and when that was, by `performance.now()`. */
+    /** Age of the picture when the edge sent it, in milliseconds. `null`: unknown. */
     ageMs: number | null;
+    /** When the picture was drawn, by `performance.now()`. */
     atMs: number;
 }
 
-/** How old the picture is, in milliseconds: as it was drawn, or if no newer one has come for a second, by now. */
+/** Age of the picture, in milliseconds. The time since it was drawn is added if no newer picture has come for a second. */
 function ageOf(shown: Shown | null): number | null {
     if (shown === null || shown.ageMs === null) return null;
     const since = performance.now() - shown.atMs;
@@ -54,7 +55,7 @@ function useSeen(element: { current: Element | null }): boolean {
     return seen;
 }
 
-/** Whether this browser decodes video. It is asked once. */
+/** Whether this browser decodes video. Checked once. */
 const decodes = decodesVideo();
 function useDecodesVideo(): boolean {
     const [told, setTold] = useState(false);
@@ -62,23 +63,23 @@ function useDecodesVideo(): boolean {
     return told;
 }
 
-/** What a picture is followed by. */
+/** Functions that `follow` calls. */
 interface Followed {
     shown: (shown: Shown) => void;
     found: (replies: readonly Reply[]) => void;
 }
 
 interface Step {
-    /** Age of what is shown, in milliseconds, if it is known. */
+    /** Age of the newest picture, in milliseconds. `null`: unknown. */
     ageMs: number | null;
-    /** More was there than a piece of video may have: it is asked for at once. */
+    /** Whether the edge may have more video. Then the next request is sent at once. */
     hasMore: boolean;
 }
 
-/** Shows what comes next of a camera; `undefined`: nothing new has come. */
+/** Requests and shows the next picture or video of a camera. `undefined`: nothing new has come. */
 type Next = (signal: AbortSignal) => Promise<Step | undefined>;
 
-/** Pictures that the edge made. */
+/** Shows pictures that the edge made. */
 function pictures(path: string, canvas: HTMLCanvasElement): Next {
     let etag: string | null = null;
     return async (signal) => {
@@ -90,7 +91,7 @@ function pictures(path: string, canvas: HTMLCanvasElement): Next {
     };
 }
 
-/** Video, decoded here. If this browser cannot decode it, `otherwise`. */
+/** Decodes and shows video. If this browser cannot decode it, uses `otherwise`. */
 function played(camera: string, player: Player, otherwise: Next): Next {
     let last: string | null = null;
     return async (signal) => {
@@ -101,7 +102,7 @@ function played(camera: string, player: Player, otherwise: Next): Next {
             await player.take(next.frames);
             last = next.last;
         } catch {
-            // All of the chain is asked for.
+            // The next request asks for the whole chain.
             last = null;
             return undefined;
         }
@@ -121,14 +122,14 @@ async function follow(camera: string, next: Next, tell: Followed, signal: AbortS
             if (step?.hasMore) waitMs = 0;
             tell.found(await boxes.ask());
         } catch {
-            // Refused, away, or bytes that are no picture: `live.ts` says if the edge is away, and the picture ages meanwhile.
+            // The edge refused or is away, or the bytes are not a picture. `live.ts` reports an edge that is away. The shown age increases.
             waitMs = RETRY_MS;
         }
         await new Promise((resolve) => setTimeout(resolve, Math.max(0, beganMs + waitMs - performance.now())));
     }
 }
 
-/** Asks what applications found in a camera's frames: with each picture while they reply, else seldom, and never again after a refusal. */
+/** Requests replies to a camera's frames: with each picture while applications reply, else every 2 s, and never again after a refusal. */
 class BoxesAsked {
     readonly #camera: string;
     #nextMs = 0;
@@ -163,11 +164,11 @@ export function draw(canvas: HTMLCanvasElement, bitmap: ImageBitmap): void {
     bitmap.close();
 }
 
-/** What it is, and which one: "person 7". */
+/** Class and tracker number of an object: "person 7". */
 const nameOf = ({ class_name, tracker_id }: Pick<Found, "class_name" | "tracker_id">): string =>
     [class_name, tracker_id ?? ""].join(" ").trim();
 
-/** Boxes and names over the picture, in the pixels of the published frame. The words of the picture say the same. */
+/** Boxes and names over the picture, in the pixels of the published frame. Screen readers get the picture's label instead. */
 export function Boxes({ replies }: { replies: readonly Reply[] }) {
     return (
         <>
@@ -187,7 +188,7 @@ export function Boxes({ replies }: { replies: readonly Reply[] }) {
     );
 }
 
-/** What was found, in words: "; counter found person, person". */
+/** Replies in words: "; counter found person, person". */
 export function foundInWords(replies: readonly Reply[]): string {
     return replies
         .map(
@@ -196,10 +197,10 @@ export function foundInWords(replies: readonly Reply[]): string {
         .join("");
 }
 
-/** What is said where no picture is. */
+/** The text in place of a picture. */
 function missing({ picture: path, connected, newest }: Camera): string {
     if (!connected) return "no picture: not connected";
-    if (newest?.encoding === "data") return "data, no pictures";
+    if (newest?.encoding === "data") return "data records, no pictures";
     return path === null ? "no picture" : "waiting for a picture";
 }
 

@@ -1,8 +1,8 @@
-/** Decodes the H.264 of a camera in the browser, and draws what is newest. */
+/** Decodes H.264 frames of a camera in the browser, and draws them. */
 
 import type { Coded } from "../api/client.ts";
 
-/** Tells how fine a stream is, and how it is coded: RFC 6381, out of the sequence parameter set of a key frame (ITU-T H.264, 7.3.2.1.1). */
+/** The codec string (RFC 6381) of a stream, from the sequence parameter set in a keyframe (ITU-T H.264, 7.3.2.1.1). `null`: none found. */
 export function codecOf(keyFrame: Uint8Array): string | null {
     for (let at = 0; at + 6 < keyFrame.length; at++) {
         const begins = keyFrame[at] === 0 && keyFrame[at + 1] === 0 && keyFrame[at + 2] === 1;
@@ -25,30 +25,30 @@ export class Player {
     #decoder: VideoDecoder | null = null;
     #codec = "";
     #number = 0;
-    /** Decoders in a row that ended with an error before they gave a picture. An error comes later than the chunk that it is about was taken. */
+    /** Decoders in a row that failed before they gave a picture. A decoder reports an error some time after it took the chunk. */
     #failures = 0;
-    /** Ends a wait for the decoder. */
+    /** Ends the wait of `take` for the decoder. */
     #wake = (): void => {};
 
     constructor(canvas: HTMLCanvasElement) {
         this.#canvas = canvas;
     }
 
-    /** Takes frames that follow those before, or that begin anew. Throws if they cannot be decoded: then all is asked for again. */
+    /** Decodes frames that continue the chain or begin a new one. Throws if they cannot be decoded; then the whole chain is needed. */
     async take(frames: readonly Coded[]): Promise<void> {
         for (const { key, bytes } of frames) {
             if (key) this.#begin(codecOf(bytes) ?? "");
-            if (this.#decoder?.state !== "configured") throw new Error("no key frame came");
+            if (this.#decoder?.state !== "configured") throw new Error("there is no keyframe before this frame");
             this.#decoder.decode(new EncodedVideoChunk({ type: key ? "key" : "delta", timestamp: this.#number++, data: bytes }));
         }
-        // A decoder that is far behind is not given more.
+        // Back-pressure: returns after the decoder has taken all frames.
         while ((this.#decoder?.decodeQueueSize ?? 0) > 0) {
             await new Promise<void>((resolve) => {
                 this.#wake = resolve;
                 this.#decoder?.addEventListener("dequeue", () => resolve(), { once: true });
             });
         }
-        if (this.#decoder?.state !== "configured") throw new Error("the browser could not decode it");
+        if (this.#decoder?.state !== "configured") throw new Error("the browser could not decode the video");
     }
 
     get failures(): number {
@@ -71,13 +71,13 @@ export class Player {
                 this.#draw(frame);
                 frame.close();
             },
-            // `take` sees that it is closed.
+            // `take` finds that the decoder is closed.
             error: () => {
                 this.#failures++;
                 this.#wake();
             },
         });
-        // Without a description, frames are as Annex B has them.
+        // Without a description, WebCodecs expects Annex B frames.
         this.#decoder.configure({ codec, optimizeForLatency: true });
     }
 

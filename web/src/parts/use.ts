@@ -1,11 +1,11 @@
-/** Hooks between the page's value and components. */
+/** Hooks that connect components with the page's state, the address and requests. */
 
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 
 import { page, type Page } from "../state/page.ts";
 import { parseRoute, type Route } from "../state/route.ts";
 
-/** What `select` takes of the page's value; the component is drawn again when that is another value. */
+/** Returns `select` of the page's state. Renders the component again when the selected value changes. */
 export function usePage<T>(select: (value: Page) => T): T {
     const [, again] = useReducer((count: number) => count + 1, 0);
     const selected = select(page.get());
@@ -32,10 +32,10 @@ export function useRoute(): Route {
     return parseRoute(hash);
 }
 
-/** An answer about an instant, or why there is none: it is being asked for, there is nothing, or the edge refused or did not answer. */
+/** An answer about an instant, or why there is none: requested, nothing there, or the edge refused or did not answer. */
 export type Answered<T> = { is: "there"; answer: T } | { is: "asking" | "none" } | { is: "failed"; why: string };
 
-/** The answer about an instant that moves: asked for one at a time, and for the newest instant only. `null`: nothing is wanted. */
+/** Requests answers about a moving instant: one at a time, and only for the newest instant. `wanted` is `null`: no request. */
 export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, signal: AbortSignal) => Promise<T | null>): Answered<T> {
     const [answered, setAnswered] = useState<Answered<T>>({ is: "asking" });
     const isWanted = useRef(false);
@@ -55,7 +55,7 @@ export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, 
                 (answer): Answered<T> => (answer === null ? { is: "none" } : { is: "there", answer }),
                 (error: unknown): Answered<T> => ({ is: "failed", why: error instanceof Error ? error.message : String(error) }),
             );
-            // The instant may have moved to where nothing is wanted meanwhile.
+            // Meanwhile, the instant may have moved to where no answer is wanted.
             if (isWanted.current && !signal.aborted) setAnswered(found);
         }
         asking.current = false;

@@ -1,21 +1,21 @@
-/** Timelines of all cameras, made of one answer after another. Counters become what was added since the answer before. */
+/** Timelines of all cameras. Each answer of the edge adds a sample. Counters become their increase since the previous answer. */
 
 import type { Camera, Cameras, Contract } from "../api/types.ts";
 import { Timeline } from "./timeline.ts";
 
-/** Cameras of which timelines are kept. */
+/** Maximum number of cameras with timelines. */
 const CAMERAS_MAX = 512;
 
-/** Rungs that were seen on a camera; a timeline has their places in this list. Beyond this many the last place stands for all others. */
+/** Maximum number of rungs per camera. Beyond this number, the last place in `History.rungs` stands for all other rungs. */
 const RUNGS_MAX = 32;
 
 export interface History {
     readonly timeline: Timeline;
-    /** Names of rungs, in the order in which they came. */
+    /** Names of the camera's rungs, in the order of their first appearance. The column `rung` of the timeline has places in this list. */
     readonly rungs: string[];
 }
 
-/** The name of a column of a contract. */
+/** The name of a contract's column in a timeline. */
 export const contractColumn = (subscription: number, what: string): string => `${subscription}:${what}`;
 
 export class Histories {
@@ -27,9 +27,9 @@ export class Histories {
     }
 
     add(answer: Cameras): void {
-        // The same look of the edge, asked for twice.
+        // The same snapshot of the edge, received twice.
         if (this.#before?.now_utc_ms === answer.now_utc_ms) return;
-        // After a restart of the edge its counters begin anew, and subscriptions have other numbers.
+        // A restart of the edge resets its counters and renumbers the subscriptions.
         const before = this.#before?.edge_start === answer.edge_start ? this.#before : null;
         const earlier = new Map(before?.cameras.map((camera) => [camera.name, camera]));
         const histories = new Map<string, History>();
@@ -49,7 +49,7 @@ function sample(camera: Camera, before: Camera | undefined, rungs: string[]): Ma
         ["crossed", camera.crossed_bits_per_second],
         ["published", camera.published_bits_per_second],
     ]);
-    // The rung of a frame that was there already says nothing about now.
+    // Only a new frame shows the current rung.
     if (camera.newest && (camera.newest.epoch !== before?.newest?.epoch || camera.newest.sequence !== before.newest.sequence)) {
         values.set("rung", placeOf(camera.newest.rung, rungs));
     }

@@ -1,21 +1,21 @@
-/** Keeps the page's value up to date, while anybody can see the page. */
+/** Updates the page's state while the page is visible. */
 
 import * as client from "../api/client.ts";
 import { hear } from "../api/events.ts";
 import { heardEvent, lostEdge, refused, signedOut, tookApplications, tookCameras, tookSite } from "./page.ts";
 import { parseRoute } from "./route.ts";
 
-/** The edge looks at its cameras once a second. */
+/** The edge takes a snapshot of its state once a second. */
 const LOOK_MS = 1_000;
-/** What changes slowly is asked this seldom, unless the view is about it. */
+/** Interval between requests for the site's data, unless the site view is open: these data change slowly. */
 const SITE_MS = 10_000;
 /** Longest pause between attempts to reach an edge that does not answer. */
 const RETRY_MS_MAX = 4_000;
 
-/** Ends the pause between two looks, if there is one. */
+/** Ends the current pause of `look`, if there is one. */
 let wake: () => void = () => {};
 
-/** Sleeps, until `signal`. `woken` is given what ends it early. */
+/** Sleeps for this time, or until `signal` is aborted. Passes a function to `woken` that ends the sleep early. */
 const sleep = (milliseconds: number, signal: AbortSignal, woken: (over: () => void) => void = () => {}): Promise<void> =>
     new Promise((resolve) => {
         const over = (): void => {
@@ -28,7 +28,7 @@ const sleep = (milliseconds: number, signal: AbortSignal, woken: (over: () => vo
         woken(over);
     });
 
-/** Asks in turn until `signal`; a pause after each answer, so that a slow edge is never asked twice at once. */
+/** Polls the edge until `signal` is aborted. Each pause begins after the answers, so requests to a slow edge never overlap. */
 async function look(signal: AbortSignal): Promise<void> {
     let stopEvents: (() => void) | null = null;
     signal.addEventListener("abort", () => stopEvents?.());
@@ -45,7 +45,7 @@ async function look(signal: AbortSignal): Promise<void> {
                 tookSite(await client.site());
                 siteMs = performance.now();
             }
-            // If the edge ends it for good, because it has as many readers as it takes, the next look tries again.
+            // If the edge refuses the stream because it has too many readers, the next round tries again.
             stopEvents ??= hear(heardEvent, () => (stopEvents = null));
             failures = 0;
         } catch (error) {
@@ -53,7 +53,7 @@ async function look(signal: AbortSignal): Promise<void> {
             stopEvents = null;
             failures += 1;
             if (signal.aborted) return;
-            // Whoever opens a new link in another tab is signed in here, too: this one goes on by itself.
+            // Polling continues after a 401, too: a new link in another tab of this browser also signs this page in.
             const status = error instanceof client.RefusedError ? error.status : null;
             const detail = error instanceof Error ? error.message : String(error);
             if (status === 401) signedOut(detail);
@@ -72,7 +72,7 @@ function start(): void {
     void look(running.signal);
 }
 
-/** Begins to look. A page that is not visible asks for nothing. */
+/** Starts polling. A hidden page sends no requests. */
 export function goLive(): void {
     document.addEventListener("visibilitychange", () => {
         if (document.hidden) {
@@ -85,7 +85,7 @@ export function goLive(): void {
     if (!document.hidden) start();
 }
 
-/** Looks at once, for a view that has just been opened. */
+/** Polls at once, for a view that has just been opened. */
 export function lookNow(): void {
     wake();
 }

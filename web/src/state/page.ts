@@ -1,26 +1,26 @@
-/** All that is on the screen, in one place. Views read it; `live.ts` and the functions here change it. */
+/** The state of the page, as one value. Views read the value; only the functions here change it. */
 
 import type { Applications, Cameras, EdgeEvent, Site } from "../api/types.ts";
 import { Histories } from "./histories.ts";
 import { createStore } from "./store.ts";
 
-/** Events that are kept. */
+/** Maximum number of events that the page keeps. */
 const EVENTS_MAX = 500;
 
 /** Whether the edge answers. */
 export type Connection =
     | { is: "connecting" }
     | { is: "live" }
-    /** It does not, since then (milliseconds of the browser's clock). */
+    /** The edge does not answer. `sinceMs`: since when, in milliseconds by the browser's clock. */
     | { is: "lost"; sinceMs: number }
-    /** It answers, and this identity may see nothing; it says what is missing. */
+    /** The identity may see nothing. `detail`: why, in the edge's words. */
     | { is: "refused"; detail: string }
-    /** It wants a new session, and says how to get one. */
+    /** The page needs a new session. `detail`: why, and how to get one. */
     | { is: "signed_out"; detail: string };
 
 export interface Page {
     connection: Connection;
-    /** When the edge was found to be restarted, in milliseconds of the browser's clock. `null`: not while this page was open. */
+    /** When the page noticed a restart of the edge, in milliseconds by the browser's clock. `null`: none since the page was opened. */
     restartedMs: number | null;
     site: Site | null;
     cameras: Cameras | null;
@@ -40,7 +40,7 @@ const NOTHING: Page = {
 
 export const page = createStore<Page>(NOTHING);
 
-/** Changed whenever `cameras` is. Not part of the value, because copying it each second would cost more than all the rest. */
+/** Changes together with `cameras`. Not part of the value, because copying it every second would cost more than everything else. */
 export const histories = new Histories();
 
 export function tookCameras(cameras: Cameras, nowMs: number): void {
@@ -62,7 +62,7 @@ export function tookApplications(applications: Applications): void {
 
 export function heardEvent(event: EdgeEvent): void {
     page.update((value) => {
-        // A stream that begins anew tells again what is known.
+        // A new stream repeats the newest events.
         if (value.events.some((one) => one.id === event.id)) return value;
         return { ...value, events: [event, ...value.events].slice(0, EVENTS_MAX) };
     });
@@ -70,13 +70,13 @@ export function heardEvent(event: EdgeEvent): void {
 
 export function lostEdge(nowMs: number): void {
     page.update((value) => {
-        // Whoever is signed out sees how to sign in, whether the edge answers or not.
+        // After the end of a session the page keeps showing how to sign in, even if the edge is away.
         if (value.connection.is === "lost" || value.connection.is === "signed_out") return value;
         return { ...value, connection: { is: "lost", sinceMs: nowMs } };
     });
 }
 
-/** Forgets what this identity may see no longer. */
+/** Discards all data, because the identity may not see it any more. */
 export function refused(detail: string): void {
     page.update((value) => {
         if (value.connection.is === "refused" && value.connection.detail === detail) return value;
@@ -84,10 +84,10 @@ export function refused(detail: string): void {
     });
 }
 
-/** Forgets everything that only somebody who is signed in may see. */
+/** Discards all data, because only signed-in users may see it. */
 export function signedOut(detail: string): void {
     page.update((value) => {
-        // The first reason stands.
+        // Keep the first reason.
         if (value.connection.is === "signed_out") return value;
         return { ...NOTHING, connection: { is: "signed_out", detail } };
     });

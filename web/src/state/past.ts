@@ -1,14 +1,14 @@
-/** What a history shows of an answer: pieces of a bar, what is held at an instant, and the boxes of a frame. */
+/** Computations for the history view: pieces of a bar, the span or hole at an instant, playback, and the boxes of a frame. */
 
 import type { Held, Hole, HeldSpan, Note, Notes, Reply } from "../api/types.ts";
 
-/** For how long what was found is drawn, in milliseconds. Whatever moves is elsewhere by then. */
+/** How long the boxes of a reply are drawn, in milliseconds. After this time, moving objects are elsewhere. */
 const FOUND_LASTS_MS = 2_000;
 
-/** The most pages of notes that are read for one span. */
+/** Maximum number of pages of notes that are read for one span. */
 const PAGES_MAX = 5;
 
-/** The notes of a span, page by page, and whether there are more than are read. */
+/** Reads the notes of a span, page by page. `more`: there are more pages than were read. */
 export async function allNotes(page: (after?: string) => Promise<Notes>): Promise<{ notes: Note[]; more: boolean }> {
     const notes: Note[] = [];
     let next: string | null = null;
@@ -21,55 +21,55 @@ export async function allNotes(page: (after?: string) => Promise<Notes>): Promis
     return { notes, more: next !== null };
 }
 
-/** A piece of a bar, as shares of its width. */
+/** A piece of a bar, as shares of the bar's width. */
 export interface Piece {
     left: number;
     width: number;
 }
 
-/** Where a stretch of time stands on a bar from `since` to `until`. */
+/** The piece for the time from `from` to `to`, on a bar that shows the requested span. */
 export function piece(from: number, to: number, { since_utc_ms: since, until_utc_ms: until }: Held): Piece {
     const share = (at: number): number => Math.min(1, Math.max(0, (at - since) / (until - since)));
     return { left: share(from), width: share(to) - share(from) };
 }
 
-/** What somebody holds: the edge, or the camera. */
+/** Spans and holes, of the edge or of the camera. */
 export interface Stretches {
     spans: readonly HeldSpan[];
     holes: readonly Hole[];
 }
 
-/** What the camera itself holds of the span. `null`: it has not said it. Then it is known at most from when on it holds frames. */
+/** The camera's own spans and holes. `null`: the camera did not report them. Then at most the time of its oldest frame is known. */
 export const atCamera = ({ camera_spans: spans, camera_holes: holes }: Held): Stretches | null => spans && holes && { spans, holes };
 
-/** What was not surveyed of a span, because there was too much. */
+/** The end of a span that was not surveyed, because the survey reached its limit. */
 export interface Unsurveyed {
     from_utc_ms: number;
     to_utc_ms: number;
 }
 
-/** What is behind `until`, up to where a log was surveyed. `null`: all of it was. */
+/** The part of the requested span after `until`, the end of a survey. `null`: the survey covers the whole span, or there was no survey. */
 export const unsurveyed = ({ until_utc_ms: end }: Held, until: number | null): Unsurveyed | null =>
     until !== null && until < end ? { from_utc_ms: until, to_utc_ms: end } : null;
 
-/** The span with an instant in it. */
+/** The span that contains an instant. */
 export const spanAt = ({ spans }: Stretches, at: number): HeldSpan | undefined =>
     spans.find(({ from_utc_ms: from, to_utc_ms: to }) => from <= at && at <= to);
 
-/** The hole with an instant in it. */
+/** The hole that contains an instant. */
 export const holeAt = ({ holes }: Stretches, at: number): Hole | undefined =>
     holes.find(({ from_utc_ms: from, to_utc_ms: to }) => from < at && at < to);
 
-/** Whether the camera itself may hold frames of an instant: pauses too short to be told count, and what it has not surveyed. */
+/** Whether the camera may have frames of an instant. Also true in pauses too short to count as holes, and in what it did not survey. */
 export function isAtCamera(held: Held, at: number): boolean {
     const from = held.camera_from_utc_ms;
     if (from === null || at < from) return false;
     const camera = atCamera(held);
-    // If its clock was set back, a hole may lie over a span.
+    // If the camera's clock was set back, a hole may overlap a span.
     return camera === null || holeAt(camera, at) === undefined || spanAt(camera, at) !== undefined;
 }
 
-/** Where playback goes on: at `at`, or behind a hole that nobody can fill. `null`: there is nothing more. */
+/** Where playback continues: at `at`, or after it, where edge or camera may have frames again. `null`: no frames follow. */
 export function playedFrom(held: Held, at: number): number | null {
     const hole = holeAt(held, at);
     if (!hole || isAtCamera(held, at)) return at < held.until_utc_ms ? at : null;
@@ -77,28 +77,28 @@ export function playedFrom(held: Held, at: number): number | null {
     return on < held.until_utc_ms ? on : null;
 }
 
-/** From when on, behind an instant of which it holds nothing, the camera may hold frames again. */
+/** The first time after an instant in a hole of the camera at which the camera may have frames again. */
 function cameraHoldsFrom(held: Held, at: number): number {
     const camera = atCamera(held);
     const hole = camera && holeAt(camera, at);
     return hole ? hole.to_utc_ms : Math.max(at, held.camera_from_utc_ms ?? Infinity);
 }
 
-/** A frame that is shown. */
+/** The frame on the screen. */
 export interface ShownFrame {
     epoch: number;
     sequence: number;
     capturedMs: number;
 }
 
-/** The replies to draw on a frame: of each application the one to this frame, or the newest to a frame just before it. */
+/** The replies to draw on a frame: of each application, its last reply to this frame, or to a frame captured less than 2 s before. */
 export function repliesOn(frame: ShownFrame, notes: readonly Note[]): Reply[] {
     const drawn = new Map<string, Reply>();
     for (const { application, reply, at_utc_ms: at } of notes) {
         if (!reply || application === null) continue;
         const before = frame.capturedMs - (reply.captured_utc_ms ?? -Infinity);
         const isOfFrame = reply.epoch === frame.epoch && reply.sequence === frame.sequence;
-        // Of another start, only the times compare.
+        // Frames of an earlier epoch are compared by capture time only.
         const isBefore = reply.epoch < frame.epoch || (reply.epoch === frame.epoch && reply.sequence < frame.sequence);
         if (isOfFrame || (isBefore && before >= 0 && before < FOUND_LASTS_MS)) {
             const { epoch, sequence, width, height, found, detections } = reply;

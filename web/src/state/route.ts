@@ -1,4 +1,4 @@
-/** Which view is shown: the part of the address after `#`. Links are plain links, and the browser's history works. */
+/** The part of the address after `#` names the view. So links are plain links, and the browser's history works. */
 
 export type Route =
     | { view: "cameras" }

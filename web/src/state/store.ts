@@ -1,11 +1,10 @@
-/** One value that views read and that only actions change. */
+/** A value that reports its changes to listeners. */
 
-/** What is told of a change, and to whom. */
 export interface Store<T> {
     get(): T;
-    /** Replaces the value by what `change` makes of it. Whoever subscribed is told, unless nothing changed. */
+    /** Replaces the value by the result of `change`. Calls all listeners, unless the value is the same. */
     update(change: (value: T) => T): void;
-    /** Calls `heard` after each change, until the function that is returned is called. */
+    /** Calls `heard` after each change, until the returned function is called. */
     subscribe(heard: () => void): () => void;
 }
 

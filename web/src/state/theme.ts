@@ -1,15 +1,15 @@
-/** Light or dark: as the system has it, or as the person chose here. */
+/** Light or dark theme: the setting of the system, or the choice in this browser. */
 
 export type Theme = "light" | "dark";
 
 const KEY = "mez-theme";
 
-/** The colours that are shown now. */
+/** The current theme. */
 export function shownTheme(): Theme {
     return chosen() ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
-/** Shows what was chosen in this browser before, if anything was. */
+/** Applies the theme that was chosen in this browser before, if any. */
 export function restoreTheme(): void {
     const theme = chosen();
     if (theme) document.documentElement.dataset["theme"] = theme;
@@ -20,7 +20,7 @@ export function chooseTheme(theme: Theme): void {
     try {
         localStorage.setItem(KEY, theme);
     } catch {
-        // A browser that keeps nothing: the choice holds until the page is closed.
+        // The browser stores nothing, so the choice lasts until the page is closed.
     }
 }
 

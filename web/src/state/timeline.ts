@@ -1,12 +1,12 @@
-/** What a camera's figures were, once a second, for the last minutes: columns of one length over one axis of time. */
+/** A camera's figures over the last five minutes, once a second: columns of equal length over one time axis. */
 
-/** Samples that are kept: five minutes. */
+/** Maximum number of samples: five minutes. */
 export const SAMPLES_MAX = 300;
-/** Columns that are kept. Each contract needs about ten. */
+/** Maximum number of columns. Each contract needs about ten. */
 const COLUMNS_MAX = 256;
 
 export class Timeline {
-    /** When samples were taken, in seconds since 1970-01-01 UTC, by the edge's clock. */
+    /** Times of the samples, in seconds since 1970-01-01 UTC, by the edge's clock. */
     readonly times: number[] = [];
     readonly #columns = new Map<string, (number | null)[]>();
 
@@ -29,7 +29,7 @@ export class Timeline {
         return this.#columns.get(name) ?? new Array<number | null>(this.times.length).fill(null);
     }
 
-    /** The names of columns that begin like this, in the order in which they came. */
+    /** The names of columns that begin with `start`, oldest column first. */
     names(start: string): string[] {
         return [...this.#columns.keys()].filter((name) => name.startsWith(start));
     }
@@ -38,7 +38,7 @@ export class Timeline {
         this.times.shift();
         for (const [name, column] of this.#columns) {
             column.shift();
-            // Of a subscription that ended, or a reason that no longer occurs.
+            // The subscription has ended, or the skip reason no longer occurs.
             if (column.every((value) => value === null)) this.#columns.delete(name);
         }
     }

@@ -1,4 +1,4 @@
-/** Who reads: subscriptions with their contracts, and groups of readers. */
+/** Subscriptions of applications with their contracts, and groups of readers. */
 
 import type { Application, Contract, Group } from "../api/types.ts";
 import { Badge } from "../parts/Badge.tsx";
@@ -8,9 +8,9 @@ import { meaningOf } from "../words/states.ts";
 import * as units from "../words/units.ts";
 
 const INFEASIBLE: Record<Contract["on_infeasible"], string> = {
-    degrade: "else the best frames that fit",
-    skip: "else no frames",
-    stop: "else the subscription ends",
+    degrade: "if infeasible: the best frames that fit",
+    skip: "if infeasible: no frames",
+    stop: "if infeasible: the subscription ends",
 };
 
 /** A contract's bounds in words. */
@@ -34,14 +34,14 @@ export function Applications() {
         <>
             <h1>Applications</h1>
             {answer.applications.length === 0 && (
-                <p>No application reads a camera that you may observe. Each camera’s page has lines to copy that start one.</p>
+                <p>No application subscribes to a camera that you may observe. The page of each camera has code to copy.</p>
             )}
             {answer.applications.map((application) => (
                 <Subscription key={application.subscription} application={application} />
             ))}
             <h2>Groups of readers</h2>
             {answer.groups.length === 0 ? (
-                <p>There are no groups. A group shares the work on the records of one subscription among several programs.</p>
+                <p>There are no groups. In a group, several programs share the records of one subscription.</p>
             ) : (
                 answer.groups.map((group) => <GroupCard key={`${group.owner} ${group.name}`} group={group} />)
             )}
@@ -61,7 +61,7 @@ function Subscription({ application }: { application: Application }) {
                 </p>
                 <p class="number">{units.frameRate(application.frames_per_second)}</p>
             </header>
-            {application.cameras[0] && <p class="hint">Asks: {asksInWords(application.cameras[0].contract)}.</p>}
+            {application.cameras[0] && <p class="hint">Contract: {asksInWords(application.cameras[0].contract)}.</p>}
             <div class="scroll" tabIndex={0} role="region" aria-label={`Cameras of ${name}`}>
                 <table>
                     <thead>
@@ -117,7 +117,7 @@ function Subscription({ application }: { application: Application }) {
     );
 }
 
-/** A group: how far it is behind, its counts and its members. */
+/** A group: its lag, counts and members. */
 function GroupCard({ group }: { group: Group }) {
     const lag = group.lanes.reduce((sum, lane) => sum + (lane.lag ?? 0), 0);
     return (
@@ -129,16 +129,16 @@ function GroupCard({ group }: { group: Group }) {
                     {group.deliver === "newest" ? "the newest frames" : "every record"}
                 </p>
                 {group.degraded ? (
-                    <Badge level="bad" word="place not written" title={group.degraded} />
+                    <Badge level="bad" word="place not written to disk" title={group.degraded} />
                 ) : group.asleep ? (
-                    <Badge level="off" word="asleep" title="Nobody was in it since the edge was started" />
+                    <Badge level="off" word="asleep" title="The group has had no member since the edge was started" />
                 ) : null}
                 <p class="number">{units.counted(lag, "record")} behind</p>
             </header>
             <p class="hint">
                 {group.given.toLocaleString("en")} given, {group.done.toLocaleString("en")} done, {group.open.toLocaleString("en")} open,{" "}
                 {units.counted(group.dead, "dead letter")}, {group.lost.toLocaleString("en")} lost.
-                {group.survives ? "" : " Its place ends with the edge."} {group.degraded}
+                {group.survives ? "" : " Its place is lost when the edge restarts."} {group.degraded}
             </p>
             <div class="scroll" tabIndex={0} role="region" aria-label={`Members of ${group.name}`}>
                 <table>
@@ -162,7 +162,7 @@ function GroupCard({ group }: { group: Group }) {
                     <tbody>
                         {group.members.length === 0 && (
                             <tr>
-                                <td colSpan={5}>Nobody is in it at present.</td>
+                                <td colSpan={5}>The group has no members now.</td>
                             </tr>
                         )}
                         {group.members.map((member, at) => (

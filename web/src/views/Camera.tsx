@@ -1,4 +1,4 @@
-/** One camera: what it does now and why, and the last five minutes. */
+/** One camera: its state now with the reasons, and the last five minutes. */
 
 import { useState } from "preact/hooks";
 
@@ -18,7 +18,7 @@ import { Timelines } from "./Timelines.tsx";
 
 const RANK = ["bad", "warn", "good", "off"] as const;
 
-/** The contract to look at first: the worst, and of those the one that asks most. */
+/** The contract that is shown first: the one in the worst state, preferably with an accuracy floor. */
 function first(contracts: readonly Contract[]): Contract | undefined {
     const rank = (contract: Contract): number =>
         RANK.indexOf(meaningOf(contract.state).level) * 2 + (contract.accuracy_floor === null ? 1 : 0);
@@ -51,7 +51,7 @@ export function Camera({ name }: { name: string }) {
                 <a href={historyHref(camera.name)}>History</a>
                 {camera.derived_from.length > 0 && (
                     <p class="summary">
-                        made of{" "}
+                        derived from{" "}
                         {camera.derived_from.map((source) => (
                             <a key={source} href={cameraHref(source)}>
                                 {source}
@@ -186,22 +186,22 @@ function figures(camera: CameraInfo): Fact[] {
             `${units.frameRate(camera.frames_per_second)}, ${camera.width} × ${camera.height} pixels, ${units.bitRate(camera.published_bits_per_second)}`,
         ],
         ["Arrives in time", units.frameRate(camera.received_frames_per_second)],
-        ["Link carries", units.bitRate(camera.link_bits_per_second), "link"],
-        ["Crosses the link", units.bitRate(camera.crossed_bits_per_second)],
+        ["Link capacity", units.bitRate(camera.link_bits_per_second), "link"],
+        ["Rate on the link", units.bitRate(camera.crossed_bits_per_second)],
         ["Round trip", units.milliseconds(camera.round_trip_ms)],
-        ["Error of ages", camera.clock_error_ms === null ? units.UNKNOWN : `at most ${units.milliseconds(camera.clock_error_ms)}`, "age"],
-        ["Channel", camera.channel ?? "of its own", "channel"],
+        ["Age error", camera.clock_error_ms === null ? units.UNKNOWN : `at most ${units.milliseconds(camera.clock_error_ms)}`, "age"],
+        ["Channel", camera.channel ?? "not shared", "channel"],
         [
             "Newest frame",
-            newest ? `${newest.sequence.toLocaleString("en")} of start ${newest.epoch}, ${units.bytes(newest.bytes)}` : units.UNKNOWN,
+            newest ? `${newest.sequence.toLocaleString("en")} of epoch ${newest.epoch}, ${units.bytes(newest.bytes)}` : units.UNKNOWN,
             "sequence",
         ],
         ["Published", units.counted(frames.published, "frame")],
-        ["Arrived too late", units.counted(frames.late, "frame")],
+        ["Arrived after newer frames", units.counted(frames.late, "frame")],
         ["Cancelled on the way", units.counted(frames.cancelled, "frame")],
         [
-            "Most skipped because",
-            most && most[1] > 0 ? `${skippedInWords(most[0])} (${units.counted(most[1], "frame")})` : "nothing was skipped",
+            "Main skip reason",
+            most && most[1] > 0 ? `${skippedInWords(most[0])} (${units.counted(most[1], "frame")})` : "no frames skipped",
             "skip reason",
         ],
         ["Memory at the edge", units.bytes(camera.log_bytes), "log"],

@@ -7,10 +7,10 @@ export function Empty() {
     return (
         <section class="empty" aria-labelledby="empty">
             <h1 id="empty">No camera yet</h1>
-            <p>This page shows each camera as soon as it is connected. Two steps connect one:</p>
+            <p>This page shows each camera as soon as it is connected. To connect a camera:</p>
             <ol>
                 <li>
-                    <p>On this edge’s host, make a token. It is valid once, for an hour.</p>
+                    <p>On this edge’s host, make a token. It works once, within an hour.</p>
                     <Copy title="Token for a camera" text="mez keys token camera/dock/cam1" />
                 </li>
                 <li>
@@ -21,14 +21,14 @@ export function Empty() {
                     />
                 </li>
             </ol>
-            <p>On the edge’s own host neither the token nor “mez keys enrol” is needed. A Python program can be a camera, too:</p>
+            <p>On the edge’s own host, you need neither a token nor “mez keys enrol”. A Python program can also publish frames:</p>
             <Copy
                 title="Camera in Python"
                 text={`import mez\nwith mez.publisher("dock/cam1", edge="${host}") as camera:\n    camera.send(image)      # an array of shape (height, width, 3), BGR`}
             />
             <p>
-                You expected cameras here? You see those that your identity was granted to observe. On the edge’s host, “mez keys grants”
-                lists grants.
+                If you expected cameras here: you see only cameras that your identity may observe. On the edge’s host, “mez keys grants”
+                lists the grants.
             </p>
         </section>
     );

@@ -11,11 +11,11 @@ import { meaningOf, SOURCE, worst, type Level } from "../words/states.ts";
 import * as units from "../words/units.ts";
 import { Empty } from "./Empty.tsx";
 
-/** How a camera fares, in a word: the worst of its contracts, or of the camera itself. */
+/** The state of a camera in a word: of the camera and its source if they have a problem, else of its worst contract. */
 export function standing(camera: Camera): { level: Level; word: string; title: string } {
     if (!camera.connected) {
         const word = camera.derived_from.length > 0 ? "not published" : "camera absent";
-        return { level: "bad", word, title: "It is not connected to the edge." };
+        return { level: "bad", word, title: "Not connected to the edge." };
     }
     if (camera.source && camera.source.state !== "live") {
         const { level, word } = SOURCE[camera.source.state];
@@ -24,7 +24,7 @@ export function standing(camera: Camera): { level: Level; word: string; title: s
     const meanings = camera.contracts.map((contract) => ({ ...meaningOf(contract.state), reason: contract.reason }));
     const level = worst(meanings.map((meaning) => meaning.level));
     const shown = meanings.find((meaning) => meaning.level === level);
-    if (!shown) return { level: "off", word: "no application", title: "Nobody subscribes to this camera." };
+    if (!shown) return { level: "off", word: "no application", title: "No application subscribes to this camera." };
     const allKept = meanings.length > 1 && camera.contracts.every(({ state }) => state === null || state === "ok");
     return {
         level,
@@ -50,10 +50,10 @@ function Tile({ camera }: { camera: Camera }) {
                 </h2>
                 <Badge level={level} word={word} title={title} />
                 <p class="figures">
-                    <span title="Frames that the camera publishes, per second">{units.frameRate(camera.frames_per_second)}</span>
-                    <span title="Payload that crosses the link">{units.bitRate(camera.crossed_bits_per_second)}</span>
+                    <span title="Published frames per second">{units.frameRate(camera.frames_per_second)}</span>
+                    <span title="Payload rate on the link">{units.bitRate(camera.crossed_bits_per_second)}</span>
                     {camera.newest && (
-                        <span class="rung" title="How the newest frame was encoded (rung)">
+                        <span class="rung" title="Rung (encoding) of the newest frame">
                             {camera.newest.rung}
                         </span>
                     )}

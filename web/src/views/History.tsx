@@ -1,4 +1,4 @@
-/** The past of one camera: what is held and what is missing, a picture at any instant, and playback. */
+/** The past of one camera: bars of its frames and holes, a picture at any instant, and playback. */
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -26,7 +26,7 @@ import { cameraHoleInWords, CONTRACT, holeInWords, SOURCE } from "../words/state
 import * as units from "../words/units.ts";
 
 const MINUTE_MS = 60_000;
-/** Spans that can be shown at once: the edge surveys a day at most. */
+/** Lengths of the shown span. The edge surveys at most a day. */
 const LENGTHS: readonly [number, string][] = [
     [10 * MINUTE_MS, "10 minutes"],
     [60 * MINUTE_MS, "1 hour"],
@@ -35,33 +35,34 @@ const LENGTHS: readonly [number, string][] = [
 ];
 /** Speeds of playback. */
 const SPEEDS = [1, 2, 4] as const;
-/** How often playback moves on. */
+/** Interval between steps of playback. */
 const STEP_MS = 200;
-/** What the edge calls past. */
+/** Frames count as past after 3 s at the edge. This is a little longer. */
 const PAST_MS = 3_500;
-/** Notes are asked for in pieces of this length. Replies come some seconds after their frame. */
+/** Notes are requested in pieces of this length. */
 const NOTES_MS = 10_000;
+/** Each piece is longer by this time at both ends, because replies come some seconds after their frame. */
 const REPLY_MS = 5_000;
-/** What was said around an instant, and whether there is more than was read. */
+/** Notes around an instant. `more`: there are more than were read. */
 interface Heard {
     notes: readonly Note[];
     more: boolean;
 }
 const NOTHING: Heard = { notes: [], more: false };
-/** The longest clip is five minutes. */
+/** Lengths of clips. The edge makes clips of at most five minutes. */
 const CLIPS: readonly [number, string][] = [
     [30_000, "30 seconds"],
     [MINUTE_MS, "1 minute"],
     [5 * MINUTE_MS, "5 minutes"],
 ];
 const TOO_MANY = "There are too many frames";
-/** The most holes, and the most notes, that are listed. */
+/** Maximum number of holes, and of notes, in a list. */
 const LISTED_MAX = 50;
 
 export function History({ name }: { name: string }) {
     const nowMs = usePage((page) => page.cameras?.now_utc_ms ?? null);
     const [length, setLength] = useState(LENGTHS[0]![0]);
-    // The end of what is shown stays where it is until somebody moves it.
+    // The end of the shown span stays the same until a button moves it.
     const [end, setEnd] = useState<number | null>(null);
     useEffect(() => {
         if (end === null && nowMs !== null) setEnd(nowMs - PAST_MS);
@@ -70,7 +71,7 @@ export function History({ name }: { name: string }) {
         <article class="history">
             <header class="tools">
                 <h1>History of {name}</h1>
-                <a href={cameraHref(name)}>Now</a>
+                <a href={cameraHref(name)}>Live view</a>
                 <label>
                     Show{" "}
                     <select value={length} onChange={(event) => setLength(Number(event.currentTarget.value))}>
@@ -92,7 +93,7 @@ export function History({ name }: { name: string }) {
                     Later
                 </button>
                 <button type="button" disabled={nowMs === null} onClick={() => setEnd(nowMs! - PAST_MS)}>
-                    Up to now
+                    Latest
                 </button>
             </header>
             {end !== null && <Span name={name} since={end - length} until={end} />}
@@ -100,7 +101,7 @@ export function History({ name }: { name: string }) {
     );
 }
 
-/** One span, once the edge has said what it holds of it. */
+/** Requests the spans and holes of a time span from the edge, and shows them. */
 function Span({ name, since, until }: { name: string; since: number; until: number }) {
     const [held, setHeld] = useState<Held | null>(null);
     const [failed, setFailed] = useState<string | null>(null);
@@ -113,7 +114,7 @@ function Span({ name, since, until }: { name: string; since: number; until: numb
         return () => stop.abort();
     }, [name, since, until]);
     if (failed !== null) return <p role="alert">{failed}</p>;
-    if (!held) return <p role="status">Asking the edge what it holds…</p>;
+    if (!held) return <p role="status">Loading the history…</p>;
     return <Player key={held.since_utc_ms} name={name} held={held} />;
 }
 
@@ -158,7 +159,7 @@ function Player({ name, held }: { name: string; held: Held }) {
                         </label>
                         {hole && (
                             <button type="button" onClick={() => move(hole.to_utc_ms)}>
-                                Behind the hole
+                                Skip this hole
                             </button>
                         )}
                     </div>
@@ -169,7 +170,7 @@ function Player({ name, held }: { name: string; held: Held }) {
             <Slider held={held} at={at} there={there} move={move} />
             <Missing
                 id="missing"
-                title="What is missing"
+                title="Missing at the edge"
                 of={held}
                 why={holeInWords}
                 move={move}
@@ -178,7 +179,7 @@ function Player({ name, held }: { name: string; held: Held }) {
             {ofCamera && (
                 <Missing
                     id="camera-missing"
-                    title="What the camera itself lacks"
+                    title="Missing at the camera"
                     of={ofCamera}
                     why={cameraHoleInWords}
                     move={move}
@@ -190,7 +191,7 @@ function Player({ name, held }: { name: string; held: Held }) {
     );
 }
 
-/** Moves the instant on while it plays: over what nobody holds, and not in a page that nobody sees. */
+/** Playback: moves the instant, skips times without frames, and stops when the page is hidden. */
 function usePlayback(held: Held, speed: number, setAt: (change: (at: number) => number) => void): [boolean, (playing: boolean) => void] {
     const [playing, setPlaying] = useState(false);
     useEffect(() => {
@@ -219,7 +220,7 @@ function usePlayback(held: Held, speed: number, setAt: (change: (at: number) => 
     return [playing, setPlaying];
 }
 
-/** What was said of the frames around an instant. */
+/** Requests the notes about frames around an instant. */
 function useNotes(name: string, held: Held, at: number): Heard {
     const [said, setSaid] = useState<Heard>(NOTHING);
     const begin = Math.floor(at / NOTES_MS) * NOTES_MS;
@@ -229,7 +230,7 @@ function useNotes(name: string, held: Held, at: number): Heard {
         const span = { since_utc_ms: begin - REPLY_MS, until_utc_ms: begin + NOTES_MS + REPLY_MS };
         const page = (after?: string) => client.notes(name, after === undefined ? span : { ...span, after }, stop.signal);
         allNotes(page).then(setSaid, () => {
-            // An edge that keeps no notes has none to show.
+            // An edge without notes has none to show.
             if (!stop.signal.aborted) setSaid(NOTHING);
         });
         return () => stop.abort();
@@ -249,12 +250,12 @@ interface SliderProps {
     move: (to: number) => void;
 }
 
-/** What is held, as bars; and the instant, to be moved by pointer or keys. */
+/** Bars that show spans and holes, and a slider for the instant, moved by pointer or keys. */
 function Slider({ held, at, there, move }: SliderProps) {
     const [camera, cameraFrom] = [atCamera(held), held.camera_from_utc_ms];
     return (
         <section aria-labelledby="held" class="held">
-            <h2 id="held">What is held</h2>
+            <h2 id="held">Available frames</h2>
             <div class="bars">
                 <span>Edge</span>
                 <Bar held={held} of={held} why={holeInWords} />
@@ -267,7 +268,7 @@ function Slider({ held, at, there, move }: SliderProps) {
                             <i
                                 class="span"
                                 style={placed(held, { from_utc_ms: cameraFrom, to_utc_ms: held.until_utc_ms })}
-                                title="The camera has said no more than from when on it holds frames."
+                                title="The camera reported only the time of its oldest frame."
                             />
                         )}
                     </div>
@@ -275,7 +276,7 @@ function Slider({ held, at, there, move }: SliderProps) {
                 <span>Time</span>
                 <input
                     type="range"
-                    aria-label="Instant"
+                    aria-label="Time"
                     aria-valuetext={`${instantInWords(at)}. ${there}`}
                     min={held.since_utc_ms}
                     max={held.until_utc_ms}
@@ -297,15 +298,15 @@ function Slider({ held, at, there, move }: SliderProps) {
 interface BarProps {
     held: Held;
     of: Stretches;
-    /** The words for the reason of a hole. */
+    /** Returns the reason of a hole in words. */
     why: (reason: string) => string;
-    /** What it has not surveyed, but may hold. */
+    /** The part that was not surveyed, and may have frames. */
     unsurveyed?: Unsurveyed | null;
 }
 
-/** What somebody holds, as a bar. */
+/** The spans and holes of the edge or the camera, as a bar. */
 function Bar({ held, of, why, unsurveyed = null }: BarProps) {
-    // If the camera's clock was set back, two of them may begin at the same time.
+    // Places are keys, because two spans may begin at the same time if the camera's clock was set back.
     return (
         <div class="bar" aria-hidden="true">
             {of.holes.map((hole, place) => (
@@ -320,13 +321,13 @@ function Bar({ held, of, why, unsurveyed = null }: BarProps) {
                 <i key={`span ${place}`} class="span" style={placed(held, span)} title={units.counted(span.frames, "frame")} />
             ))}
             {unsurveyed && (
-                <i class="span" style={placed(held, unsurveyed)} title={`${TOO_MANY} to say what is held here; show a shorter span.`} />
+                <i class="span" style={placed(held, unsurveyed)} title={`${TOO_MANY} to examine this time; choose a shorter span.`} />
             )}
         </div>
     );
 }
 
-/** Steps of keys, in milliseconds. */
+/** Moves the instant by keys. */
 function byKey(event: JSX.TargetedKeyboardEvent<HTMLInputElement>, at: number, move: (to: number) => void): void {
     const step = event.shiftKey ? 10_000 : 1_000;
     const steps: Record<string, number> = {
@@ -354,18 +355,18 @@ interface MissingProps {
     of: Stretches;
     why: (reason: string) => string;
     move: (to: number) => void;
-    /** Up to where it was surveyed, if not to the end. */
+    /** End of the survey, if it does not cover the whole span. */
     until?: number | undefined;
 }
 
-/** The holes in words. */
+/** A list of holes with their reasons. */
 function Missing({ id, title, of, why, move, until }: MissingProps) {
     const holes = of.holes.slice(0, LISTED_MAX);
     const rest = of.holes.length - holes.length;
     return (
         <section aria-labelledby={id}>
             <h2 id={id}>{title}</h2>
-            {holes.length === 0 && <p>Nothing for longer than a moment.</p>}
+            {holes.length === 0 && <p>There are no holes. Short pauses are not listed.</p>}
             <ul class="events">
                 {holes.map((hole, place) => (
                     <li key={place}>
@@ -379,10 +380,10 @@ function Missing({ id, title, of, why, move, until }: MissingProps) {
                     </li>
                 ))}
             </ul>
-            {rest > 0 && <p>And {units.counted(rest, "more hole")}; show a shorter span.</p>}
+            {rest > 0 && <p>Not listed: {units.counted(rest, "more hole")}. Choose a shorter span.</p>}
             {until !== undefined && (
                 <p>
-                    {TOO_MANY} to say what is missing after {units.timeOfDay(until)}; show a shorter span.
+                    {TOO_MANY} to examine the time after {units.timeOfDay(until)}; choose a shorter span.
                 </p>
             )}
         </section>
@@ -396,7 +397,7 @@ function Said({ notes, more, move }: Heard & { move: (to: number) => void }) {
     if (changes.length === 0 && !more) return null;
     return (
         <section aria-labelledby="said">
-            <h2 id="said">What changed around this time</h2>
+            <h2 id="said">Changes around this time</h2>
             <ul class="events">
                 {changes.map((note, place) => (
                     <li key={place}>
@@ -408,7 +409,7 @@ function Said({ notes, more, move }: Heard & { move: (to: number) => void }) {
                 ))}
             </ul>
             {(more || all.length > changes.length) && (
-                <p>More was said around this time than is shown here; choose an instant nearby, or ask the API for all notes.</p>
+                <p>Not all notes around this time are shown. Choose a time nearby, or request all notes from the API.</p>
             )}
         </section>
     );
@@ -421,7 +422,7 @@ function changeInWords({ kind, application, state, sentence }: Note): string {
     return sentence === "" ? what : `${what}; ${sentence}`;
 }
 
-/** A link to a file, from the instant on; near the end, of the last that there is. */
+/** A link to a clip that begins at the instant. Near the end of the span, the clip ends with the span. */
 function Clip({ name, at, until }: { name: string; at: number; until: number }) {
     const [length, setLength] = useState(CLIPS[0]![0]);
     const since = Math.min(at, until - length);

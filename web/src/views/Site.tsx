@@ -1,4 +1,4 @@
-/** The site: edge, links and clocks, disks, channels, certificates, and what happened. */
+/** The site: edge, links and clocks, disks, channels, certificates and events. */
 
 import { useState } from "preact/hooks";
 
@@ -45,12 +45,12 @@ function Edge({ site }: { site: SiteInfo }) {
                     ["Cameras", `${site.cameras_connected} of ${site.cameras} connected`],
                     ["Applications", site.applications.toLocaleString("en")],
                     ["Frames in memory", units.bytes(site.log_bytes), "log"],
-                    ["Frames on disk", site.store_bytes === null ? "none kept" : units.bytes(site.store_bytes), "store"],
+                    ["Frames on disk", site.store_bytes === null ? "none" : units.bytes(site.store_bytes), "store"],
                     ["Signed in as", site.signed_in.identity],
                     [
                         "Signed in until",
                         site.signed_in.until_utc_ms === null
-                            ? "the certificate ends"
+                            ? "no session (certificate or proxy)"
                             : new Date(site.signed_in.until_utc_ms).toLocaleString("en-GB"),
                     ],
                 ]}
@@ -71,10 +71,10 @@ function Links({ cameras }: { cameras: Cameras }) {
                             <th scope="col">Camera</th>
                             <th scope="col">Link</th>
                             <th scope="col" class="number">
-                                Carries
+                                Link capacity
                             </th>
                             <th scope="col" class="number">
-                                Crosses
+                                Rate on the link
                             </th>
                             <th scope="col" class="number">
                                 Published
@@ -83,7 +83,7 @@ function Links({ cameras }: { cameras: Cameras }) {
                                 Round trip
                             </th>
                             <th scope="col" class="number">
-                                Error of ages
+                                Age error
                             </th>
                             <th scope="col" class="number">
                                 Disk at the edge
@@ -96,7 +96,7 @@ function Links({ cameras }: { cameras: Cameras }) {
                     <tbody>
                         {linked.length === 0 && (
                             <tr>
-                                <td colSpan={9}>No camera is known yet.</td>
+                                <td colSpan={9}>There are no cameras yet.</td>
                             </tr>
                         )}
                         {linked.map((camera) => (
@@ -139,7 +139,7 @@ function Channels({ site }: { site: SiteInfo }) {
             <h2 id="channels">Shared channels</h2>
             {site.channels.length === 0 ? (
                 <p>
-                    None declared. If several cameras share one radio cell, tell the edge: <code>mez edge --channel 'hall=dock/*'</code>
+                    None declared. If several cameras share one radio cell, declare it: <code>mez edge --channel 'hall=dock/*'</code>
                 </p>
             ) : (
                 <ul>
@@ -148,7 +148,7 @@ function Channels({ site }: { site: SiteInfo }) {
                             <strong>{channel.name}</strong>:{" "}
                             {channel.bits_per_second === null
                                 ? "not measured yet"
-                                : `carries ${units.bitRate(channel.bits_per_second)} for all together`}
+                                : `${units.bitRate(channel.bits_per_second)} for all cameras together`}
                             , {units.counted(channel.cameras.length, "camera")}: {channel.cameras.map(channelCamera).join(", ")}
                         </li>
                     ))}
@@ -158,16 +158,16 @@ function Channels({ site }: { site: SiteInfo }) {
     );
 }
 
-/** A camera of a channel, with the share that it has of it. */
+/** A camera of a channel, with its share of the channel. */
 function channelCamera({ name, share_frame_bytes: share }: SiteInfo["channels"][number]["cameras"][number]): string {
     if (share === null) return name;
-    return share === 0 ? `${name} (no room for its floor)` : `${name} (${units.bytes(share)} a frame)`;
+    return share === 0 ? `${name} (no room for its accuracy floor)` : `${name} (${units.bytes(share)} per frame)`;
 }
 
-/** A certificate is worth a warning in its last week. Members renew after two thirds of thirty days, so one that comes here was not renewed. */
+/** Certificates with fewer days left get a warning. Members renew theirs after 20 of 30 days, so such a certificate was not renewed. */
 const SOON_DAYS = 7;
 
-/** So many certificates are shown at once: the first to end. Sites of many cameras have more. */
+/** Number of certificates that are shown at once: those that expire first. */
 const CERTIFICATES_SHOWN = 8;
 
 function Certificates({ site }: { site: SiteInfo }) {
@@ -179,7 +179,7 @@ function Certificates({ site }: { site: SiteInfo }) {
             <CertificateList of={first} now={site.now_utc_ms} />
             {later.length > 0 && (
                 <details>
-                    <summary>Later: {units.counted(later.length, "certificate")}</summary>
+                    <summary>{units.counted(later.length, "more certificate")}</summary>
                     <CertificateList of={later} now={site.now_utc_ms} />
                 </details>
             )}
@@ -195,7 +195,7 @@ function CertificateList({ of, now }: { of: SiteInfo["certificates"]; now: numbe
                 const level: Level = left <= 0 ? "bad" : left < SOON_DAYS * 86_400 ? "warn" : "good";
                 return (
                     <li key={certificate.of}>
-                        <Badge level={level} word={left <= 0 ? "ended" : `${units.duration(left)} left`} /> {certificate.of}
+                        <Badge level={level} word={left <= 0 ? "expired" : `${units.duration(left)} left`} /> {certificate.of}
                     </li>
                 );
             })}
@@ -203,7 +203,7 @@ function CertificateList({ of, now }: { of: SiteInfo["certificates"]; now: numbe
     );
 }
 
-/** Events on the screen at once. */
+/** Maximum number of events on the screen. */
 const ROWS_MAX = 100;
 
 function Events() {
@@ -231,7 +231,7 @@ function Events() {
                     Text <input type="search" value={wanted} onInput={(event) => setWanted(event.currentTarget.value)} />
                 </label>
             </div>
-            {chosen.length === 0 && <p>{events.length === 0 ? "No event is known yet." : "No event is like this."}</p>}
+            {chosen.length === 0 && <p>{events.length === 0 ? "There are no events yet." : "No event matches the filter."}</p>}
             <ol class="events">
                 {chosen.slice(0, ROWS_MAX).map((event) => {
                     const { level, word, means } = eventInWords(event);
@@ -247,7 +247,7 @@ function Events() {
                     );
                 })}
             </ol>
-            {chosen.length > ROWS_MAX && <p class="hint">{chosen.length - ROWS_MAX} older ones are not shown.</p>}
+            {chosen.length > ROWS_MAX && <p class="hint">{chosen.length - ROWS_MAX} older events are not shown.</p>}
         </section>
     );
 }

@@ -1,4 +1,4 @@
-/** A camera's last five minutes: timelines that line up. */
+/** Timelines of a camera's last five minutes. */
 
 import type { Camera, Contract } from "../api/types.ts";
 import { Chart, type Line } from "../parts/Chart.tsx";
@@ -10,7 +10,7 @@ import * as units from "../words/units.ts";
 
 const COLOURS = ["one", "two", "three", "four", "five", "six"] as const;
 
-/** Sums up to each reason, the whole first: bars that are drawn over each other look stacked. */
+/** Makes stacked bars: each line is the sum of the columns up to its own. The total is drawn first, and the others over it. */
 function stacked(columns: { name: string; values: (number | null)[] }[]): Line[] {
     const sums = columns.map((_, upTo) =>
         (columns[0]?.values ?? []).map((_, at) => {
@@ -64,7 +64,7 @@ function Accuracy({ history: { timeline }, contract }: Shown) {
     return (
         <Chart
             title="Accuracy"
-            now={`Expected of the frames: ${units.accuracy(contract.accuracy)}, ${floor === null ? "no floor" : `floor ${units.accuracy(floor)}`}`}
+            now={`Expected accuracy: ${units.accuracy(contract.accuracy)}, ${floor === null ? "no floor" : `floor ${units.accuracy(floor)}`}`}
             times={timeline.times}
             write={units.accuracy}
             bottom={Math.min(0.9, (floor ?? 1) - 0.05)}
@@ -81,13 +81,13 @@ function Rates({ history: { timeline }, camera }: Shown) {
     return (
         <Chart
             title="Link"
-            now={`${units.bitRate(camera.crossed_bits_per_second)} cross; ${camera.link_bits_per_second === null ? "what the link carries is not measured yet" : `the link carries about ${units.bitRate(camera.link_bits_per_second)}`}`}
+            now={`${units.bitRate(camera.crossed_bits_per_second)} on the link; ${camera.link_bits_per_second === null ? "the link’s capacity is not measured yet" : `the link’s capacity is about ${units.bitRate(camera.link_bits_per_second)}`}`}
             times={timeline.times}
             write={units.bitRate}
             lines={[
-                { name: "crosses", values: timeline.column("crossed"), colour: "one" },
+                { name: "on the link", values: timeline.column("crossed"), colour: "one" },
                 { name: "published", values: timeline.column("published"), colour: "two" },
-                { name: "link carries", values: timeline.column("link"), colour: "bound", dashed: true },
+                { name: "link capacity", values: timeline.column("link"), colour: "bound", dashed: true },
             ]}
         />
     );
@@ -95,7 +95,7 @@ function Rates({ history: { timeline }, camera }: Shown) {
 
 function Rungs({ history: { timeline, rungs }, camera }: Shown) {
     const column = timeline.column("rung");
-    // Of all that were ever seen, those that are shown, the finest on top.
+    // Only the rungs within the timeline's span, the finest on top.
     const shown = rungs.filter((_, place) => column.includes(place)).sort(byFineness);
     const values = column.map((place) => (place === null ? null : shown.indexOf(rungs[place] ?? "")));
     return (
@@ -140,7 +140,7 @@ export function Timelines(shown: { camera: Camera; contract: Contract | undefine
         <section aria-labelledby="timelines">
             <h2 id="timelines">Last five minutes</h2>
             <p class="hint">
-                As far as this page has been open{shown.contract ? `; contract of ${shown.contract.application || "an application"}` : ""}.
+                Since this page was opened{shown.contract ? `; contract of ${shown.contract.application || "an application"}` : ""}.
             </p>
             <Latency {...of} />
             <Accuracy {...of} />

@@ -1,4 +1,4 @@
-/** Terms of Mez's own, as docs/glossary.md explains them: first sentences, taken at build time (vite.config.ts). */
+/** Terms of Mez with their meanings: the first sentences of entries of docs/glossary.md, read at build time (vite.config.ts). */
 
 import terms from "virtual:glossary";
 

@@ -1,9 +1,9 @@
-/** Records of derived streams, for people. */
+/** Formats records of derived streams for reading. */
 
-/** The longest text that is laid out: deep lists grow with the square of their depth, because each level is set in. */
+/** Longest formatted text. Because of the indentation, nested lists grow with the square of their depth. */
 const READABLE_MAX = 64 * 1024;
 
-/** JSON with a line for each value; other text, and JSON that would become very long, as it is. */
+/** Formats JSON with one line per value, or on one line if it is nested deeply. Other text and too long JSON stay unchanged. */
 export function readable(text: string): string {
     try {
         const laidOut = JSON.stringify(JSON.parse(text), null, isDeep(text) ? 0 : 1);
@@ -13,7 +13,7 @@ export function readable(text: string): string {
     }
 }
 
-/** Whether it may have more levels than people look through. */
+/** Whether JSON may have more than 50 levels. Brackets within strings count, too. */
 function isDeep(text: string): boolean {
     let depth = 0;
     for (const character of text) {

@@ -3,15 +3,15 @@
 const CODECS: Record<string, string> = {
     h264: "H.264 video",
     jpeg: "JPEG",
-    tiles: "JPEG of the tiles that changed",
+    tiles: "JPEG of changed tiles",
     knobs: "a still with the knobs of the Mez paper",
 };
 
 const COLOURS: Record<string, string> = { gray: "grey", "420": "a quarter of the colour samples", "422": "half of the colour samples" };
 
-/** `h264/w512/q40` → "H.264 video, 512 pixels wide, quantiser 40 of 51". A name that this page does not know is left as it is. */
+/** `h264/w512/q40` → "H.264 video, 512 pixels wide, quantiser 40 of 51 (lower is finer)". Returns an unknown name unchanged. */
 export function rungInWords(rung: string): string {
-    if (rung === "original") return "as it was published";
+    if (rung === "original") return "as published";
     const [codec = "", ...knobs] = rung.split("/");
     const name = CODECS[codec];
     if (!name) return rung;
@@ -22,13 +22,13 @@ export function rungInWords(rung: string): string {
 function knobInWords(codec: string, knob: string): string {
     const [, letters = "", number = ""] = /^([a-z]+)(\d+)$/.exec(knob) ?? [];
     if (letters === "w") return `${number} pixels wide`;
-    if (letters === "q") return codec === "h264" ? `quantiser ${number} of 51 (less is finer)` : `quality ${number} of 100`;
-    if (letters === "skip") return `one frame of ${Number(number) + 1}`;
+    if (letters === "q") return codec === "h264" ? `quantiser ${number} of 51 (lower is finer)` : `quality ${number} of 100`;
+    if (letters === "skip") return `1 of ${Number(number) + 1} frames`;
     if (letters === "s" && codec === "knobs") return `${number} % of the width`;
     return COLOURS[knob] ?? (knob === "444" ? "" : knob);
 }
 
-/** Orders rungs: the finest last. Of two codecs with pictures of one width nobody knows which is finer; they are kept apart. */
+/** Orders rungs by width, codec and quality, the finest last. Codecs cannot be compared, so rungs of one width are grouped by codec. */
 export function byFineness(one: string, other: string): number {
     const [a, b] = [rankOf(one), rankOf(other)];
     return a.width - b.width || a.codec.localeCompare(b.codec) || a.quality - b.quality || one.localeCompare(other);
@@ -40,7 +40,7 @@ function rankOf(rung: string): { width: number; codec: string; quality: number }
         const knob = knobs.find((one) => new RegExp(`^${letter}\\d+$`).test(one));
         return knob === undefined ? undefined : Number(knob.slice(1));
     };
-    // Without a width pictures have the one that they were published with. Original pictures are the finest of those.
+    // A rung without a width has the published width. Of these rungs, `original` is the finest.
     const width = rung === "original" ? Number.MAX_SAFE_INTEGER : (numberOf("w") ?? 1 << 20);
     const q = numberOf("q") ?? 0;
     return { width, codec, quality: codec === "h264" ? -q : q };

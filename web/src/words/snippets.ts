@@ -1,4 +1,4 @@
-/** What to type to get a camera's frames elsewhere. */
+/** Code and commands that read a camera, to copy. */
 
 export interface Snippet {
     title: string;

@@ -1,29 +1,29 @@
-/** States in words, and how serious they are. Colour repeats what a word and a sign say. */
+/** States in words, with their severity. Colours only repeat what the word and the sign say. */
 
 import type { Contract, ContractState, EdgeEvent, Source } from "../api/types.ts";
 
-/** How serious something is. `off`: nothing is there that could be good or bad. */
+/** Severity. `off`: neither good nor bad. */
 export type Level = "good" | "warn" | "bad" | "off";
 
 interface Meaning {
     level: Level;
     /** A few words, for badges. */
     word: string;
-    /** What it means, in a sentence. */
+    /** The meaning, in a sentence. */
     means: string;
 }
 
 export const CONTRACT: Record<ContractState, Meaning> = {
-    ok: { level: "good", word: "kept", means: "Frames are in time and accurate enough." },
+    ok: { level: "good", word: "kept", means: "Frames are on time and accurate enough." },
     unverified: {
         level: "off",
         word: "accuracy unknown",
-        means: "No profile says what this encoding means for the detector, or no frame has come yet.",
+        means: "There is no profile, the profile lacks this rung, or no frame has come yet.",
     },
     drifted: {
         level: "warn",
-        word: "unlike its profile",
-        means: "Frames differ from those of the profile, so its accuracies may not hold.",
+        word: "differs from profile",
+        means: "The camera’s frames differ from the frames of the profile, so its accuracies may not hold.",
     },
     application_late: {
         level: "warn",
@@ -39,84 +39,84 @@ export const CONTRACT: Record<ContractState, Meaning> = {
     infeasible: {
         level: "bad",
         word: "cannot be kept",
-        means: "No encoding is both small enough to be in time and accurate enough.",
+        means: "No rung keeps both the latency bound and the accuracy floor.",
     },
     source_lost: { level: "bad", word: "no frames", means: "The camera is connected, but its source gives no frames." },
     absent: { level: "bad", word: "camera absent", means: "The camera is not connected." },
 };
 
-/** What a subscription without a state asks for. */
-const ASKS_NOTHING: Meaning = { level: "off", word: "no bounds", means: "The application asks for frames, and sets no bounds." };
+/** A subscription whose contract has no state. */
+const ASKS_NOTHING: Meaning = { level: "off", word: "no bounds", means: "The application sets no bounds, or they are not judged yet." };
 
 export const meaningOf = (state: Contract["state"]): Meaning => (state === null ? ASKS_NOTHING : CONTRACT[state]);
 
 export const SOURCE: Record<Source["state"], Meaning> = {
     live: { level: "good", word: "gives frames", means: "The source gives frames." },
-    stalled: { level: "warn", word: "stalled", means: "The source has given no frame for a while, and nobody knows why." },
+    stalled: { level: "warn", word: "stalled", means: "The source has given no frames for a while. The reason is unknown." },
     lost: { level: "bad", word: "lost", means: "The source is gone, or cannot be read." },
-    ended: { level: "off", word: "ended", means: "The source ended in good order." },
+    ended: { level: "off", word: "ended", means: "The source ended normally." },
 };
 
 const ORDER: readonly Level[] = ["bad", "warn", "good", "off"];
 
-/** The most serious of several; `off` for none. */
+/** The most severe level; `off` for an empty list. */
 export function worst(levels: readonly Level[]): Level {
     return ORDER.find((level) => levels.includes(level)) ?? "off";
 }
 
 const SKIPPED: Record<string, string> = {
-    link_busy: "link busy: a newer frame came first",
-    stalled: "cancelled on its way: no progress",
+    link_busy: "link busy: replaced by a newer frame",
+    stalled: "transfer cancelled: no progress, or too late",
     link_down: "no link",
-    not_wanted: "nobody wanted it",
+    not_wanted: "no application was subscribed",
     late_or_lost: "arrived after a newer frame, or not at all",
-    application_busy: "application busy: a newer frame came first",
-    evicted: "dropped from memory before it was read",
-    not_held: "nobody holds it any more",
+    application_busy: "application busy: replaced by a newer frame",
+    evicted: "evicted from the log before it was read",
+    not_held: "neither edge nor camera has it",
     refused: "refused by the camera",
-    not_made: "could not be encoded in time",
-    not_decoded: "could not be decoded in time",
+    not_made: "encoding failed or took too long",
+    not_decoded: "decoding failed or took too long",
     edge_busy: "edge busy decoding",
-    infeasible: "no encoding keeps the contract, which refuses less",
-    left_out: "left out by its encoding",
+    infeasible: "no rung keeps the contract, which accepts no worse frames",
+    left_out: "left out by the rung (/skipN)",
     damaged: "damaged on disk",
 };
 
-/** Why frames were skipped, in words. A reason that this page does not know is told as the edge names it. */
+/** A skip reason in words. For an unknown reason: the edge's name of the reason. */
 export const skippedInWords = (reason: string): string => SKIPPED[reason] ?? reason.replaceAll("_", " ");
 
 const HOLE: Record<string, string> = {
-    gone: "the edge holds nothing so old",
-    camera_restarted: "the camera was restarted; nobody knows how many frames there were",
-    not_published: "the camera published nothing",
+    gone: "the edge has no frames that old",
+    camera_restarted: "the camera was restarted; the number of missing frames is unknown",
+    not_published: "the camera published no frames",
     camera_absent: "the camera is not connected",
     link_down: "no link between camera and edge",
-    not_wanted: "nobody asked for frames",
+    not_wanted: "no application was subscribed",
 };
 
-/** Why nothing is held of a stretch of time, in words. */
+/** The reason of a hole at the edge, in words. */
 export const holeInWords = (reason: string): string => HOLE[reason] ?? skippedInWords(reason);
 
 const CAMERA_HOLE: Record<string, string> = {
-    gone: "it holds nothing so old",
-    camera_restarted: "it was restarted; nobody knows how many frames there were",
-    not_published: "it published nothing",
-    not_held: "frames were not written to its disk",
-    damaged: "frames on its disk are damaged",
+    gone: "it has no frames that old",
+    camera_restarted: "it was restarted; the number of missing frames is unknown",
+    not_published: "it published no frames",
+    not_held: "the frames were not written to its disk",
+    damaged: "the frames on its disk are damaged",
 };
 
-/** Why the camera itself holds nothing of a stretch of time, in words. */
+/** The reason of a hole at the camera, in words. */
 export const cameraHoleInWords = (reason: string): string => CAMERA_HOLE[reason] ?? holeInWords(reason);
 
 const SEVERITY: Record<EdgeEvent["severity"], Level> = { info: "off", warning: "warn", error: "bad" };
 
-/** What happened, in a few words, and how serious it is. */
+/** An event in a few words, with its severity. */
 export function eventInWords(event: EdgeEvent): Meaning {
     const of = (level: Level, word: string): Meaning => ({ level, word, means: event.sentence });
     switch (event.kind) {
         case "contract": {
             const meaning = CONTRACT[event.state as ContractState];
-            return of(meaning?.level ?? "off", `contract ${meaning?.word ?? event.state}`);
+            return of(meaning?.level ?? "off", `contract: ${meaning?.word ?? event.state}`);
         }
         case "camera":
             return of(event.state === "connected" ? "good" : event.state === "absent" ? "bad" : "off", `camera ${event.state}`);
@@ -125,18 +125,18 @@ export function eventInWords(event: EdgeEvent): Meaning {
             return of(meaning?.level ?? "off", `source ${meaning?.word ?? event.state}`);
         }
         case "store":
-            return of(event.state === "ok" ? "good" : "bad", event.state === "ok" ? "disk written again" : "disk not written");
+            return of(event.state === "ok" ? "good" : "bad", event.state === "ok" ? "disk writes work again" : "disk writes fail");
         case "certificate":
             return of(
                 event.state === "ok" ? "good" : event.state === "ended" ? "bad" : "warn",
-                event.state === "ok" ? "certificate renewed" : event.state === "ended" ? "certificate ended" : "certificate ends soon",
+                event.state === "ok" ? "certificate renewed" : event.state === "ended" ? "certificate expired" : "certificate expires soon",
             );
         case "group":
             return of(event.state === "ok" ? "good" : "warn", event.state === "ok" ? "group caught up" : "group behind");
         case "missed":
             return of("warn", event.state === "unknown" ? "earlier events unknown" : "events missed");
         default:
-            // Of a later edge.
+            // A kind of event that only a newer edge sends.
             return of(SEVERITY[event.severity], `${event.kind} ${event.state}`);
     }
 }

@@ -1,6 +1,6 @@
-/** Numbers as people read them: three digits, a unit, and a dash where nothing is known. */
+/** Numbers as text: about three digits, a unit, and a dash for an unknown value. */
 
-/** What stands for an unknown value. Screen readers get the word. */
+/** Stands for an unknown value. */
 export const UNKNOWN = "–";
 
 type Maybe = number | null | undefined;
@@ -16,7 +16,7 @@ function scaled(value: Maybe, step: number, units: readonly string[]): string {
     if (value === null || value === undefined || !Number.isFinite(value)) return UNKNOWN;
     let rest = value;
     let unit = 0;
-    // 999.5 would be written as 1,000.
+    // `plain` would round 999.5 to 1,000.
     while (Math.abs(rest) >= step - 0.5 && unit < units.length - 1) {
         rest /= step;
         unit += 1;
@@ -60,12 +60,12 @@ export function duration(seconds: Maybe): string {
 /** A share as a percentage: 0.984 → "98.4 %". */
 export function percent(share: Maybe): string {
     if (share === null || share === undefined || !Number.isFinite(share)) return UNKNOWN;
-    // What is not all is not written as all.
+    // A share below 1 is not rounded up to 100 %.
     const value = share < 1 ? Math.min(share * 100, 99.9) : share * 100;
     return `${value.toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 }
 
-/** An accuracy, in thousandths: "0.964". */
+/** An accuracy with three decimals: "0.964". */
 export function accuracy(value: Maybe): string {
     return value === null || value === undefined || !Number.isFinite(value) ? UNKNOWN : value.toFixed(3);
 }
@@ -75,7 +75,7 @@ export function frameRate(value: Maybe): string {
     return value === null || value === undefined || !Number.isFinite(value) ? UNKNOWN : `${plain(value)} fps`;
 }
 
-/** A time of day of the browser's clock, for events: "14:03:09". */
+/** A time of day in the browser's time zone: "14:03:09". */
 export function timeOfDay(utcMs: number): string {
     return new Date(utcMs).toLocaleTimeString("en-GB");
 }

@@ -1,4 +1,4 @@
-/** Why a camera's pictures are as they are, in sentences. */
+/** Sentences that explain the current quality of a camera's pictures. */
 
 import type { Camera, Contract } from "../api/types.ts";
 import { rungInWords } from "./rung.ts";
@@ -19,7 +19,7 @@ export function whyNow(camera: Camera): Sentence[] {
 }
 
 function absence(camera: Camera): string {
-    if (camera.derived_from.length > 0) return "No application publishes this stream at present.";
+    if (camera.derived_from.length > 0) return "No application publishes this stream now.";
     const last = camera.newest ? ` Its newest frame is ${units.milliseconds(camera.newest.age_ms ?? NaN)} old.` : "";
     return `The camera is not connected: it is off, or the network between it and the edge is down.${camera.newest?.age_ms ? last : ""}`;
 }
@@ -29,9 +29,9 @@ function source(camera: Camera): Sentence[] {
     if (!source || source.state === "live") return [];
     const { level, word } = SOURCE[source.state];
     const why = source.reason ? `: ${source.reason}` : "";
-    const since = source.lasts_ms === null ? "" : `, for ${units.milliseconds(source.lasts_ms)}`;
-    const retry = source.retry_ms === null ? "" : ` It is tried again in ${units.milliseconds(source.retry_ms)}.`;
-    return [say(`The source is ${word}${why}${since}.${retry}`, level)];
+    const since = source.lasts_ms === null ? "" : ` (for ${units.milliseconds(source.lasts_ms)})`;
+    const retry = source.retry_ms === null ? "" : ` Next attempt in ${units.milliseconds(source.retry_ms)}.`;
+    return [say(`The source is ${word}${since}${why}.${retry}`, level)];
 }
 
 const named = (contracts: readonly Contract[]): string =>
@@ -39,31 +39,31 @@ const named = (contracts: readonly Contract[]): string =>
 
 function demand(camera: Camera): Sentence[] {
     if (camera.contracts.length === 0) {
-        return [say("No application subscribes. Frames stay in the camera's own log; only small pictures for this page cross the link.")];
+        return [say("No application subscribes to this camera. Frames stay in its log; only small pictures for this page cross the link.")];
     }
     const floors = camera.contracts.filter((one) => one.accuracy_floor !== null);
     if (floors.length === 0) {
-        return [say(`No application sets an accuracy floor (${named(camera.contracts)}), so frames go as they were published.`)];
+        return [say(`None of the applications (${named(camera.contracts)}) sets an accuracy floor, so frames are sent as published.`)];
     }
     return [];
 }
 
 function quality(camera: Camera): Sentence[] {
     const { newest } = camera;
-    if (!newest) return [say("The edge holds no frame yet.")];
+    if (!newest) return [say("The edge has no frame yet.")];
     if (newest.width === 0)
         return [
-            say(`The newest record has ${units.bytes(newest.bytes)}, ${newest.rung === "original" ? "as it was published" : newest.rung}.`),
+            say(`Newest record: ${units.bytes(newest.bytes)}, ${newest.rung === "original" ? "as published" : `rung ${newest.rung}`}.`),
         ];
-    const what = newest.rung === "original" ? "as it was published" : `as ${rungInWords(newest.rung)}`;
-    const sentences = [say(`The newest frame came ${what}: ${newest.width} × ${newest.height} pixels, ${units.bytes(newest.bytes)}.`)];
+    const what = newest.rung === "original" ? "as published" : `as ${rungInWords(newest.rung)}`;
+    const sentences = [say(`The newest frame arrived ${what}: ${newest.width} × ${newest.height} pixels, ${units.bytes(newest.bytes)}.`)];
     const floors = camera.contracts.flatMap((one) => (one.accuracy_floor === null ? [] : [one.accuracy_floor]));
     if (floors.length === 0 || newest.rung === "original") return sentences;
     const floor = Math.max(...floors);
     const expected = newest.accuracy;
-    if (expected === null) return [...sentences, say("No profile says what that means for the detector.", "warn")];
+    if (expected === null) return [...sentences, say("The accuracy is unknown: there is no profile, or it lacks this rung.", "warn")];
     const below = expected < floor;
-    const text = `Detections on it are expected to agree to ${units.accuracy(expected)} with those on the original; ${below ? "that is below" : "that keeps"} the floor of ${units.accuracy(floor)}.`;
+    const text = `The frame’s expected accuracy (agreement of detections with the original) is ${units.accuracy(expected)}, ${below ? "below" : "which keeps"} the floor of ${units.accuracy(floor)}.`;
     return [...sentences, say(text, below ? "bad" : "good")];
 }
 
@@ -82,9 +82,9 @@ function sharedChannel(channel: string, shareBytes: number | null): string {
         shareBytes === null
             ? ""
             : shareBytes === 0
-              ? ", which has no room for frames that keep its floor"
-              : `; its share is ${units.bytes(shareBytes)} a frame`;
-    return ` It shares the channel “${channel}” with other cameras${share}.`;
+              ? ", which has no room for frames at its accuracy floor"
+              : `; its share is ${units.bytes(shareBytes)} per frame`;
+    return ` The camera shares the channel “${channel}” with other cameras${share}.`;
 }
 
 function contracts(camera: Camera): Sentence[] {
