@@ -1,16 +1,16 @@
-# The front door. Every target sets up what it needs and repeats nothing that is done: `tools/setup` compares stamps,
-# cargo compares sources. Work happens in tools/; this file only says what belongs to what.
+# The entry point. Every target sets up what it needs, and does not repeat what is done: `tools/setup` compares stamps,
+# cargo compares sources. The scripts in tools/ do the work; this file only connects them.
 
-# Interpreter for .venv; empty takes python3.11, else a newer python3.
+# Interpreter for .venv. Empty: python3.11, else a newer python3.
 PYTHON ?=
 # Arguments of `mez demo`, `mez bench` and `make fuzz`: make demo ARGS="--seconds 30 --headless".
 ARGS ?=
 # Features of the build beyond the usual: make build FEATURES=x264 (needs libx264-dev, and puts the build under the GPL).
 FEATURES ?=
-# All but x264, which needs a library that tests do without; where pkg-config finds it, what tests at length has that too.
+# All features but x264, whose library tests do not need. `make prove` adds x264 if pkg-config finds the library.
 FEATURES_TESTED := --features mez-cli/bench
 FEATURES_FOUND := $(shell pkg-config --exists x264 2>/dev/null && echo --features x264)
-# A build on a clean machine must not choose new versions.
+# In CI, a build must not choose new versions.
 LOCKED := $(if $(CI),--locked)
 
 export PYTHON
@@ -44,21 +44,21 @@ build: setup ## build everything; afterwards .venv/bin/mez is the command
 wheel: setup ## build a wheel into out/wheel, for pip install in your own environment
 	@tools/wheel $(LOCKED)
 
-# test-rust and test-python, but what the second compiles is compiled during the first.
+# test-rust and test-python, but the module for the second is compiled during the first.
 test: ## run all tests
 	@FEATURES_TESTED="$(FEATURES_TESTED)" tools/test $(LOCKED)
 
 test-rust: setup ## run the tests of the Rust crates, the model check of the log, the inputs of the fuzz targets
 	cargo test --workspace $(FEATURES_TESTED) $(LOCKED)
 
-# No part of `make test`: needs libx264 and its header (apt-get install libx264-dev).
+# Not part of `make test`: needs libx264 and its header (apt-get install libx264-dev).
 test-x264: setup ## run the tests of H.264 also with x264, for which libx264-dev has to be there
 	cargo test -p mez-media --features x264 $(LOCKED)
 	cargo test -p mez-node --features x264 --lib $(LOCKED) -- codec
 	cargo test -p mez-node --features x264 --test chains $(LOCKED)
 	cargo test -p mez-cli --features x264 --test commands $(LOCKED) -- remedy
 
-# Every interleaving up to this many preemptions: 2, which is part of `make test`, takes seconds, 3 half a minute, no limit hours.
+# All interleavings with up to this many preemptions. 2 takes seconds and is part of `make test`, 3 takes half a minute, no limit hours.
 test-model: export LOOM_MAX_PREEMPTIONS ?= 3
 test-model: setup ## run the log's readers against its writer in more orders than make test
 	cargo test -p mez-core --release --test ring_model $(LOCKED)
@@ -66,7 +66,7 @@ test-model: setup ## run the log's readers against its writer in more orders tha
 test-python: build setup-tests ## run the tests of the Python package
 	.venv/bin/python tools/python_tests.py
 
-# The same tests, so often that what they did not find is unlikely to be there.
+# The random tests of `make test` with many more seeds.
 prove: export MEZ_SEEDS ?= 10000
 prove: export MEZ_POWER_CUTS ?= 5000
 prove: export MEZ_KILLS ?= 50
@@ -80,15 +80,15 @@ prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000
 kafka: setup-tests ## run a real Kafka on loopback, to try pipelines on it: ARGS="--brokers 3"
 	@.venv/bin/python tools/kafka.py run $(ARGS)
 
-# Faces are shown on a photograph; everything else on the demo's video.
+# The pipeline for faces uses a photograph, everything else the demo's video.
 demo: build $(if $(findstring --pipeline,$(ARGS)),setup-faces) $(if $(or $(findstring --video,$(ARGS)),$(findstring --pipeline faces,$(ARGS)),$(findstring --pipeline=faces,$(ARGS))),,demo-video) ## run cameras, edge and a people detector on a real video
 	.venv/bin/mez demo $(ARGS)
 
 demo-video: ## fetch the video of the demo into .cache/video
 	@tools/demo-video
 
-# What searches of the families found (make profile ARGS="--families h264,tiles,jpeg" searches anew), with finer video above it, and coarser
-# below: of what a byte budget makes of a frame it is to be known what it keeps.
+# Rungs that searches of the families found (make profile ARGS="--families h264,tiles,jpeg" searches again), and finer and coarser rungs of
+# video: the accuracy must be known for every quality that a byte budget may choose.
 PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w384/q46 h264/w512/q36 h264/w512/q40 h264/w512/q44 h264/w512/q48 \
 	h264/w640/q30 h264/w640/q34 h264/w640/q38 h264/w640/q42 h264/w640/q46 \
 	h264/q18 h264/q22 h264/q26 h264/q30 h264/q34 h264/q38 h264/q42 h264/q46 \
@@ -96,7 +96,7 @@ PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w384/q46 h264/w512/q36 h264/w5
 empty :=
 comma := ,
 
-# Written where it is shipped: a change of the detector, or of what a rung does to pixels, asks for a new one.
+# Writes the shipped profile. Run this after a change of the detector, or of the pixels that a rung makes.
 profile: build demo-video ## profile the people detector on the video of the demo: about 4 minutes on two cores
 	.venv/bin/mez profile run --app pedestrian-hog --video .cache/video/vtest.avi --cache .cache/profile \
 		--families '' --rungs $(subst $(empty) $(empty),$(comma),$(strip $(PROFILE_RUNGS))) \

@@ -1,6 +1,6 @@
 """Runs an Apache Kafka cluster on loopback, for tests and for trying pipelines: `make kafka`.
 
-Needs Java 17 and Maven, which `tools/setup --tests` installs. `fetch` leaves Kafka's published jars in
+Needs Java 17 and Maven, which `tools/setup --tests` installs. `fetch` downloads Kafka's published jars into
 `.cache/kafka`, once. `run` starts one or three brokers in KRaft mode, prints `ready SERVERS`, and stops them
 on Ctrl-C. With `--secure` each broker has a second port with TLS and a password. It needs no build of Mez.
 """
@@ -35,12 +35,12 @@ READY_S_MAX: Final = 180.0
 RECORD_BYTES_MAX: Final = 10 << 20
 """The largest record that brokers take, in bytes."""
 
-# Starts a second sooner than the defaults, which are for machines with many processors.
+# Brokers start a second sooner than with the defaults, which are for machines with many processors.
 JVM: Final = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 USERNAME: Final = "mez"
 STORE_PASSWORD: Final = "changeit"
-"""Of the key store, which lies in a folder of its user alone."""
+"""Password of the key store, which is in a folder that only its user can read."""
 
 
 class KafkaError(Exception):
@@ -58,12 +58,12 @@ class Ports:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What `cluster.json` in the cluster's folder says.
+    """The content of `cluster.json` in the cluster's folder.
 
     Attributes:
         servers: Where clients connect: `HOST:PORT,…`.
-        secure: The same, with TLS and SASL (`PLAIN`; `SCRAM-SHA-512` for users made since); empty without
-            `--secure`.
+        secure: Where clients connect with TLS and SASL (`PLAIN`; `SCRAM-SHA-512` for users that are added
+            later); empty without `--secure`.
         ca: The file with the authority of the brokers' certificate.
         credentials: The file with username and password.
         ports: The ports of each broker.
@@ -79,7 +79,7 @@ class Cluster:
 
 
 def fetch() -> Path:
-    """Return the folder with Kafka's jars, which are fetched and checked if they are not there."""
+    """Return the folder with Kafka's jars. If it is missing, fetch and check them first."""
     wanted = dict(reversed(line.split()) for line in SUMS.read_text().splitlines())
     stamp = hashlib.sha256(SUMS.read_bytes()).hexdigest()[:16]
     place = JARS / stamp
@@ -92,25 +92,25 @@ def fetch() -> Path:
         try:
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
         except FileNotFoundError:
-            raise KafkaError("there is no mvn to fetch Kafka with; run tools/setup --tests") from None
+            raise KafkaError("mvn, which fetches Kafka, is not installed; run tools/setup --tests") from None
         except subprocess.CalledProcessError as error:
             raise KafkaError(f"mvn could not fetch Kafka (status {error.returncode}); run it again") from None
         jars = Path(work) / "jars"
         found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.glob("*.jar")}
         if found != wanted:
             odd = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
-            raise KafkaError(f"these are not the jars that {SUMS.name} lists: {', '.join(odd)}")
+            raise KafkaError(f"jars that differ from {SUMS.name}: {', '.join(odd)}")
         try:
             jars.rename(place)
         except OSError:
-            # Somebody else was faster.
+            # Another process was faster.
             if not place.is_dir():
                 raise
     return place
 
 
 def described(folder: Path, brokers: int, is_secure: bool) -> Cluster:
-    """The cluster in a folder. It keeps its ports, so that clients find it after a restart."""
+    """Return the cluster in a folder. It keeps its ports, so that clients find it after a restart."""
     known = folder / "cluster.json"
     if known.exists():
         told = json.loads(known.read_text())
@@ -160,7 +160,7 @@ def make_secrets(folder: Path, cluster: Cluster) -> None:
 
 
 def properties(folder: Path, cluster: Cluster, number: int) -> str:
-    """The settings of a broker."""
+    """Return the settings of a broker."""
     ports, brokers = cluster.ports[number - 1], len(cluster.ports)
     listeners = f"PLAINTEXT://127.0.0.1:{ports.plain}"
     secure = []
@@ -174,12 +174,12 @@ def properties(folder: Path, cluster: Cluster, number: int) -> str:
             "ssl.keystore.type=PKCS12",
             f"ssl.keystore.password={STORE_PASSWORD}",
             "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
-            # Tests take rights from the user with a password. Everybody else may do everything.
+            # Tests take rights away from the user with a password. All other users have all rights.
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:ANONYMOUS",
             "allow.everyone.if.no.acl.found=true",
             f'listener.name.sasl_ssl.plain.sasl.jaas.config={plain} required user_{USERNAME}="{password}";',
-            # Its users are made while brokers run: tests do.
+            # Tests add SCRAM users while brokers run.
             f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;",
         ]
     voters = ",".join(f"{n}@127.0.0.1:{of.controller}" for n, of in enumerate(cluster.ports, 1))
@@ -196,7 +196,7 @@ def properties(folder: Path, cluster: Cluster, number: int) -> str:
         "offsets.topic.num.partitions=4",
         f"share.coordinator.state.topic.replication.factor={brokers}",
         f"transaction.state.log.replication.factor={brokers}",
-        # Groups of tests and of experiments are whole from the start.
+        # No wait for further members: groups of tests and experiments are complete from the start.
         "group.initial.rebalance.delay.ms=0",
         "group.min.session.timeout.ms=1000",
         "auto.create.topics.enable=false",
@@ -251,10 +251,10 @@ def start(folder: Path, jars: Path, number: int) -> "subprocess.Popen[bytes]":
 
 
 def java(folder: Path, jars: Path) -> list[str]:
-    """How a program of Kafka is run, up to the name of its class."""
+    """Return the command line of a Kafka program, up to the name of its class."""
     found = subprocess.run(["sh", "-c", "command -v java"], capture_output=True, text=True, check=False)
     if found.returncode != 0:
-        raise KafkaError("there is no java to run Kafka with; run tools/setup --tests")
+        raise KafkaError("java, which runs Kafka, is not installed; run tools/setup --tests")
     logging = folder / "log4j2.properties"
     if not logging.exists():
         logging.write_text(
@@ -280,26 +280,26 @@ def await_ready(
             except OSError:
                 if time.monotonic() > end:
                     raise KafkaError(
-                        f"Kafka is not ready after {READY_S_MAX:.0f} s{logged(folder)}"
+                        f"Kafka was not ready after {READY_S_MAX:.0f} s{logged(folder)}"
                     ) from None
                 time.sleep(0.05)
 
 
 def fail_if_ended(folder: Path, processes: "list[subprocess.Popen[bytes]]") -> None:
-    """Raise if a broker has ended by itself."""
+    """Raise an error if a broker has ended by itself."""
     for number, process in enumerate(processes, 1):
         if process.poll() is not None:
-            raise KafkaError(f"broker {number} ended with {process.returncode}{logged(folder)}")
+            raise KafkaError(f"broker {number} ended with status {process.returncode}{logged(folder)}")
 
 
 def logged(folder: Path) -> str:
-    """Name the logs, and show the end of the first."""
+    """Return a text with the path and the last lines of the first broker's log."""
     lines = (folder / "broker-1.log").read_text(errors="replace").splitlines()
     return f"; its log is {folder}/broker-1.log:\n" + "\n".join(lines[-10:])
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free at this moment."""
+    """Return loopback ports that are free at this moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:
@@ -315,7 +315,7 @@ def private(path: Path, text: str) -> None:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description="Apache Kafka on loopback, for tests and for trying pipelines."
     )

@@ -26,7 +26,7 @@ SECTIONS: Final = {
     "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "forget_camera", "edge", "Edge"],
     "Names of rungs": ["rungs"],
 }
-"""What users look for, in this order. Public names that are in none of them come behind, by themselves."""
+"""Sections of the page, by users' interest. Public names in none of them follow in a section of their own."""
 
 HEAD: Final = """\
 <!-- Made from docstrings by tools/python_page.py. Change those, then run: make docs -->
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
     if "--check" in words:
         if PAGE.exists() and PAGE.read_text() == page:
             return 0
-        print("docs/python.md is not what the docstrings say; run: make docs", file=sys.stderr)
+        print("docs/python.md differs from the docstrings; run: make docs", file=sys.stderr)
         return 1
     PAGE.write_text(page)
     return 0
@@ -87,7 +87,7 @@ def made() -> str:
 
 
 def _definitions() -> dict[str, tuple[str, Definition]]:
-    """Classes and functions at the top of the package's modules, with the module's name."""
+    """Return the top-level classes and functions of the package's modules, with the module's name."""
     found: dict[str, tuple[str, Definition]] = {}
     for path in _modules():
         for node in ast.parse(path.read_text()).body:
@@ -97,7 +97,7 @@ def _definitions() -> dict[str, tuple[str, Definition]]:
 
 
 def _modules() -> list[Path]:
-    """Modules that public names come from."""
+    """Return the modules that define public names."""
     package = ROOT / "python/mez"
     return sorted(package.glob("*.py")) + sorted((package / "offloading").glob("*.py"))
 
@@ -108,7 +108,7 @@ def _module(definitions: dict[str, tuple[str, Definition]], name: str) -> str:
 
 @cache
 def _constants() -> dict[str, str]:
-    """Constants of the package's own modules, as they are written."""
+    """Return the constants of these modules, as written in the source."""
     found = {}
     for path in _modules():
         for node in ast.parse(path.read_text()).body:
@@ -120,7 +120,7 @@ def _constants() -> dict[str, str]:
 
 
 def _public() -> list[str]:
-    """The names of `mez.__all__`."""
+    """Return the names of `mez.__all__`."""
     for node in ast.parse((ROOT / "python/mez/__init__.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
@@ -129,7 +129,7 @@ def _public() -> list[str]:
 
 
 def _described(node: Definition, prefix: str) -> Iterator[str]:
-    """A class or a function, with all that is public in it."""
+    """Yield the description of a function, or of a class with its public members."""
     yield f"### {_title(node)}\n\n"
     if isinstance(node, ast.ClassDef):
         yield from _text(node, _fields(node))
@@ -145,7 +145,7 @@ def _described(node: Definition, prefix: str) -> Iterator[str]:
 
 
 def _inherited(node: ast.ClassDef) -> Iterator[ast.stmt]:
-    """What a class has of others that have no place of their own on the page."""
+    """Yield members that a class inherits from classes that are not on the page themselves."""
     definitions, public = _definitions(), _public()
     for base in node.bases:
         name = ast.unparse(base)
@@ -172,7 +172,7 @@ def _is_shown(node: Definition) -> bool:
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str) -> str:
-    """How it is called: names and defaults. Types are told with the arguments."""
+    """Return the signature: names and defaults. Types are in the list of arguments."""
     taken = node.args
     given = [*taken.posonlyargs, *taken.args]
     defaults = [None] * (len(given) - len(taken.defaults)) + list(taken.defaults)
@@ -200,13 +200,13 @@ def _default(name: str, value: ast.expr | None) -> str:
     text = ast.unparse(value).replace("'", '"')
     constant = text.rpartition(".")[2]
     if constant.isupper():
-        # One with an underscore only stands for an argument that was left out.
+        # A constant with an underscore only stands for an omitted argument.
         text = "…" if constant.startswith("_") else _constants()[constant]
     return f"{name}={text}"
 
 
 def _type(annotation: ast.expr | None) -> str:
-    """An annotation as people read it."""
+    """Return an annotation in a readable form."""
     if annotation is None:
         return ""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -228,7 +228,7 @@ def _fields(node: ast.ClassDef) -> dict[str, str]:
 
 
 def _text(node: Definition, types: dict[str, str]) -> Iterator[str]:
-    """A docstring as Markdown."""
+    """Yield a docstring as Markdown."""
     for heading, lines in _blocks(node):
         if heading in ("Args", "Attributes", "Raises"):
             yield f"{_WORDS[heading]}:\n\n"
@@ -241,7 +241,7 @@ def _text(node: Definition, types: dict[str, str]) -> Iterator[str]:
 
 
 def _blocks(node: Definition) -> list[tuple[str, list[str]]]:
-    """The parts of a docstring, each with its heading and its lines without their indentation."""
+    """Return the parts of a docstring, each with its heading and its lines without indentation."""
     blocks: list[tuple[str, list[str]]] = [("", [])]
     for line in (ast.get_docstring(node) or "").splitlines():
         if match := _HEADING.match(line):
@@ -254,7 +254,7 @@ def _blocks(node: Definition) -> list[tuple[str, list[str]]]:
 
 
 def _items(lines: list[str], types: dict[str, str]) -> Iterator[str]:
-    """`name: what it is`, over several lines, as a list."""
+    """Yield entries `name: description`, which may have several lines, as a Markdown list."""
     items: list[list[str]] = []
     for line in lines:
         if match := _ITEM.match(line):

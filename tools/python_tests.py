@@ -1,8 +1,8 @@
 """Runs the tests of the Python package, three files at once, because most tests wait.
 
-The tests of one file run in one process, one after the other. Where only a few tests have failed, they run
-once more, with nothing beside them. If all of them pass then, they are called UNSTEADY and do not count as
-failed: see CONTRIBUTING.md. Arguments go to pytest.
+The tests of one file run in one process, one after the other. If only a few tests failed, they run once more,
+with nothing beside them. If all of them pass then, they are called UNSTEADY and do not count as failed: see
+CONTRIBUTING.md. Arguments go to pytest.
 
     .venv/bin/python tools/python_tests.py [ARGUMENTS OF PYTEST]
 """
@@ -15,11 +15,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FAILED: Final = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
-"""Where pytest keeps the names of the tests that failed."""
+"""File in which pytest keeps the names of failed tests."""
 SOME_FAILED: Final = 1
-"""The status with which pytest says that tests have failed, and nothing else was wrong."""
+"""pytest's exit status if tests have failed, and there was no other error."""
 AGAIN_MAX: Final = 3
-"""The most tests that run again. More of them fail for one reason, and not because the machine was busy."""
+"""The most tests that run again. If more failed, there is a common cause, not just a busy machine."""
 
 
 def pytest(*words: str) -> int:
@@ -28,7 +28,7 @@ def pytest(*words: str) -> int:
 
 
 def main(words: list[str]) -> int:
-    """Run all tests, and few that failed once more. Returns the status of pytest."""
+    """Run all tests, and a few failed ones once more. Return the status of pytest."""
     FAILED.unlink(missing_ok=True)
     status = pytest("-n", "3", "--dist", "loadfile", *words)
     if status != SOME_FAILED:
@@ -36,11 +36,11 @@ def main(words: list[str]) -> int:
     failed = list(json.loads(FAILED.read_text()))
     if len(failed) > AGAIN_MAX:
         return status
-    print("once more, with nothing beside them:", *failed, flush=True)
+    print("running once more, with no other tests beside them:", *failed, flush=True)
     status = pytest(*failed)
     if status == 0:
         for test in failed:
-            print(f"UNSTEADY {test}: failed beside others, passed alone; mend the test, or what it has found")
+            print(f"UNSTEADY {test}: failed beside others, passed alone; fix the test, or the bug behind it")
     return status
 
 

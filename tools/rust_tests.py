@@ -1,10 +1,10 @@
-"""Compiles the tests of all Rust crates, and runs several programs of tests at once, because most tests wait.
+"""Compiles the tests of all Rust crates, and runs several test programs at once, because most tests wait.
 
-`cargo test` runs one program after the other. Here the output of each is printed whole when it has ended, in
-the form that `cargo test` prints. Ends with status 1 if a program has failed, after all have run, and names
-those that did. Where only a few tests have failed, each of them runs once more, with nothing beside it. One
-that passes then is called UNSTEADY and does not count as failed: see CONTRIBUTING.md. What comes behind `--`
-goes to cargo, such as `--features mez-cli/bench`.
+`cargo test` runs one program after the other. This tool prints the whole output of a program when it has
+ended, in the form of `cargo test`. When all programs have ended, it names those that failed, and ends with
+status 1 if there are any. If only a few tests failed, each of them runs once more, with nothing beside it. A
+test that passes then is called UNSTEADY and does not count as failed: see CONTRIBUTING.md. Arguments after
+`--` go to cargo, such as `--features mez-cli/bench`.
 
     tools/rust_tests.py [--jobs N] [--meanwhile COMMAND] [-- ARGUMENTS OF CARGO]
 """
@@ -26,11 +26,11 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 JOBS: Final = 3
-"""Programs at once. Each runs as many tests at once as there are processors."""
+"""Programs that run at once. Each runs as many tests at once as there are processors."""
 
-ADVICE: Final = "failed beside others, passed alone; mend the test, or what it has found"
+ADVICE: Final = "failed beside other tests, passed alone; fix the test, or the bug that it has found"
 AGAIN_MAX: Final = 3
-"""The most tests that run again. More of them fail for one reason, and not because the machine was busy."""
+"""The most tests that run again. If more failed, there is a common cause, not just a busy machine."""
 
 LONG: Final = (
     "seeds",
@@ -43,7 +43,7 @@ LONG: Final = (
     "logs",
     "knobs",
 )
-"""Programs that run longest. They begin first, so that none of them is left alone at the end."""
+"""Programs that run longest. They start first, so that none of them runs alone at the end."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Program:
     name: str
     """The target's name, such as `seeds`."""
     source: Path
-    """The file that it is made of."""
+    """Its source file."""
     folder: Path
     """The folder of its crate, in which it runs."""
     path: str
@@ -61,7 +61,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a program."""
+    """The result of a program."""
 
     program: Program
     seconds: float
@@ -70,7 +70,7 @@ class Ended:
 
 
 def compiled(words: Sequence[str]) -> list[Program]:
-    """Compile, and return the programs. Ends the process if a crate does not compile."""
+    """Compile, and return the test programs. Ends the process if a crate does not compile."""
     command = ["cargo", "test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]
     print(*command, *words, flush=True)
     cargo = subprocess.run([*command, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -87,7 +87,7 @@ def compiled(words: Sequence[str]) -> list[Program]:
 
 
 def run(program: Program, *words: str) -> Ended:
-    """Run a program, with more arguments if need be, and return what it printed."""
+    """Run a program with these further arguments, and return its result."""
     begun = time.monotonic()
     environment = os.environ | {"CARGO_MANIFEST_DIR": str(program.folder)}
     test = subprocess.run(
@@ -105,14 +105,14 @@ def run(program: Program, *words: str) -> Ended:
 
 
 def show(ended: Ended, left: int) -> None:
-    """Print what a program printed. `left`: programs that have not ended."""
+    """Print the output of a program. `left`: number of programs that have not ended."""
     source = ended.program.source.relative_to(ROOT)
     print(f"     Running {source} ({ended.seconds:.1f} s, {left} left)", flush=True)
     print(ended.output.rstrip(), flush=True)
 
 
 def run_all(programs: Sequence[Program], jobs: int) -> list[Ended]:
-    """Run all programs, so many at once, and return those that failed."""
+    """Run all programs, `jobs` at once, and return those that failed."""
     failed = []
     pool = ThreadPoolExecutor(jobs)
     try:
@@ -125,7 +125,7 @@ def run_all(programs: Sequence[Program], jobs: int) -> list[Ended]:
                 if ended.status != 0:
                     failed.append(ended)
     except BaseException:
-        # Ctrl-C: no other program begins.
+        # Ctrl-C: start no other program.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
@@ -133,16 +133,16 @@ def run_all(programs: Sequence[Program], jobs: int) -> list[Ended]:
 
 
 def tests_that_failed(ended: Ended) -> list[str]:
-    """The names of the tests of a program that failed. Empty: it ended before it could tell them."""
+    """Return the names of a program's failed tests. Empty: it ended before it could print them."""
     _, found, names = ended.output.rpartition("\nfailures:\n")
     return re.findall(r"^    (\S+)$", names, re.MULTILINE) if found else []
 
 
 def run_again(failed: Sequence[Ended]) -> tuple[list[Ended], list[str]]:
-    """Run few failed tests again, one after the other.
+    """Run failed tests again, one after the other, if there are at most `AGAIN_MAX`.
 
     Returns:
-        The programs that fail again, and the unsteady tests.
+        The programs that failed again, and the unsteady tests.
     """
     tests = {ended.program.path: tests_that_failed(ended) for ended in failed}
     if sum(len(names) or AGAIN_MAX + 1 for names in tests.values()) > AGAIN_MAX:
@@ -170,19 +170,19 @@ def start(command: str, log: Path) -> subprocess.Popen[bytes]:
 
 
 def end(beside: subprocess.Popen[bytes]) -> None:
-    """End a command that was started, with all that it has started itself."""
+    """End a command that was started, with its child processes."""
     if beside.poll() is None:
         os.killpg(beside.pid, signal.SIGTERM)
         beside.wait()
 
 
 def terminated(number: int, _: object) -> None:
-    """Leave by an exception, so that what was started is ended."""
+    """Raise an exception, so that started processes are ended."""
     sys.exit(128 + number)
 
 
 def main() -> int:
-    """Compile and run all tests of the Rust crates, and those in their documentation."""
+    """Compile and run all tests of the Rust crates, documentation tests included."""
     description, _, usage = (__doc__ or "").partition("\n\n    ")
     parser = argparse.ArgumentParser(description=description, epilog=usage)
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"programs at once (default: {JOBS})")

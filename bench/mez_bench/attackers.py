@@ -1,10 +1,10 @@
-"""Attacks an edge on loopback for the experiment `flood`, bounded in number and rate.
+"""Attacks an edge on loopback for the experiment `flood`, with limits on the number and rate of attackers.
 
-It is a program of its own, and needs only the standard library, so that it starts at once. Commands are
-lines on standard input, answers are lines of JSON:
+A separate program that needs only the standard library, so it starts at once. Commands are lines on standard
+input, answers are lines of JSON:
 
-    attack KIND|COUNT|FROM    COUNT attackers of each port, from the address FROM; answers when all are there
-    stop                      all attackers leave; answers what they did
+    attack KIND|COUNT|FROM    starts COUNT attackers of each port, from the address FROM; answers when all run
+    stop                      closes all connections; answers with their counts
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Final
 
 IDLE: Final = "idle"
-"""Connects and says nothing."""
+"""Connects and sends nothing."""
 
 DRIBBLE: Final = "slow hello"
-"""Says its TLS hello a byte a second."""
+"""Sends its TLS ClientHello at one byte per second."""
 
 HANDSHAKE: Final = "hello, then nothing"
-"""Says a whole TLS hello, has the server sign for it, and never answers."""
+"""Sends a whole TLS ClientHello, so that the server signs its answer, and then sends nothing."""
 
 INITIALS: Final = "QUIC initials"
 """Sends the first packet of a QUIC connection once a second, and never answers."""
@@ -37,16 +37,16 @@ INITIALS: Final = "QUIC initials"
 KINDS: Final = (IDLE, DRIBBLE, HANDSHAKE, INITIALS)
 
 ATTACKERS_MAX: Final = 1_000
-"""Of each port."""
+"""Limit per port."""
 
 COMEBACKS_PER_SECOND: Final = 200
-"""Connections that are opened again because they were closed, of all attackers together."""
+"""Limit for all attackers together: connections that are reopened after the edge closed them."""
 
 TICK_S: Final = 0.02
 
 
 def hello() -> bytes:
-    """Return a TLS hello as any client says it."""
+    """Return a TLS ClientHello, as any client sends it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     outgoing = ssl.MemoryBIO()
@@ -59,11 +59,11 @@ class Attack:
     """Attackers of one kind.
 
     Args:
-        kind: What they do.
-        count: How many there are for each port.
-        source: The address that they come from.
-        ports: TCP ports; with `INITIALS`, the UDP port alone.
-        packets: First packets of QUIC connections.
+        kind: One of `KINDS`.
+        count: Attackers per port.
+        source: The address that they connect from.
+        ports: TCP ports. `INITIALS` uses only the first one, as a UDP port.
+        packets: First packets of QUIC connections, for `INITIALS`.
     """
 
     def __init__(self, kind: str, count: int, source: str, ports: list[int], packets: list[bytes]) -> None:
@@ -81,12 +81,12 @@ class Attack:
                     self._open_udp(port, packets[number % len(packets)])
                 else:
                     self._open(port)
-            # The server is to meet them as they come, not after all have come.
+            # Serve the connections that are open, so that the attack begins before all are.
             if number % 50 == 49:
                 self.step(0.0)
 
     def step(self, seconds: float) -> None:
-        """Do what is due, and wait for at most this long."""
+        """Wait this long at most for answers, then send and reopen what is due."""
         for key, _ in self._selector.select(seconds):
             self._on_answer(key.fileobj, key.data)
         now = time.monotonic()
@@ -98,7 +98,7 @@ class Attack:
             self._open(self._waiting.popleft())
 
     def stop(self) -> dict[str, int]:
-        """Let all of them go."""
+        """Close all connections, and return the counts."""
         for held in [*self._said, *(of[0] for of in self._datagrams)]:
             held.close()
         self._selector.close()
@@ -113,7 +113,7 @@ class Attack:
         self._said[connection] = 0
         self._selector.register(connection, selectors.EVENT_READ, port)
         if self._kind == HANDSHAKE:
-            # On loopback it stands at once; where the queue of the port is full, it says nothing.
+            # On loopback a connection is up at once. If the port's backlog is full, nothing is sent.
             with contextlib.suppress(OSError):
                 connection.send(self._hello)
 

@@ -14,10 +14,10 @@ from mez_bench.errors import ExperimentError
 from mez_bench.stats import Values
 
 LEAD_NS: Final = 100_000_000
-"""Between the command and the first frame: the programs read the payload meanwhile."""
+"""Time from the command to the first frame, in which the programs read the payload."""
 
 WARM_SECONDS_MAX: Final = 15.0
-"""How long a system may take until a burst goes through it whole."""
+"""How long a system may take until it delivers every frame of a burst."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class System:
     """A publisher, a subscriber, and the brokers between them.
 
     Attributes:
-        name: For people.
-        publisher: Takes bursts.
-        subscriber: Takes part in bursts.
+        name: Its name in results and messages.
+        publisher: The program that sends bursts.
+        subscriber: The program that receives bursts.
         brokers: The brokers between them, by name.
-        details: Versions and settings that matter.
+        details: Versions and settings to report.
     """
 
     name: str
@@ -40,7 +40,7 @@ class System:
 
     @property
     def processes(self) -> dict[str, Child]:
-        """All of them, in the order in which a frame passes them."""
+        """All processes, in the order in which a frame passes them."""
         return {"publisher": self.publisher, **self.brokers, "subscriber": self.subscriber}
 
 
@@ -49,12 +49,12 @@ class Burst:
     """The result of a burst, without its first frames.
 
     Attributes:
-        latency_ms: From when frames were due until they were received; a row a subscription, NaN where lost.
-        corrupt: Frames that came with other bytes, or came twice.
-        late_ms: How late the publisher's calls were. The latencies include it.
+        latency_ms: Time from due to received: a row for each subscription, NaN for lost frames.
+        corrupt: Frames that arrived with wrong bytes, or twice.
+        late_ms: How late the publisher's calls were. The latencies include this time.
         call_ms: How long each call took.
-        cpu_ms_per_frame: Processor time, by process.
-        page_faults_per_frame: By process.
+        cpu_ms_per_frame: Processor time per frame, by process.
+        page_faults_per_frame: Page faults per frame, by process.
     """
 
     latency_ms: NDArray[np.float64]
@@ -66,13 +66,13 @@ class Burst:
 
     @property
     def received_ms(self) -> Values:
-        """The latencies of all frames that came."""
+        """The latencies of all frames that arrived."""
         flat: Values = self.latency_ms[~np.isnan(self.latency_ms)]
         return flat
 
     @property
     def lost(self) -> int:
-        """How many frames did not come."""
+        """How many frames did not arrive."""
         return int(np.isnan(self.latency_ms).sum())
 
 
@@ -109,12 +109,12 @@ class Driver:
         """Send a burst.
 
         Args:
-            system: Through what.
-            payload: The frames' content.
-            interval_s: From one frame to the next.
-            frames: How many count.
-            first: How many go ahead of those.
-            subscriptions: How many the subscriber has.
+            system: The system to send through.
+            payload: File with the content of every frame.
+            interval_s: Time from one frame to the next.
+            frames: Number of frames that are measured.
+            first: Number of warm-up frames before them.
+            subscriptions: Number of subscriptions of the subscriber.
         """
         self._number += 1
         interval_ns = round(interval_s * 1e9)
@@ -123,14 +123,14 @@ class Driver:
         command = f"burst {self._number} {first_ns} {interval_ns} {total} {payload}"
         system.subscriber.tell(command)
         system.publisher.tell(command)
-        # Between two frames, so that each process has done with the one before.
+        # Read the usage midway between two frames, when every process has finished the earlier one.
         _sleep_until(first_ns + first * interval_ns - min(interval_ns // 2, LEAD_NS // 2))
         before = _usage(system)
         patience_s = total * interval_s + 10
         published = system.publisher.answer(patience_s)
         received = system.subscriber.answer(patience_s)
         if published["burst"] != self._number or received["burst"] != self._number:
-            raise ExperimentError(f"{system.name}: answers to another burst; has a program hung?")
+            raise ExperimentError(f"{system.name}: a program answered for another burst; did it hang?")
         after = _usage(system)
         latency_ns = np.array(received["latency_ns"], np.float64).reshape(subscriptions, total)
         return Burst(

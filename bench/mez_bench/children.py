@@ -1,4 +1,4 @@
-"""Runs the processes of an experiment. Lines drive them, and none of them outlives the experiment."""
+"""Runs the processes of an experiment. They take commands as lines of text, and end with the experiment."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ BINARY_VARIABLE: Final = "MEZ_BENCH_BINARY"
 """Names a `mez` binary built with the feature `bench`, to be measured instead of the installed command."""
 
 NO_SETTINGS: Final = {f"MEZ_{role}_CONFIG": "off" for role in ("EDGE", "CAMERA", "APP")}
-"""Settings in files of this user would change what is measured."""
+"""Turns off the user's settings files, which would change what is measured."""
 
 
 def mez(*words: str) -> list[str]:
@@ -40,9 +40,9 @@ class Child:
     """A process that reads commands and answers with lines.
 
     Args:
-        name: For people.
+        name: Its name in messages and logs.
         command: Program and arguments.
-        log: File that its standard error goes to.
+        log: File for its standard error.
         environment: Variables to add.
     """
 
@@ -51,19 +51,19 @@ class Child:
     ) -> None:
         self.name = name
         self._log = log
-        # What configures this user's own brokers is not meant for these.
+        # The user's MEZ_ variables configure brokers outside the experiment.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MEZ_")}
         try:
             with log.open("ab") as errors:
                 self._process = subprocess.Popen(
-                    # The kernel ends it with this process, however that ends.
+                    # The leash makes the kernel end the child when this process ends, in whatever way.
                     [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *command],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
                     env={**inherited, **NO_SETTINGS, **(environment or {})},
-                    # Ctrl-C is for the experiment, which then stops its processes in order.
+                    # Ctrl-C reaches only the experiment, which then stops its processes in order.
                     process_group=0,
                 )
         except OSError as error:
@@ -76,20 +76,20 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     def line(self, seconds_max: float = READY_SECONDS_MAX) -> str | None:
-        """Return its next line, or `None` if it has ended in order.
+        """Return the next line of its output, or `None` if it ended with status 0.
 
         Raises:
-            ExperimentError: It failed, or said nothing for so long.
+            ExperimentError: It failed, or wrote no line for `seconds_max`.
         """
         try:
             line = self._lines.get(timeout=seconds_max)
         except queue.Empty:
             raise ExperimentError(
-                f"{self.name} said nothing for {seconds_max:.0f} s.{self.last_words()}"
+                f"{self.name} wrote nothing for {seconds_max:.0f} s.{self.last_words()}"
             ) from None
         if line is None:
             self._lines.put(None)
@@ -99,7 +99,7 @@ class Child:
         return line
 
     def ready(self, seconds_max: float = READY_SECONDS_MAX) -> str:
-        """Wait until it serves, and return what it says then."""
+        """Wait for its line `ready …`, and return the rest of this line."""
         while (line := self.line(seconds_max)) is not None:
             word, _, rest = line.partition(" ")
             if word == "ready":
@@ -107,10 +107,10 @@ class Child:
         raise ExperimentError(f"{self.name} ended before it was ready.{self.last_words()}")
 
     def await_port(self, port: int) -> None:
-        """Wait until it listens on this port of the loopback interface, for programs that do not say so.
+        """Wait until it listens on this loopback port, for programs that do not write `ready`.
 
         Raises:
-            ExperimentError: It ended, or takes too long.
+            ExperimentError: It ended, or did not listen in time.
         """
         deadline = time.monotonic() + READY_SECONDS_MAX
         while True:
@@ -121,7 +121,7 @@ class Child:
             time.sleep(0.02)
 
     def tell(self, command: str) -> None:
-        """Give it a command."""
+        """Send a command to its standard input."""
         assert self._process.stdin is not None, "asked for above"
         try:
             self._process.stdin.write(command + "\n")
@@ -132,7 +132,7 @@ class Child:
             ) from error
 
     def answer(self, seconds_max: float = READY_SECONDS_MAX) -> dict[str, Any]:
-        """Return its next line, which is JSON."""
+        """Return the next line of its output, parsed as JSON."""
         line = self.line(seconds_max)
         if line is None:
             raise ExperimentError(f"{self.name} ended instead of answering.{self.last_words()}")
@@ -140,15 +140,15 @@ class Child:
         return answer
 
     def ask(self, command: str, seconds_max: float = READY_SECONDS_MAX) -> dict[str, Any]:
-        """Give it a command and return its answer."""
+        """Send a command, and return the answer."""
         self.tell(command)
         return self.answer(seconds_max)
 
     def cpu_ns(self) -> int:
-        """Return the processor time that all its threads have used, those that ended included.
+        """Return the processor time of all its threads, ended ones included.
 
         Raises:
-            ExperimentError: It does not run any more.
+            ExperimentError: It has ended.
         """
         if self._await(os.WNOHANG) is not None:
             raise ExperimentError(f"{self.name} does not run any more.{self.last_words()}")
@@ -157,7 +157,7 @@ class Child:
 
     def helpers_cpu_ns(self) -> int:
         """Return the processor time of the processes that it has started, such as ffmpeg, ended ones too."""
-        # Of those that ended: the fields cutime and cstime, in ticks.
+        # For ended processes: the fields cutime and cstime, in ticks.
         ended = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[13:15]
         used_ns = sum(map(int, ended)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -168,7 +168,7 @@ class Child:
         return used_ns
 
     def memory(self) -> tuple[float, float]:
-        """Return its resident memory now and at most, in megabytes (10^6 bytes)."""
+        """Return its current and its peak resident memory, in megabytes (10^6 bytes)."""
         fields = {}
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -176,12 +176,12 @@ class Child:
         return _megabytes(fields["VmRSS"]), _megabytes(fields["VmHWM"])
 
     def page_faults(self) -> int:
-        """Return how often the kernel had to give it memory."""
+        """Return its minor page faults so far."""
         # The second field is the name in parentheses, which may hold spaces; minor faults are the tenth.
         return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[7])
 
     def stop(self) -> None:
-        """End it: by closing its input, then by SIGTERM, then by force; and whatever it started."""
+        """End it and its process group: close its input, send SIGTERM, and after a while SIGKILL."""
         process = self._process
         assert process.stdin is not None, "asked for above"
         with contextlib.suppress(OSError):
@@ -191,13 +191,13 @@ class Child:
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while self._await(os.WNOHANG) is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        # Before it is waited for: until then its number, which is also the group's, is not given to another.
+        # Before the wait reaps it: until then the kernel cannot give its id, also the group's, to another.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         process.wait()
 
     def _await(self, options: int) -> int | None:
-        """Return its exit status, or the negative number of the signal that ended it; do not bury it."""
+        """Return its exit status, or the negative number of the signal that ended it. Does not reap it."""
         if self._process.returncode is not None:
             return self._process.returncode
         state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | options)
@@ -206,7 +206,7 @@ class Child:
         return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
 
     def last_words(self) -> str:
-        """Return the end of its log, to be put behind a message."""
+        """Return the last lines of its log, to append to a message."""
         lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
         if not lines:
             return " It logged nothing."
@@ -243,14 +243,14 @@ class Children:
             raise
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Start one."""
+        """Start a process."""
         log = self.folder / f"{name.replace(' ', '-').replace('/', '-')}.log"
         child = Child(name, command, log, environment)
         self._all.append(child)
         return child
 
     def stop(self, child: Child) -> None:
-        """End one of them."""
+        """End one of the processes."""
         child.stop()
         self._all.remove(child)
 

@@ -66,18 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser(words)
     options = parser.parse_args(words)
-    # Ended from outside it cleans up as after Ctrl-C: an experiment may have gigabytes of log in its folder.
+    # On SIGTERM, clean up as after Ctrl-C: an experiment's folder may hold gigabytes of logs.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Piped into a file, a table is not to be folded at the 80 columns of a terminal that is not there.
+    # Without a terminal, rich would fold tables at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else COLUMNS_WITHOUT_TERMINAL)
     if options.list:
         _list(console)
         return 0
     if options.name is None:
-        parser.error("which experiment? mez bench --list tells what there is")
+        parser.error("name an experiment; mez bench --list lists them")
     names = list(EXPERIMENTS) if options.name == "all" else [options.name]
     if options.name == "all" and options.json is not None:
-        parser.error("--json takes the result of one experiment; those of all are in bench/results")
+        parser.error("--json is for a single experiment; the results of `all` are in bench/results")
     if options.virtual:
         if options.name != "all" and not EXPERIMENTS[options.name].is_virtual:
             parser.error(f"{options.name} runs on sockets, not in virtual time; leave --virtual out")
@@ -121,7 +121,7 @@ def _run(experiment: Experiment, options: argparse.Namespace, console: Console) 
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    # The help of an experiment that has its own, which is asked for with its name.
+    # `mez bench NAME --help` shows the experiment's own help, if it has one.
     named = EXPERIMENTS.get(words[0]) if words else None
     own = named if named is not None and named.description is not None else None
     parser = argparse.ArgumentParser(

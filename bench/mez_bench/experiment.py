@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mez_bench.stats import Interval
 
 Cell = str | int | float | bool | None
-"""What stands in a row of a result."""
+"""A value in a row of a result."""
 
 _RELATIONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -29,9 +29,9 @@ class Target:
     """What a metric should reach.
 
     Attributes:
-        metric: Its name.
+        metric: Name of the metric.
         relation: `<=`, `>=` or `==`.
-        bound: The figure.
+        bound: The value that the metric is compared with.
         full_only: Not judged in a quick run, which has too few frames for it.
     """
 
@@ -46,11 +46,11 @@ class Target:
         return any(holds(value, self.bound) for value in (interval.low, interval.median, interval.high))
 
     def is_met_by_median(self, interval: Interval) -> bool:
-        """Tell whether the figure itself, and not only its interval, reaches the bound."""
+        """Tell whether the median itself reaches the bound."""
         return _RELATIONS[self.relation](interval.median, self.bound)
 
     def __str__(self) -> str:
-        """Say it as a condition."""
+        """Return the condition, such as `<= 1`."""
         return f"{self.relation} {self.bound:g}"
 
 
@@ -59,13 +59,13 @@ class Outcome:
     """The result of an experiment.
 
     Attributes:
-        parameters: What was run, so that somebody else can run the same.
-        metrics: By name, with the unit in it; the interval is that of 95 %.
-        rows: What was measured, one row a cell of the experiment.
+        parameters: The settings, complete enough to repeat the run.
+        metrics: Values with 95 % intervals, by name. The name has the unit.
+        rows: The measurements, a row for each cell of the experiment.
         targets: What the metrics should reach.
-        tables: For people.
-        plot: Draws it.
-        notes: What a reader of the figures has to know: what was left out, and why.
+        tables: Tables to print.
+        plot: Draws the plot.
+        notes: What a reader of the figures must know, such as what was left out, and why.
     """
 
     parameters: dict[str, Cell | Sequence[Cell]] = field(default_factory=dict)
@@ -82,15 +82,15 @@ class Experiment:
     """One experiment.
 
     Attributes:
-        name: What it is called on the command line.
+        name: Its name on the command line.
         summary: What it measures, in a line.
-        needs: What has to be there besides a built checkout.
-        seconds_quick: How long a quick run takes, about.
-        seconds_full: How long a full run takes, about.
-        run: Runs it.
+        needs: What it requires besides a built checkout.
+        seconds_quick: Approximate duration of a quick run.
+        seconds_full: Approximate duration of a full run.
+        run: Runs the experiment.
         is_virtual: It runs in virtual time, never on a network.
-        description: What `mez bench NAME --help` says instead of what it says of all experiments.
-        examples: What stands below the options there.
+        description: Description in `mez bench NAME --help`, instead of the general one.
+        examples: Examples below the options of this help.
     """
 
     name: str

@@ -51,11 +51,11 @@ def record(data: Path, seconds: float, hertz: int = 4999) -> subprocess.Popen[by
 
 
 def stacks(data: Path, roots: dict[int, str]) -> Counter[Stack]:
-    """Return how many samples each stack has, outermost function first, under the name of its process.
+    """Return the number of samples of each stack: its process, then its functions, outermost first.
 
     Args:
-        data: What `record` wrote.
-        roots: Processes that count, by their ids, with the names that they are shown under.
+        data: File that `record` wrote.
+        roots: Display names of the processes to count, by process id.
     """
     said = subprocess.run(
         ["perf", "script", "-i", str(data), "-F", "comm,pid,ip,sym"],
@@ -78,13 +78,13 @@ def stacks(data: Path, roots: dict[int, str]) -> Counter[Stack]:
 
 
 def fold(counted: Counter[Stack], file: Path) -> None:
-    """Write the stacks one a line, functions joined by semicolons, then the samples, for other tools."""
+    """Write the stacks for other tools, one per line: functions joined by semicolons, then the samples."""
     lines = (f"{';'.join(stack)} {samples}\n" for stack, samples in sorted(counted.items()))
     file.write_text("".join(lines))
 
 
 def draw(counted: Counter[Stack], title: str, file: Path) -> None:
-    """Write a flame graph as SVG; a box tells its function and its share when pointed at."""
+    """Write a flame graph as SVG; the tooltip of a box shows its function and share."""
     root = _Box()
     for stack, samples in counted.items():
         root.samples += samples

@@ -15,7 +15,7 @@ VIDEO: Final = ROOT / ".cache" / "video" / "vtest.avi"
 SIZE: Final = (1280, 720)
 FPS: Final = 15
 
-# The clock runs faster, so that every frame differs from the one before.
+# Plays the video of 10 frames per second at `FPS`, so that every frame differs from the one before.
 _SPEED: Final = f"setpts=PTS*10/{FPS}"
 _FILTER: Final = (
     f"{_SPEED},scale={SIZE[0]}:{SIZE[1]}:force_original_aspect_ratio=increase,crop={SIZE[0]}:{SIZE[1]}"
@@ -31,8 +31,8 @@ BRANDS: Final[Mapping[str, Sequence[str]]] = {
     "long": ("-g", f"{20 * FPS}", "-sc_threshold", "0"),
     OPENH264: ("--key-frame-interval", f"{2 * FPS}", "--layers", "2"),
 }
-"""Encoder settings of H.264 sources: x264 as cameras have it; with four slices a picture; with a key frame
-every 20 seconds; and openh264, with pictures that no other needs."""
+"""Encoder settings of H.264 sources: x264 with a key frame every 2 s; the same with four slices per picture;
+x264 with a key frame every 20 s; openh264 with two temporal layers, the upper of which no frame refers to."""
 
 LADDERS: Final = {
     "jpeg": (
@@ -46,35 +46,35 @@ LADDERS: Final = {
         ("h264/w1280/q30", 18_000, 0.98),
     ),
 }
-"""Rungs for frames of `SIZE`: name, bytes, accuracy. What they keep is not measured: nothing but the choice
-of a rung depends on it, and what a frame costs is the same whatever is said of it. Brokers learn sizes."""
+"""Rungs for frames of `SIZE`: name, bytes, accuracy. The accuracies are not measured: they affect only which
+rung is chosen, not what a frame costs. Brokers learn the real sizes."""
 
 
 def demo_video() -> Path:
-    """Return the demo's video, which is fetched once."""
+    """Return the demo's video; fetched once."""
     if not VIDEO.exists():
         fetched = subprocess.run([ROOT / "tools" / "demo-video"], capture_output=True, text=True, check=False)
         if fetched.returncode != 0:
-            raise ExperimentError(f"no video: {fetched.stderr.strip()}")
+            raise ExperimentError(f"cannot fetch the demo's video: {fetched.stderr.strip()}")
     return VIDEO
 
 
 def motion_jpeg(run: Run) -> str:
-    """Return the same in 720p at 15 frames per second as Motion JPEG, as a camera gives it; made once."""
+    """Return the demo's video as Motion JPEG in 720p at 15 frames per second; made once."""
     return _made(run, "vtest-720p.mkv", _FILTER, "-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p")
 
 
 def h264(run: Run) -> str:
-    """Return the same as H.264 of 1.5 Mbit/s: a key frame every two seconds, no B-frames; made once."""
+    """Return the demo's video as 720p H.264 of 1.5 Mbit/s: a key frame every 2 s, no B-frames; made once."""
     rate = ("-b:v", "1500k", "-maxrate", "1500k", "-bufsize", "750k")
     return _made(run, "vtest-720p-h264.mp4", _FILTER, *X264, *rate, "-g", f"{2 * FPS}")
 
 
 def h264_of(run: Run, brand: str) -> str:
-    """Return the demo's video as it is, coded as H.264 with the settings of a brand (`BRANDS`); made once.
+    """Return the demo's video in its own size, as H.264 with the settings of a brand (`BRANDS`); made once.
 
     Raises:
-        ExperimentError: It could not be made.
+        ExperimentError: The video could not be made.
     """
     if brand != OPENH264:
         return _made(run, f"vtest-{brand}.mp4", _SPEED, *X264, *BRANDS[brand])
@@ -91,7 +91,7 @@ def h264_of(run: Run, brand: str) -> str:
             check=False,
         )
         if coded.returncode != 0:
-            raise ExperimentError(f"openh264 could not code the video: {coded.stderr.decode().strip()}")
+            raise ExperimentError(f"openh264 could not encode the video: {coded.stderr.decode().strip()}")
         shutil.move(unfinished, made)
     return str(made)
 
@@ -108,7 +108,7 @@ def _made(run: Run, name: str, filters: str, *codec: str) -> str:
 
 def _ffmpeg(*words: str) -> bytes:
     if shutil.which("ffmpeg") is None:
-        raise ExperimentError("ffmpeg is not installed; it makes the camera's video")
+        raise ExperimentError("ffmpeg is not installed; it is needed to make the camera's video")
     finished = subprocess.run(["ffmpeg", "-v", "error", *words], capture_output=True, check=False)
     if finished.returncode != 0:
         said = finished.stderr.decode(errors="replace").strip()

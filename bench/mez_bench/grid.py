@@ -1,10 +1,10 @@
-"""Asks an edge as the grid of its page does, and decodes no picture: `grid.py AUTHORITY`.
+"""Sends an edge the requests of its page's grid, and decodes no picture: `grid.py AUTHORITY`.
 
-It says `ready`, takes a link that signs in once, and answers with what the first view took. Then it answers
-`begin` with nothing, and `end` with what came since.
+It writes `ready`, reads a sign-in link, which works once, and answers with the figures of the first view.
+Then it answers `begin` with `{}`, and `end` with the counts since then.
 
-`web/src/state/live.ts` and `web/src/parts/Picture.tsx` are what it follows. A browser has one connection over
-HTTP/2; this has one over HTTP/1.1 for each camera, one for the list of cameras, and one for events.
+It follows `web/src/state/live.ts` and `web/src/parts/Picture.tsx`. A browser has one connection over HTTP/2;
+this program has one over HTTP/1.1 for each camera, one for the list of cameras, and one for events.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from urllib.parse import quote, urlsplit
 
 PICTURE_S = 0.2
 RETRY_S = 2.0
-"""After an error, and between questions for replies while nobody replies."""
+"""Pause after an error, and between requests for replies while there are none."""
 
 LOOK_S = 1.0
 SITE_S = 10.0
 FOUND_LASTS_MS = 2_000
 ANSWER_S_MAX = 20.0
 FIRST_VIEW_S_MAX = 120.0
-"""It ends a run that hangs."""
+"""A run whose first view takes longer fails."""
 
 _TOLD = ("connected", "source", "newest", "received_frames_per_second", "frames", "contracts")
-"""What is said of a camera whose pictures do not come."""
+"""Fields to report about a camera without pictures."""
 
 _FILES = re.compile(rb'(?:src|href)="(/[^"]+)"')
 
 
 @dataclass(slots=True)
 class Counts:
-    """What came since the counts began.
+    """What arrived since the counts were reset.
 
     Attributes:
-        pictures: Pictures that were new; frames of video, where a camera gives H.264.
+        pictures: New pictures, or new frames of video where a camera gives H.264.
         unchanged: Answers that the picture is still the same, or that there is none yet.
-        picture_bytes: Bytes of the new ones.
-        picture_age_ms: Age of each new one when it was answered, where the edge knows it.
-        events: Of the stream of events.
-        errors: Sentences.
+        picture_bytes: Bytes of the new pictures.
+        picture_age_ms: Age of each new picture when the edge answered, where the edge knows it.
+        events: Events of the event stream.
+        errors: Error messages.
     """
 
     pictures: int = 0
@@ -62,10 +62,10 @@ class Counts:
 
 
 class Connection:
-    """A connection that is kept.
+    """A persistent connection.
 
     Args:
-        grid: Whose session it has.
+        grid: The grid whose session it uses.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -77,7 +77,7 @@ class Connection:
     def ask(
         self, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> http.client.HTTPResponse:
-        """Ask, and return the answer, whose body is still to be read."""
+        """Send a request, and return the answer. The caller reads the body."""
         cookie = {"Cookie": self._grid.cookie} if self._grid.cookie else {}
         self._kept.request("GET" if body is None else "POST", path, body, {**cookie, **(headers or {})})
         answer = self._kept.getresponse()
@@ -86,7 +86,7 @@ class Connection:
         return answer
 
     def json(self, path: str) -> dict[str, object]:
-        """Return an answer in JSON."""
+        """Send a request, and return the JSON of the answer."""
         told: dict[str, object] = json.loads(self.ask(path).read())
         return told
 
@@ -99,8 +99,8 @@ class Have:
     """What the page has of a camera, and what it asks for next.
 
     Args:
-        camera: Its name.
-        path: Of its pictures.
+        camera: Name of the camera.
+        path: Path of its pictures.
     """
 
     def __init__(self, camera: str, path: str) -> None:
@@ -138,10 +138,10 @@ def _frame_bytes(body: bytes) -> Iterator[int]:
 
 
 class Grid:
-    """The grid of the page, open.
+    """The grid of an open page.
 
     Args:
-        authority: The site's authority, by which the edge is known.
+        authority: File with the certificate of the site's authority, to verify the edge with.
     """
 
     def __init__(self, authority: str) -> None:
@@ -190,13 +190,13 @@ class Grid:
         }
 
     def counted(self) -> Counts:
-        """Return what came since the last call."""
+        """Return the counts since the last call, and reset them."""
         with self._lock:
             counts, self._counts = self._counts, Counts()
         return counts
 
     def _missing(self, name: str) -> str:
-        """Say what is known of a camera whose pictures do not come."""
+        """Describe a camera without pictures, for an error message."""
         camera = self._listed[name]
         told = {key: camera[key] for key in _TOLD if key in camera}
         answers = {answer: count for (of, answer), count in self._answers.items() if of == name}
@@ -206,7 +206,7 @@ class Grid:
         threading.Thread(target=work, daemon=True).start()
 
     def _files(self, connection: Connection) -> tuple[int, int]:
-        """Fetch the page and all files that it names, as a browser without a cache: bytes and count."""
+        """Fetch the page and all files that it names, as without a cache. Return their bytes and number."""
         page = connection.ask("/")
         text = page.read()
         transferred, names = _bytes_of(page, text), sorted(set(_FILES.findall(text)))
@@ -216,7 +216,7 @@ class Grid:
         return transferred, 1 + len(names)
 
     def _cameras(self, connection: Connection) -> dict[str, str]:
-        """Return the cameras that have pictures, with the paths of these."""
+        """Return the cameras that have pictures, with the paths of their pictures."""
         told = connection.json("/api/v1/cameras")["cameras"]
         assert isinstance(told, list)
         self._listed = {camera["name"]: camera for camera in told}
@@ -225,7 +225,7 @@ class Grid:
         return {camera["name"]: camera["picture"] for camera in told if camera["picture"] is not None}
 
     def _look(self, connection: Connection) -> None:
-        """Ask for the list of cameras once a second, and now and then for the site."""
+        """Request the list of cameras every `LOOK_S`, and the site every `SITE_S`."""
         site_at = 0.0
         while True:
             with self._noted():
@@ -245,7 +245,7 @@ class Grid:
                         self._counts.events += 1
 
     def _follow(self, camera: str, path: str) -> None:
-        """Ask for the newest picture of a camera and for what was found in it, again and again."""
+        """Request the newest picture of a camera and the replies to its frames, in a loop."""
         connection, replies_at = Connection(self), 0.0
         have = Have(camera, path)
         replies = f"/api/v1/cameras/{quote(camera)}/replies"
@@ -265,7 +265,7 @@ class Grid:
             time.sleep(max(0.0, begun + wait_s - time.monotonic()))
 
     def _took(self, camera: str, answer: http.client.HTTPResponse, new: Sequence[int]) -> None:
-        """Note an answer to the question for pictures: the bytes of each that is new."""
+        """Count an answer to a request for pictures; `new` has the bytes of each new picture."""
         with self._lock:
             if not new:
                 self._counts.unchanged += 1
@@ -280,7 +280,7 @@ class Grid:
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
-        """Note an error, and go on."""
+        """Record an error, and go on."""
         try:
             yield
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -289,13 +289,13 @@ class Grid:
 
 
 def _bytes_of(answer: http.client.HTTPResponse, body: bytes) -> int:
-    """Return what an answer has over HTTP/1.1: its first line, headers and body."""
+    """Return the bytes of an answer over HTTP/1.1: status line, headers and body."""
     headers = sum(len(name) + len(value) + len(": \r\n") for name, value in answer.headers.items())
     return len(f"HTTP/1.1 {answer.status} {answer.reason}\r\n\r\n") + headers + len(body)
 
 
 def main(authority: str) -> None:
-    """Open the page, and answer until nobody asks."""
+    """Open the page, and answer commands until standard input ends."""
     grid = Grid(authority)
     print("ready", flush=True)
     print(json.dumps(grid.open(sys.stdin.readline().strip())), flush=True)

@@ -11,11 +11,11 @@ from mez_bench.errors import ExperimentError
 from mez_bench.run import ROOT, Run
 
 READY_S_MAX: Final = 240.0
-"""How long brokers may take to accept connections, on a machine that does other things too."""
+"""How long brokers may take to accept connections, on a busy machine."""
 
 
 def start_kafka(run: Run, folder: Path, brokers: int = 1) -> tuple[Child, tuple[str, ...]]:
-    """Start brokers. Returns their process, and where clients connect: `HOST:PORT` of each.
+    """Start brokers. Return their process, and the `HOST:PORT` of each broker.
 
     Args:
         run: The run that they belong to.
@@ -29,5 +29,5 @@ def start_kafka(run: Run, folder: Path, brokers: int = 1) -> tuple[Child, tuple[
     child = run.children.start(f"{folder.name} brokers", [*command, "--folder", str(folder)])
     servers = child.ready(READY_S_MAX)
     if not servers:
-        raise ExperimentError(f"Kafka did not say where it listens.{child.last_words()}")
+        raise ExperimentError(f"Kafka did not report its addresses.{child.last_words()}")
     return child, tuple(servers.split(","))

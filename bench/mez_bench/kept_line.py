@@ -1,4 +1,4 @@
-"""Plays a camera on lines of several rates: with a contract through Mez, and as it is through DDS alone."""
+"""Plays a camera over several lines: with a contract through Mez, and unchanged through DDS alone."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ LATENCY_MS: Final = 250.0
 FLOOR: Final = 0.9
 LOG_BYTES: Final = 48 << 20
 SETTLE_S: Final = 3.0
-"""Before it is measured: the profile comes to the camera, and the policy learns the line."""
+"""Time before the measurement: the camera gets the profile, and the policy learns the line."""
 
 SECONDS: Final = {True: 4.0, False: 15.0}
-"""Of a measurement, in a quick run and in a full one."""
+"""Duration of a measurement, by whether the run is quick."""
 
 CONTRACT: Final = "mez, contract"
 ALONE: Final = "cyclone"
 
 
 def rows(run: Run, cable: Line) -> list[dict[str, Cell]]:
-    """Play the camera on each line, both ways."""
+    """Play the camera over each line, through Mez and through DDS."""
     source, made = motion_jpeg(run), []
     for rate, lost in QUICK_LINES if run.quick else LINES:
         for name, play in ((CONTRACT, _contract), (ALONE, _alone)):
@@ -67,7 +67,7 @@ def _row(
 
 
 def _contract(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
-    """Ages of frames, in how many seconds, and the accuracy that the profile says of them."""
+    """Return the ages of frames, the measured seconds, and the mean accuracy by the profile."""
     brokers = Brokers(run, LOG_BYTES, host=ADDRESSES[1], within=cable.within(1))
     brokers.dial_with(brokers.link_address, source, within=cable.within(0))
     ages, accuracies = [], []
@@ -90,7 +90,7 @@ def _contract(run: Run, cable: Line, source: str) -> tuple[Values, float, float]
 
 
 def _alone(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
-    """The same of samples that are as large as the camera's frames, as they were published."""
+    """Return the same for samples as large as the camera's frames, which DDS delivers unchanged."""
     count = int(cv2.VideoCapture(source).get(cv2.CAP_PROP_FRAME_COUNT))
     payload = write_jpeg(run.folder, Path(source).stat().st_size // count, dds.SIZE)
     arm, driver = dds.start(run, cable, dds.CYCLONE), Driver()
@@ -100,6 +100,6 @@ def _alone(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
     frames = round((SETTLE_S + seconds) * FPS)
     burst = driver.burst(arm.system, payload, 1 / FPS, frames, first=0)
     ages_ms = burst.latency_ms[0]
-    # Those that came within the measured time, whenever they were published.
+    # Samples count if they arrived within the measured time, whenever they were published.
     at_s = np.arange(frames) / FPS + ages_ms / 1e3 - SETTLE_S
     return ages_ms[(at_s >= 0) & (at_s < seconds)], seconds, 1.0

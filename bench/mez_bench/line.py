@@ -17,20 +17,20 @@ from mez_bench.errors import ExperimentError
 
 DEVICE: Final = "cable"
 ADDRESSES: Final = ("10.77.0.1", "10.77.0.2")
-"""Of the two hosts."""
+"""Addresses of the two hosts."""
 
 BURST_BYTES: Final = 32 << 10
-"""What may pass at once. Larger packets of the kernel are cut to the cable's size first."""
+"""Size of the token bucket. The kernel splits larger packets to the cable's packet size first."""
 
 QUEUE_BYTES_MAX: Final = 8 << 20
-"""What may wait in front of the cable. It is more than sockets may hold: so a sender waits as in front of a
-real network card, and the card drops nothing."""
+"""Limit of the queue in front of the cable. Socket buffers are smaller: so a sender waits as in front of a
+real network card, and the queue drops nothing."""
 
 _PACKET_BYTES: Final = 2_000
 """More than a packet of the cable, and less than two."""
 
 _RANDOM: Final = 0xFFFFF000 + 56
-"""Where programs of the kernel's packet filter read a random number."""
+"""The offset at which a BPF program reads a random number."""
 
 UP_S_MAX: Final = 10.0
 
@@ -48,8 +48,8 @@ class Line:
         self._names = names
 
     def within(self, host: int) -> list[str]:
-        """The words that start a program on a host: 0 or 1."""
-        # With the whole path: whoever starts it may not search for it.
+        """Return the words before a command that run it on a host: 0 or 1."""
+        # The full path: the program that runs this command may not search PATH.
         return [shutil.which("ip") or "ip", "netns", "exec", self._names[host]]
 
     def limit(self, bits_per_second: int, lost: float = 0.0) -> None:
@@ -57,10 +57,10 @@ class Line:
 
         Args:
             bits_per_second: The rate.
-            lost: This share of all packets is lost. They take no time of the cable, and do not count in
+            lost: Share of packets to lose. Lost packets take no time of the cable, and do not count in
                 `sent_bytes`.
         """
-        # With room for one packet, the bucket cuts all packets to the cable's size before one is lost.
+        # A bucket with room for one packet splits large packets before any packet is lost.
         burst = _PACKET_BYTES if lost else BURST_BYTES
         shaped = ["rate", f"{bits_per_second}bit", "burst", f"{burst}b", "limit", f"{QUEUE_BYTES_MAX}b"]
         for name in self._names:
@@ -70,20 +70,21 @@ class Line:
                 self._lose(name, ("parent", "1:1"), lost)
 
     def lose(self, share: float) -> None:
-        """Lose this share of all packets from now on, both ways, of a cable whose rate has no limit."""
+        """Lose this share of all packets from now on, both ways, and remove the limit of the rate."""
         for name in self._names:
             self._clear(name)
             self._lose(name, ("root",), share)
 
     def _clear(self, name: str) -> None:
-        # Fails if the cable is as it was made.
+        # Fails if the cable has no rate or loss yet.
         words = ("tc", "-n", name, "qdisc", "delete", "dev", DEVICE, "root")
         subprocess.run(words, check=False, stderr=subprocess.DEVNULL)
 
     def _lose(self, name: str, place: Sequence[str], share: float) -> None:
         """Lose packets below `place`.
 
-        Not every kernel has `netem`. So a packet draws a random number, and may go to a queue without room.
+        Not every kernel has `netem`. So a BPF filter draws a random number for each packet, and sends this
+        share of packets to a queue without room.
         """
         drawn = f"4,32 0 0 {_RANDOM},53 0 1 {round(share * 2**32)},6 0 0 0,6 0 0 {0xFFFFFFFF}"
         tc, inside = ("tc", "-n", name), ("dev", DEVICE, "parent", "2:")
@@ -98,7 +99,7 @@ class Line:
 
 @contextmanager
 def line() -> Iterator[Line]:
-    """Have two hosts with a cable that has no multicast and no limit of its rate. It needs root.
+    """Make two hosts, joined by a cable without multicast and without a limit of its rate. Needs root.
 
     Raises:
         ExperimentError: The kernel refuses, or the tools are missing.
@@ -128,12 +129,12 @@ def line() -> Iterator[Line]:
 
 
 def sent_bytes(pid: int) -> int:
-    """Bytes that the host of a process has sent over the cable so far, with headers of Ethernet."""
+    """Return the bytes that the host of a process has sent over the cable so far, with Ethernet headers."""
     for row in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
         name, _, counts = row.partition(":")
         if name.strip() == DEVICE:
             return int(counts.split()[8])
-    raise ExperimentError(f"the process {pid} is on no host with a cable")
+    raise ExperimentError(f"process {pid} does not run on a host with a cable")
 
 
 def _await_up(names: Sequence[str]) -> None:
@@ -141,12 +142,12 @@ def _await_up(names: Sequence[str]) -> None:
     deadline = time.monotonic() + UP_S_MAX
     while not all("state UP" in _ran("ip", "-n", name, "link", "show", DEVICE) for name in names):
         if time.monotonic() > deadline:
-            raise ExperimentError("the cable between two hosts does not come up")
+            raise ExperimentError("the cable between the two hosts did not come up")
         time.sleep(0.02)
 
 
 def _ran(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise ExperimentError(f"{' '.join(words)}: {done.stderr.strip()}; two hosts on one machine need root")
+        raise ExperimentError(f"{' '.join(words)}: {done.stderr.strip()}; network namespaces need root")
     return done.stdout

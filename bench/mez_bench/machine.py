@@ -34,7 +34,7 @@ def machine() -> dict[str, Cell]:
         "python": platform.python_version(),
         "tcp_congestion_control": _setting("net/ipv4/tcp_congestion_control"),
         "udp_receive_buffer_bytes_max": int(_setting("net/core/rmem_max") or 0),
-        # Runnable threads over the last minute: what else the machine had to do when the run began.
+        # Load average of the last minute: how busy the machine was when the run began.
         "load_before": round(os.getloadavg()[0], 2),
     }
 

@@ -12,14 +12,14 @@ WIDTH: Final = 1920
 HEIGHT: Final = 1080
 STAMP_BYTES: Final = 24
 SEGMENT_BYTES_MAX: Final = 65_535
-"""The most that a segment may say of its own length, which counts the two bytes that say it."""
+"""The largest value of a segment's length field. The length includes the two bytes of this field."""
 
 
 def write_jpeg(folder: Path, size_bytes: int, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Path:
-    """Write a JPEG of exactly so many bytes, by default 1920 pixels wide and 1080 high, and return the file.
+    """Write a JPEG of exactly this many bytes, by default of 1920 x 1080 pixels, and return the file.
 
-    It shows smoothed noise at the highest quality that fits. Comment segments before the picture fill it up;
-    the first begins where every measured program puts its stamp (`bench/measure/src/stamp.rs`).
+    It shows smoothed noise at the highest quality that fits. Comment segments before the picture pad it. The
+    first one begins where every measured program puts its stamp (`bench/measure/src/stamp.rs`).
     """
     width, height = size
     noise = np.random.default_rng(size_bytes).integers(0, 256, (height, width, 3), np.uint8)
@@ -45,10 +45,10 @@ def write_jpeg(folder: Path, size_bytes: int, size: tuple[int, int] = (WIDTH, HE
 
 
 def _comments(size_bytes: int) -> bytes:
-    """Return comment segments that take so many bytes together, markers included."""
+    """Return comment segments that take this many bytes together, markers included."""
     segments = []
     while size_bytes > 0:
-        # What is left for the next one must not be less than its own marker and length.
+        # The rest must have room for the marker and the length of the next segment.
         take = min(size_bytes, SEGMENT_BYTES_MAX + 2)
         if 0 < size_bytes - take < 4:
             take -= 4

@@ -1,4 +1,4 @@
-"""Builds the systems that Mez is measured beside, and Mez for profilers, once, into `.cache/bench`."""
+"""Builds the systems that Mez is compared with, and Mez for profilers, once, into `.cache/bench`."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def cargo_program(run: Run, peer: str) -> Path:
     manifest = PEERS / peer / "Cargo.toml"
     command = ["cargo", "build", "--release", "--locked"]
     command += ["--manifest-path", str(manifest), "--target-dir", str(target)]
-    # Cargo itself knows whether anything has to be done; only the first time takes long.
+    # Cargo itself decides what to rebuild; only the first build takes long.
     if not program.exists():
         run.say(f"building the peer {peer}, once; this takes minutes")
     _build(peer, command)
@@ -36,7 +36,7 @@ def cargo_program(run: Run, peer: str) -> Path:
 
 
 def mez_with_frame_pointers(run: Run) -> Path:
-    """Build `mez` so that a profiler can walk its stacks, which the compiler otherwise makes impossible.
+    """Build `mez` with frame pointers, so that a profiler can walk its stacks.
 
     Raises:
         PeerError: It does not build.
@@ -53,7 +53,7 @@ def mez_with_frame_pointers(run: Run) -> Path:
 
 
 def nats_server(run: Run) -> Path:
-    """Install the pinned `nats-server` out of Go's module proxy, and return the program.
+    """Install the pinned `nats-server` from Go's module proxy, and return the program.
 
     Raises:
         PeerError: There is no Go, or it does not build.
@@ -63,7 +63,7 @@ def nats_server(run: Run) -> Path:
     if not program.exists():
         go = shutil.which("go")
         if go is None:
-            raise PeerError("nats needs Go to build nats-server, and there is none in PATH (https://go.dev)")
+            raise PeerError("nats-server is built with Go, which is not in PATH; install it (https://go.dev)")
         run.say("building nats-server, once; this takes minutes")
         module = f"github.com/nats-io/nats-server/v2@{NATS_SERVER_VERSION}"
         _build("nats-server", [go, "install", module], {**os.environ, "GOBIN": str(folder)})

@@ -25,29 +25,29 @@ def frames_of(run: Run) -> int:
 
 
 def job(run: Run, video: Path, coders: Mapping[str, str] | None = None) -> Job:
-    """Return what is measured of a video; what was measured before is in the cache of all experiments.
+    """Return the profiler's job for a video. All experiments share a cache of measurements.
 
     Args:
-        run: Whether it is a quick one.
+        run: The run; a quick one encodes fewer frames.
         video: The file.
-        coders: Who makes rungs of other systems, as of `Job`.
+        coders: Encoders for rungs of other systems (see `Job`).
     """
     encoded = FRAMES_ENCODED_QUICK if run.quick else FRAMES_MAX
     return Job((video,), APP, None, None, CACHE / "profile", coders or {}, encoded)
 
 
 class Progress:
-    """Tells the run of the profiler's progress."""
+    """Shows the profiler's progress as that of the run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def expect(self, frames: int) -> None:
-        """The search decides as it goes; a total that is wrong is worth less than none."""
+        """Ignore the total: the search changes it as it goes."""
 
     def done(self, frames: int, what: str) -> None:
-        """Pass it on."""
+        """Report this many frames more."""
         self._run.step(what, frames)
 
     def say(self, text: str) -> None:
-        """What it says of time is about a search without a shortlist."""
+        """Ignore the text: its times are those of a search without a shortlist."""

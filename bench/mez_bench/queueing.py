@@ -1,12 +1,12 @@
 """Computes how long records wait for a free worker, whatever carries them: a lower bound for every bus.
 
 Records are served in the order of their arrival, each by the first of several workers that is free. `waits`
-plays that out for any arrivals and service times. If arrivals are a Poisson process this is M/G/c in
-Kendall's notation. For M/M/c and M/G/1 the mean wait is known in closed form, and tests hold `waits` against
+simulates this for any arrivals and service times. If arrivals are a Poisson process, the model is M/G/c in
+Kendall's notation. For M/M/c and M/G/1 the mean wait is known in closed form, and tests compare `waits` with
 both.
 
-A bus that does not know beforehand how long a record will take a worker cannot make the mean smaller: another
-order only exchanges who waits. In order of arrival, the longest waits are the shortest.
+A bus that does not know service times beforehand cannot lower the mean wait: another order only changes which
+records wait. In order of arrival, the longest waits are as short as possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from mez_bench.stats import Interval, Values, interval
 
 WARM_UP_SHARE: Final = 0.2
-"""Of the records, at the start, that do not count: they found workers idle that later ones do not."""
+"""Share of the records, at the start, that do not count: they found idle workers, unlike later records."""
 NORMAL_99: Final = 2.3263478740408408
 """The 99 % quantile of the standard normal distribution."""
 
@@ -51,23 +51,23 @@ def waits(arrivals_s: Values, services_s: Values, workers: int) -> Values:
 
 
 def _waits_of_one(arrivals_s: Values, services_s: Values) -> Values:
-    """Return the same for one worker: Lindley's recursion, without a loop."""
+    """Return the waits for one worker: Lindley's recursion, without a loop."""
     served = np.cumsum(services_s)
     begins = served - services_s
     idle = np.maximum.accumulate(arrivals_s - begins)
-    # A difference of large sums: what is left of rounding is no wait.
+    # Rounding errors of the large sums may make a wait of zero negative.
     waited: Values = np.maximum(idle + begins - arrivals_s, 0.0)
     return waited
 
 
 def poisson(rate: float, records: int, random: np.random.Generator) -> Values:
-    """Return arrivals that know nothing of each other, so many a second."""
+    """Return the arrivals of a Poisson process with this rate per second."""
     arrivals: Values = np.cumsum(random.exponential(1 / rate, records))
     return arrivals
 
 
 def streams(count: int, interval_s: float, records: int, random: np.random.Generator) -> Values:
-    """Return the arrivals of cameras that each send at a fixed interval, begun at any time of it."""
+    """Return the arrivals of cameras that each send at a fixed interval, with random phases."""
     phases = random.uniform(0, interval_s, count)
     turns = np.arange(math.ceil(records / count)) * interval_s
     arrivals: Values = np.sort((turns[:, None] + phases[None, :]).ravel())[:records]
@@ -75,7 +75,7 @@ def streams(count: int, interval_s: float, records: int, random: np.random.Gener
 
 
 def lognormal(mean_s: float, p99_s: float, records: int, random: np.random.Generator) -> Values:
-    """Return service times of a mean and a 99 % quantile; a lognormal has one shape for both.
+    """Return lognormal service times with this mean and this 99 % quantile.
 
     Raises:
         ValueError: No lognormal has these: the quantile is below the mean, or more than 14.9 times the mean.
@@ -113,7 +113,7 @@ def mmc_wait_mean_s(rate: float, service_mean_s: float, workers: int) -> float:
 
 
 def mmc_wait_quantile_s(rate: float, service_mean_s: float, workers: int, share: float) -> float:
-    """Return what so many of the records wait at most (M/M/c)."""
+    """Return the wait that this share of the records does not exceed (M/M/c)."""
     load = rate * service_mean_s
     waiting = erlang_c(workers, load)
     if waiting <= 1 - share:
@@ -125,7 +125,7 @@ def mg1_wait_mean_s(rate: float, service_mean_s: float, service_sd_s: float) -> 
     """Return the mean wait for Poisson arrivals and one worker (M/G/1, Pollaczek and Khinchine)."""
     used = rate * service_mean_s
     if used >= 1:
-        raise ValueError(f"one worker that is asked for {used:g} of its time has no steady state")
+        raise ValueError(f"one worker with a utilisation of {used:g} has no steady state")
     return rate * (service_mean_s**2 + service_sd_s**2) / (2 * (1 - used))
 
 
@@ -134,8 +134,8 @@ class Excess:
     """Waiting beyond the bound, as a share of the time from end to end.
 
     Attributes:
-        share_mean: Of the means.
-        share_p99: Of the 99 % quantiles.
+        share_mean: The share, computed from means.
+        share_p99: The share, computed from 99 % quantiles.
     """
 
     share_mean: Interval
@@ -151,10 +151,9 @@ def excess(waited_s: Sequence[Values], bound_s: Sequence[Values], whole_s: Seque
     """Return what a bus adds to the waiting that no bus can avoid.
 
     Args:
-        waited_s: How long records waited between two stages, measured, by round.
-        bound_s: How long they would have waited for a worker alone: `waits` with the same arrivals and
-            services.
-        whole_s: How long they took from end to end, measured.
+        waited_s: Measured waiting between two stages, by round.
+        bound_s: Waiting for a worker alone: `waits` of the same arrivals and services, by round.
+        whole_s: Measured time from end to end, by round.
     """
     rounds = [
         np.stack([waited, bound, whole], axis=1)

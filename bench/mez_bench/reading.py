@@ -9,17 +9,17 @@ from typing import Final
 import mez as mez_client
 
 LOOK_S: Final = 0.2
-"""How long a frame is waited for before it is looked whether to stop."""
+"""How long the thread waits for a frame before it checks whether to stop."""
 
 STOP_S_MAX: Final = 10.0
 
 
 @dataclass(slots=True)
 class Reading:
-    """A program that subscribes. Subclasses say to what, and keep what they need of each frame.
+    """A thread that reads a subscription. Subclasses subscribe, and keep what they need of each frame.
 
     Attributes:
-        failure: Why it ended before it was asked to.
+        failure: The exception that ended the thread, if any.
     """
 
     failure: BaseException | None = field(default=None, init=False)
@@ -27,12 +27,12 @@ class Reading:
     _thread: threading.Thread | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Subscribe."""
+        """Start the thread, which subscribes."""
         self._thread = threading.Thread(target=self._read, name="reading", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Unsubscribe."""
+        """Unsubscribe, and end the thread."""
         self._stopping = True
         if self._thread is not None:
             self._thread.join(STOP_S_MAX)

@@ -21,10 +21,10 @@ PATHS_MAX: Final = 1024
 
 
 class Relay:
-    """Passes everything on between clients and one address, or nothing.
+    """Passes everything on between clients and one address, or nothing while the path is cut.
 
-    While it is cut, datagrams are dropped both ways, and bytes of TCP stay where they are: in the kernels of
-    the two ends, as on a path that drops every packet. New connections stand, and carry nothing.
+    While the path is cut, datagrams are dropped both ways. TCP bytes wait in the kernels of the two ends, as
+    on a path that drops every packet. New TCP connections are established, and carry nothing.
 
     Args:
         to: `HOST:PORT`, both for UDP and for TCP.
@@ -38,9 +38,9 @@ class Relay:
         self._stopping = False
         self._failure: BaseException | None = None
         self.connections = 0
-        """UDP clients and TCP connections so far: a broker that dials anew is another."""
+        """UDP clients and TCP connections so far. A broker that dials again counts again."""
         self.tcp_bytes = 0
-        """That were passed on over TCP so far, both ways together."""
+        """Bytes passed on over TCP so far, both ways together."""
         self._udp, self._tcp = _pair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._udp, selectors.EVENT_READ, self._from_client)
@@ -63,14 +63,14 @@ class Relay:
         self._is_cut = False
 
     def move(self) -> None:
-        """Give UDP clients another address towards the other side, as when a host changes its network."""
+        """Send for UDP clients from another address, as when a host changes its network."""
         self._move = True
 
     def stop(self) -> None:
-        """End it.
+        """End the relay.
 
         Raises:
-            RuntimeError: It had failed.
+            RuntimeError: The relay had failed.
         """
         self._stopping = True
         self._thread.join(5)
@@ -100,7 +100,7 @@ class Relay:
                     time.sleep(LOOK_S)
                     continue
                 for key, _ in self._selector.select(LOOK_S):
-                    # Not one that another in this list has closed.
+                    # An earlier event of this list may have closed this socket.
                     if isinstance(key.fileobj, socket.socket) and key.fileobj.fileno() >= 0:
                         key.data(key.fileobj)
         except BaseException as failure:
@@ -136,7 +136,7 @@ class Relay:
         self._outward[client] = outward
 
         def back(_: socket.socket) -> None:
-            # An edge that is not there answers with an error, which is passed over.
+            # If nobody listens at the other end, `recv` raises an error, which is ignored.
             with contextlib.suppress(OSError):
                 while True:
                     self._udp.sendto(outward.recv(DATAGRAM_BYTES_MAX), client)
@@ -181,7 +181,7 @@ class _Passer:
                 return
         except OSError:
             pass
-        # The end of one direction is that of both: neither side of the link speaks alone.
+        # When one direction ends, end both: the link does not use half-closed connections.
         for end in (self._one, self._other):
             if end.fileno() >= 0:
                 self._relay._selector.unregister(end)

@@ -61,7 +61,7 @@ def write(result: dict[str, Any], outcome: Outcome, json_path: Path | None) -> l
 
 
 def show(console: Console, result: dict[str, Any], outcome: Outcome) -> None:
-    """Show a result to people."""
+    """Print a result."""
     for table in outcome.tables:
         console.print(table)
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
@@ -88,7 +88,7 @@ def columns(label: str, *numbers: str) -> Table:
 
 
 def figure(value: float) -> str:
-    """Write a number for people: four digits, no exponents."""
+    """Format a number for people: four digits, no exponents."""
     if value == int(value) and abs(value) < 1e6:
         return f"{value:.0f}"
     if abs(value) >= 1000:
@@ -111,7 +111,7 @@ def _verdict(target: dict[str, Any] | None) -> Text:
 
 
 def _rounded(value: float) -> float:
-    """Six digits are more than any of these figures has."""
+    """Round to six digits, which are more than any figure has."""
     return float(f"{value:.6g}")
 
 

@@ -20,10 +20,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout."""
 
 CACHE: Final = ROOT / ".cache" / "bench"
-"""What is built or fetched for experiments, and kept."""
+"""Keeps what is built or fetched for experiments."""
 
 LINE_INTERVAL_S: Final = 10.0
-"""How often progress is told where there is no terminal."""
+"""Interval of progress lines where there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Subject:
     """What an experiment is run on, where the user chooses.
 
     Attributes:
-        video: What cameras film.
-        profile: The profile of the detector on such a video.
+        video: The video that cameras publish.
+        profile: The profile of the detector on this video.
         app: The detector, as `mez profile run --app` names it.
-        only: The parts of an experiment that are run; empty: all.
+        only: The parts of the experiment to run; empty: all.
         plans: Data centres; empty: those that come with the experiment.
-        rates: What nodes carry.
-        events: A folder of events of a pipeline.
+        rates: The rates that nodes carry.
+        events: Folder with the events of a pipeline.
     """
 
     video: Path | None = None
@@ -58,17 +58,17 @@ class Subject:
 
 
 DEMO: Final = Subject()
-"""The demo's video, its detector, and the profile of both; what comes with an experiment."""
+"""The defaults: the demo's video, its detector and profile, and the files that come with an experiment."""
 
 
 class Run:
-    """What an experiment is given.
+    """A run of an experiment: its options, folder, processes and progress.
 
     Args:
-        quick: Whether to be done within a minute.
+        quick: Whether to finish within about a minute.
         data: Folder with measurements that others published, where given.
         console: Where progress is shown.
-        subject: What it is run on, for experiments that can choose.
+        subject: What the experiment runs on, if the user may choose.
     """
 
     def __init__(self, quick: bool, data: Path | None, console: Console, subject: Subject = DEMO) -> None:
@@ -108,10 +108,10 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def parts(self, known: Sequence[str]) -> tuple[str, ...]:
-        """Return the parts of an experiment that are run, in their order: with `--only`, those that it names.
+        """Return the parts of an experiment to run, in the order of `known`: with `--only`, the named ones.
 
         Raises:
-            ExperimentError: It names one that is not known.
+            ExperimentError: `--only` names an unknown part.
         """
         unknown = [part for part in self.subject.only if part not in known]
         if unknown:
@@ -120,7 +120,7 @@ class Run:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Give what is started within a folder of its own, and end it with the block."""
+        """Use a folder of its own for the block, and end the block's processes with it."""
         folder, children = self.folder, self.children
         self.folder = Path(tempfile.mkdtemp(dir=folder))
         try:
@@ -130,12 +130,12 @@ class Run:
             self.folder, self.children = folder, children
 
     def expect(self, steps: int) -> None:
-        """Say how many steps there are."""
+        """Set the total number of steps."""
         self._total = steps
         self._progress.update(self._task, total=steps)
 
     def step(self, what: str, done: int = 1) -> None:
-        """Say what is being done, after `done` more steps."""
+        """Report `done` more steps, and what runs."""
         self._done += done
         self._progress.update(self._task, description=what, completed=self._done)
         now = time.monotonic()
@@ -145,5 +145,5 @@ class Run:
             self.console.print(f"{of}{what}", highlight=False)
 
     def say(self, text: str) -> None:
-        """Tell something that stays on the screen."""
+        """Print a line that stays on the screen."""
         self.console.print(text, highlight=False)

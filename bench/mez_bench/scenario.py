@@ -1,6 +1,6 @@
-"""Scores for `mez demo --scenario` how much of what the detector finds is left in the delivered frames.
+"""Scores for `mez demo --scenario` the accuracy of the delivered frames.
 
-It runs after the scenario. While frames flow, it would take the processor from what is being measured.
+It runs after the scenario: during it, scoring would take processor time from what is measured.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ def score(
     seen: Callable[[mez.Frame, Sequence[Box]], None],
     give_up: Callable[[], bool],
 ) -> Accuracy:
-    """Search every pair, and compare what is found.
+    """Run the detector on both frames of every pair, and compare the boxes.
 
     Args:
         app: The detector.
         pairs: Frames as published and as delivered.
         seen: Called with each delivered frame and what was found on it, in pixels of the frame as published.
-        give_up: Tells whether to end early, with what there is.
+        give_up: Tells whether to end early, with the pairs scored so far.
     """
     cv2.setNumThreads(1)
     scores: dict[str, list[FrameScore]] = {}
@@ -60,6 +60,6 @@ def score(
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of what is known completely."""
+    """Return the mean; `None` unless every value is known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,4 +1,4 @@
-"""Runs applications that subscribe and then stand still, as in a debugger or in the middle of a frame."""
+"""Runs applications that subscribe and then stop reading, as in a debugger or in the middle of a frame."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from mez_bench.children import Child
 from mez_bench.systems.mez import CAMERA, Brokers
 
 HALF_BYTES: Final = 300_000
-"""What those take who stop in the middle of a frame."""
+"""Bytes that an application reads if it stops in the middle of a frame."""
 
 STREAMS_OF_CONNECTION: Final = 20
 
@@ -38,8 +38,8 @@ class Stalled:
     """Subscriptions that nobody reads.
 
     Args:
-        brokers: Whose edge they subscribe at.
-        count: How many of each way.
+        brokers: The brokers whose edge they subscribe at.
+        count: Number of subscriptions of each way (`WAYS`).
     """
 
     def __init__(self, brokers: Brokers, count: Mapping[str, int]) -> None:
@@ -49,7 +49,7 @@ class Stalled:
         self._sockets: list[socket.socket] = []
 
     def subscribe(self) -> Self:
-        """Subscribe. The processes read until `stop`, so that they hold something then."""
+        """Subscribe. The processes read until `stop`, so that they hold frames when they are stopped."""
         brokers, path, count = self._brokers, self._brokers.folder / "edge.sock", self._count
         remote = ("--edge", brokers.grpc_address, "--keys", str(brokers.keys))
         local = ("--edge", brokers.socket, "--connections")
@@ -70,7 +70,7 @@ class Stalled:
             os.kill(child.pid, signal.SIGSTOP)
 
     def close(self) -> None:
-        """Let all of them go on, and leave."""
+        """Continue the processes, and close the connections."""
         for child in self._stopped:
             os.kill(child.pid, signal.SIGCONT)
         for connection in self._sockets:
@@ -83,7 +83,7 @@ class Stalled:
         return self.subscribe()
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        """Close."""
         self.close()
 
 
@@ -94,7 +94,7 @@ def _message() -> bytes:
 
 
 def _half_a_frame(path: Path) -> socket.socket:
-    """Subscribe by the local protocol, take the beginning of a frame, and nothing more."""
+    """Subscribe by the local protocol, read the beginning of a frame, and stop."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(path))
     message = _message()
@@ -110,7 +110,7 @@ def _half_a_frame(path: Path) -> socket.socket:
 
 
 def _half_a_frame_of_each(path: Path, streams: int) -> socket.socket:
-    """Subscribe so often by gRPC on one connection, which never opens the window of a stream again."""
+    """Open this many gRPC subscriptions on one connection, which never enlarges the window of a stream."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(path))
     settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, HALF_BYTES)
@@ -127,7 +127,7 @@ def _half_a_frame_of_each(path: Path, streams: int) -> socket.socket:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Answer what HTTP/2 asks. A broker takes a client that does not answer for one that is gone."""
+    """Answer pings and settings of HTTP/2. A broker treats a client that does not answer as gone."""
     for kind, flags, payload in _frames(connection):
         if kind in {_PING, _SETTINGS} and not flags & _ACK:
             answer = payload if kind == _PING else b""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 RESAMPLES: Final = 2000
 SEED: Final = 1
-"""Of the bootstrap, so that the same figures give the same interval."""
+"""Seed of the bootstrap, so that the same figures give the same interval."""
 
 Values = NDArray[np.float64]
 Statistic = Callable[[Values], float]
@@ -57,12 +57,12 @@ def mean(values: Values) -> float:
 def interval(rounds: Sequence[Values], statistic: Statistic) -> Interval:
     """Return a statistic of all values, with an interval.
 
-    Whole rounds are drawn anew (a cluster bootstrap): values of one round are alike, because what else the
-    machine did then was the same for them.
+    Whole rounds are resampled (a cluster bootstrap): the values of one round are correlated, because they
+    share what else the machine did then.
 
     Args:
         rounds: The values of each round.
-        statistic: What is made of the values of all rounds together.
+        statistic: The statistic of the values of all rounds together.
     """
     return _bootstrap([rounds], lambda arms: statistic(arms[0]))
 
@@ -71,9 +71,10 @@ def ratio_interval(above: Sequence[Values], below: Sequence[Values], statistic: 
     """Return the ratio of a statistic of two arms that took turns, with an interval.
 
     Args:
-        above: The values of each round of the arm above the line.
-        below: The same of the arm below it; round `i` of both ran one after the other, and is drawn as one.
-        statistic: What is made of the values of all rounds together.
+        above: The values of each round of the arm in the numerator.
+        below: The values of each round of the arm in the denominator. Round `i` of both arms ran one after
+            the other, and is resampled as a pair.
+        statistic: The statistic of the values of all rounds together.
     """
     if len(above) != len(below):
         raise ValueError(f"{len(above)} rounds against {len(below)}: arms take turns")

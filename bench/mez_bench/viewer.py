@@ -1,7 +1,7 @@
-"""Looks at frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE EVERY [ENCODING…]`.
+"""Reads frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE EVERY [ENCODING…]`.
 
-It says `ready`, and answers every line with what came since the line before. With an EVERY of 0 it looks at
-no frame, and decodes none.
+It writes `ready`, and answers every line of input with the frames since the line before. It decodes one of
+EVERY frames; with an EVERY of 0, none.
 """
 
 import json
@@ -16,7 +16,7 @@ LATENCY_MS = 150.0
 
 
 class Viewer:
-    """Gets frames, and looks at the pixels of one in `every`, or of none."""
+    """Reads frames, and decodes one of `every`; none if `every` is 0."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -24,10 +24,10 @@ class Viewer:
         self._frames: list[tuple[str, float, int]] = []
 
     def watch(self, frames: mez.Subscription) -> None:
-        """Look at what comes."""
+        """Read frames until the subscription ends."""
         for number, frame in enumerate(frames):
             if self._every and number % self._every == 0:
-                # What a detector would do first.
+                # Decodes the frame, as a detector would.
                 frame.image.shape  # noqa: B018
             self._note(frame)
 
@@ -36,7 +36,7 @@ class Viewer:
             self._frames.append((frame.encoding, frame.age_ms or 0.0, sum(frame.skipped.values())))
 
     def answer(self) -> dict[str, object]:
-        """Return what came since the last answer."""
+        """Return the figures of the frames since the last answer."""
         with self._lock:
             seen, self._frames = self._frames, []
         by_encoding = {name: sum(name == encoding for encoding, _, _ in seen) for name, _, _ in seen}
@@ -51,7 +51,7 @@ class Viewer:
 
 
 def main(edge: str, keys: str, profile: str, every: str, *accept: str) -> None:
-    """Subscribe, and answer until nobody asks."""
+    """Subscribe, and answer until standard input ends."""
     viewer = Viewer(int(every))
     with mez.subscribe(
         "**",

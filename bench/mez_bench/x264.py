@@ -1,7 +1,7 @@
-"""Runs x264 at a fixed quantiser, through ffmpeg, as a baseline. Most systems would do so. Not a part of Mez.
+"""Runs x264 at a fixed quantiser, through ffmpeg: the baseline that most systems would use. Not part of Mez.
 
-Rungs are called `x264[/wWIDTH]/qQUANTISER`. Preset ultrafast without look-ahead, as on a live link;
-independent frames as often as Mez has them.
+Rungs are called `x264[/wWIDTH]/qQUANTISER`. The preset is ultrafast without look-ahead, as on a live link.
+Key frames are as frequent as in Mez.
 """
 
 from __future__ import annotations
@@ -78,16 +78,14 @@ def _encode(footage: Footage, piece: range, size: tuple[int, int], quantiser: in
     words = f"-f mjpeg -framerate {footage.frames_per_second:g} -i - -fps_mode passthrough"
     words += f" -vf scale={size[0]}:{size[1]}:flags=area,format=yuv420p -c:v libx264 -preset ultrafast"
     words += f" -tune zerolatency -qp {quantiser} -g {footage.piece_frames} -threads 1"
-    # The message that x264 leaves about itself in the first frame is not counted against it.
+    # Remove the message about itself that x264 puts into the first frame: its bytes must not count.
     words += " -bsf:v filter_units=remove_types=6 -f h264 -y"
     _ffmpeg([*words.split(), str(into)], given)
     probe = ["ffprobe", "-v", "error", "-show_entries", "packet=size", "-of", "csv=p=0", str(into)]
     listed = subprocess.run(probe, capture_output=True, text=True, check=True, timeout=SECONDS_MAX)
     sizes = [int(line.strip(",")) for line in listed.stdout.split()]
     if len(sizes) != len(piece):
-        raise RungError(
-            f"x264 made {len(sizes)} frames of {len(piece)}; is this ffmpeg newer than the experiment?"
-        )
+        raise RungError(f"x264 made {len(sizes)} frames of {len(piece)}; is this version of ffmpeg too new?")
     return sizes
 
 

@@ -186,7 +186,7 @@ def test_without_a_measured_rate_it_says_so(tmp_path: Path) -> None:
         if row["kind"] == "nodes" and row["plan"] == "targeted"
     }
     assert nodes == {"producer": 289, "consumer": 578, "broker": 79}
-    assert any("no rate of: producer, consumer; the paper's stand for these" in note for note in given.notes)
+    assert any("no rate of: producer, consumer; the paper's rates are used" in note for note in given.notes)
     # What is compared with the paper keeps the paper's rates.
     assert given.metrics["tco_error_max"] == without.metrics["tco_error_max"]
     assert given.metrics["equipment_usd_off_max"].median == 0
@@ -259,11 +259,11 @@ WRONG = (
     ("watts_max = 100", "watts_max = 100\nwats = 1", 'item[1].wats = 1: is no field|mean "watts_max"?'),
     ('kind = "server"', 'kind = "sever"', 'item[1].kind = "sever": is not known|mean "server"?'),
     ('of = ["worker"]', 'of = ["workers"]', 'item[1].of = "workers": is no role|mean "worker"?'),
-    ('of = ["worker"]', 'of = ["switch"]', 'item[1].of = "switch"|no earlier item; one of: worker'),
-    ('of = ["worker"]', 'of = ["worker", "worker"]', "item[1].of|names one twice; name each once"),
+    ('of = ["worker"]', 'of = ["switch"]', 'item[1].of = "switch"|no role or earlier item; one of: worker'),
+    ('of = ["worker"]', 'of = ["worker", "worker"]', "item[1].of|has a name twice; give each name once"),
     ('of = ["worker"]', 'of = "worker"', 'item[1].of = "worker": is not a list|of = ["worker"]'),
     ('of = ["worker"]', 'of = ["worker"]\nper = 1.5', "item[1].per = 1.5: is not whole; write per = 2"),
-    ("count = 1", 'count = 1\nof = ["worker"]', "item[2].of: stands beside count; give either count"),
+    ("count = 1", 'count = 1\nof = ["worker"]', "item[2].of: cannot stand beside count; give either count"),
     ('name = "switch"', 'name = "server"', 'item[2].name = "server": is there twice'),
     ("years = 3", "years = 0", "facility.years = 0: is zero|above zero, such as years = 3"),
     ("years = 3", "years = true", "facility.years = true: is not a number"),

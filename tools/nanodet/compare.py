@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the converted NanoDet with what TensorFlow.js computes from its source, on a picture.
+"""Compares the converted NanoDet with its source in TensorFlow.js, on a picture.
 
 In the folder of convert.py, with Node 20: `npm install @tensorflow/tfjs@4`, then
 
@@ -20,11 +20,11 @@ import onnxruntime
 from mez.apps.nanodet import fitted
 
 ERROR_MAX: Final = 1e-4
-"""The most by which a number may differ: of scores from 0 to 1, and of logarithms up to about 12."""
+"""The largest allowed difference of a number: a score from 0 to 1, or a logarithm up to about 12."""
 
 
 def main() -> int:
-    """Compare; the status is 0 if they agree."""
+    """Compare, and return the status: 0 if both agree."""
     parser = argparse.ArgumentParser(description="Compare NanoDet in ONNX with TensorFlow.js.")
     parser.add_argument("models", type=Path, help="the folder with nanodet.json and nanodet.bin")
     parser.add_argument("onnx", type=Path, help="the converted file")
@@ -43,7 +43,7 @@ def main() -> int:
         subprocess.run(["node", str(script), str(options.models), str(given), str(out)], check=True)
         wanted = np.fromfile(out, np.float32)
     error = float(np.abs(found - wanted).max())
-    print(f"{wanted.size} numbers up to {np.abs(wanted).max():.3g}: at most {error:.2g} apart")
+    print(f"{wanted.size} numbers up to {np.abs(wanted).max():.3g}: they differ by at most {error:.2g}")
     return 0 if error <= ERROR_MAX else 1
 
 

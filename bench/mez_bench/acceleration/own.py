@@ -1,4 +1,4 @@
-"""Takes the shares of AI that were measured: of a pipeline of one's own, from its events."""
+"""Reads the measured shares of AI of a user's own pipeline, from its events."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mez_bench.errors import ExperimentError
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What of a pipeline's time was AI.
+    """The shares of AI in a pipeline's time.
 
     Attributes:
-        pipeline: Its name.
-        records: How many records of it were used.
-        stages: Of each stage with a mark of AI: the share of the time in its function.
-        whole: The share of the time from end to end, with all waiting.
-        unmarked: Stages of which nobody knows, because their function marks no AI.
+        pipeline: Name of the pipeline.
+        records: How many records were used.
+        stages: For each stage that marks AI: AI's share of the time in the stage's function.
+        whole: AI's share of the time from end to end, with all waiting.
+        unmarked: Stages whose share is unknown, because their functions mark no AI.
     """
 
     pipeline: str
@@ -36,7 +36,7 @@ def shares(folder: Path) -> Shares:
     """Read the shares from a folder of events.
 
     Args:
-        folder: What `events` of `[pipeline]` names.
+        folder: The folder that `events` of `[pipeline]` names.
 
     Raises:
         ExperimentError: There are no events, or no stage marks what is AI.

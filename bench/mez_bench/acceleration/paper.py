@@ -1,4 +1,4 @@
-"""Holds figures of the AI Tax paper: those that the models begin with, and those that they are held against.
+"""Holds figures of the AI Tax paper: inputs of the models, and results that the models are compared with.
 
 D. Richins et al., AI Tax: The Hidden Cost of AI Data Center Applications, ACM TOCS 37 (2021).
 """
@@ -16,9 +16,9 @@ STAGES_MS: Final[Mapping[str, tuple[float, float]]] = {
 }
 """Mean and 99 % quantile of each stage's time (section 4.2)."""
 WAITING_MS: Final = (126.1, 1840.0)
-"""The same of waiting between detection and identification."""
+"""Mean and 99 % quantile of the waiting between detection and identification."""
 AI_SHARE: Final[Mapping[str, float]] = {"ingestion": 0.0, "detection": 1 - 0.576, "identification": 1 - 0.124}
-"""Of each stage's processor time (section 4.3)."""
+"""AI's share of each stage's processor time (section 4.3)."""
 SPEEDUPS: Final = (
     ("detection", 8.0, 1.59),
     ("detection", 16.0, 1.66),
@@ -32,30 +32,30 @@ WAITING_SHARES: Final[Mapping[float, float]] = {1: 0.646, 2: 0.664, 4: 0.680, 6:
 """Waiting as a share of end to end under emulated acceleration (section 5.5)."""
 
 RECORD_BYTES: Final = 37_300
-"""A face (section 4.2)."""
+"""Size of a face's record (section 4.2)."""
 REPLICAS: Final = 3
 WRITE_BYTES_PER_SECOND: Final = 1.1e9
-"""Of a drive (Table 2)."""
+"""Write rate of a drive (Table 2)."""
 WRITE_LATENCY_S: Final = 18e-6
-"""Of a drive (Table 2)."""
+"""Write latency of a drive (Table 2)."""
 WRITTEN_SHARE_AT_8: Final = 0.67
-"""Of a drive's rate, by three brokers with one drive each at 8 times (section 5.4)."""
+"""Share of a drive's rate that three brokers with one drive each wrote at 8 times (section 5.4)."""
 READ_GBPS_AT_8: Final = 6.0
-"""What a broker reads from the network at 8 times (section 5.4)."""
+"""Rate at which a broker read from the network at 8 times (section 5.4)."""
 
 FRAME_MS: Final = 4.5
-"""What ingestion of object detection takes for a frame (section 6.2)."""
+"""Time that ingestion of object detection takes per frame (section 6.2)."""
 INTERVAL_MS: Final = 1000 / 30
-"""Between two sets of frames (section 6.3)."""
+"""Time between two sets of frames (section 6.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What the text says became of a pipeline at a factor.
+    """Whether a pipeline was stable at a factor, as the text says.
 
     Attributes:
-        brokers: Broker nodes.
-        drives: In each.
+        brokers: Number of brokers.
+        drives: Number of drives in each broker.
         factor: By how much compute was faster.
         stable: Latency did not grow without end.
         where: The section that says so.
@@ -79,4 +79,4 @@ POINTS: Final = (
     Point(6, 1, 16, True, "7.1"),
     Point(8, 1, 32, True, "7.1"),
 )
-"""All that the text says of single settings; Figure 15 shows more, which the text does not give."""
+"""All single settings in the text. Figure 15 shows more, which the text does not give."""

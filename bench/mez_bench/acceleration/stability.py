@@ -10,7 +10,7 @@ import numpy as np
 from mez_bench.stats import Values
 
 BLOCKS: Final = 20
-"""Pieces of a run, each of which gives a mean: latencies of neighbours are alike, means of pieces less so."""
+"""Pieces of a run. The means of pieces are less correlated than the latencies of neighbouring records."""
 STUDENT_95: Final = 2.101
 """The two-sided 95 % quantile of Student's t for `BLOCKS` - 2 degrees of freedom."""
 COMPLETED_SHARE_MIN: Final = 0.999
@@ -21,10 +21,10 @@ class Verdict:
     """How a run went.
 
     Attributes:
-        slope: By how much latency grew, in seconds a second.
-        slope_low: Where its 95 % interval begins.
-        slope_high: Where it ends.
-        completed_share: Of the records offered.
+        slope: Growth of the latency, in seconds per second.
+        slope_low: Lower end of the slope's 95 % interval.
+        slope_high: Upper end of this interval.
+        completed_share: Share of the offered records that were completed.
     """
 
     slope: float
@@ -34,9 +34,9 @@ class Verdict:
 
     @property
     def is_stable(self) -> bool:
-        """The interval of the slope is not above zero, and as good as all records were completed.
+        """The slope's interval is not above zero, and `COMPLETED_SHARE_MIN` of records or more completed.
 
-        A slope below zero is that of a start that was slower than the rest: no sign of a queue that grows.
+        A slope below zero comes from a start that was slower than the rest, not from a queue that grows.
         """
         return self.slope_low <= 0 and self.completed_share >= COMPLETED_SHARE_MIN
 
@@ -47,7 +47,7 @@ def judge(due_s: Values, done_s: Values, end_s: float) -> Verdict:
     Args:
         due_s: When each record was offered, in ascending order; every record counts.
         done_s: When it was completed; not a number or later than `end_s` if it was not.
-        end_s: Until when it had time: the run's end, and what a record may take.
+        end_s: Deadline of all records: the end of the run, plus the time that a record may take.
 
     Raises:
         ValueError: There are too few records to judge.

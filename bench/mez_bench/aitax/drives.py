@@ -1,9 +1,9 @@
 """Makes drives of a known speed: a file system on a loop device, whose writes the kernel limits.
 
-The file behind the device is in memory (`/dev/shm`), so that the limit is all that makes it slow: what else
-this machine's own disk has to do does not matter. The limit is `blkio.throttle.write_bps_device` of the root
-control group. It holds for what the kernel writes back in the background too, which belongs to no program.
-What a drive gives is measured before it is used.
+The file behind the device is in memory (`/dev/shm`), so that only the limit makes the drive slow, and other
+work of this machine's own disk does not matter. The limit is `blkio.throttle.write_bps_device` of the root
+control group. It also limits the kernel's write-back in the background, which belongs to no program. The rate
+of a drive is measured before the drive is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZE_BYTES: Final = 3 << 30
 SECTOR_BYTES: Final = 512
 TRIAL_S: Final = 1.0
 TRIALS: Final = 2
-"""The better one counts: a busy machine only makes a drive look slower."""
+"""The best trial counts: a busy machine can only make a drive look slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Drive:
     Attributes:
         folder: Where it is mounted.
         device: The loop device.
-        limit_bytes_per_second: What it may write.
-        trial_bytes_per_second: What it wrote in a trial: one large file, then a sync.
+        limit_bytes_per_second: Limit of its write rate.
+        trial_bytes_per_second: Its write rate in a trial: one large file, then a sync.
     """
 
     folder: Path
@@ -47,13 +47,13 @@ class Drive:
     trial_bytes_per_second: float
 
     def written_bytes(self) -> int:
-        """All that was written to the device, metadata and journal of the file system included."""
+        """Return the bytes written to the device, metadata and journal of the file system included."""
         fields = Path(f"/sys/block/{self.device.name}/stat").read_text().split()
         return int(fields[6]) * SECTOR_BYTES
 
 
 def unavailable() -> str | None:
-    """Why this machine cannot have such drives; `None`: it can."""
+    """Return why this machine cannot have limited drives; `None` if it can."""
     if os.geteuid() != 0:
         return "limited drives need root (loop devices, mounts, control groups)"
     if not THROTTLES.exists():
@@ -66,14 +66,14 @@ def unavailable() -> str | None:
 
 @contextlib.contextmanager
 def drive(folder: Path, bytes_per_second: float) -> Iterator[Drive]:
-    """Mount a drive, and take it away with the block.
+    """Mount a drive, and remove it at the end of the block.
 
     Args:
-        folder: Where it is mounted. It is made.
-        bytes_per_second: What it may write.
+        folder: Where it is mounted. The folder is created.
+        bytes_per_second: Limit of its write rate.
 
     Raises:
-        ExperimentError: It cannot be made.
+        ExperimentError: The drive cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     limit = round(bytes_per_second)
@@ -84,13 +84,13 @@ def drive(folder: Path, bytes_per_second: float) -> Iterator[Drive]:
         os.truncate(name, SIZE_BYTES)
         device = Path(_run("losetup", "--find", "--show", name))
         stack.callback(_run, "losetup", "--detach", str(device))
-        # Nothing is left for later, so that nothing is written by the kernel itself during a run.
+        # Initialise all tables now, so that the kernel does not write them during a run.
         # With fast commits a sync writes 8 kB beside its data, instead of 25 kB.
         lazy = "lazy_itable_init=0,lazy_journal_init=0"
         _run("mkfs.ext4", "-q", "-m", "0", "-O", "fast_commit", "-E", lazy, str(device))
         _run("mount", str(device), str(folder))
         stack.callback(_unmount, folder)
-        # Kafka takes every folder for a partition.
+        # Kafka treats every folder as a partition.
         (folder / "lost+found").rmdir()
         of_device = Path(f"/sys/block/{device.name}/dev").read_text().strip()
         THROTTLES.write_text(f"{of_device} {limit}")
@@ -100,7 +100,7 @@ def drive(folder: Path, bytes_per_second: float) -> Iterator[Drive]:
 
 @contextlib.contextmanager
 def in_memory(folder: Path) -> Iterator[None]:
-    """Have what is written to a folder kept in memory, without a limit, and forget it with the block."""
+    """Keep a folder in memory, without a limit, and remove its content at the end of the block."""
     with tempfile.TemporaryDirectory(dir=BACKING, prefix="mez-memory-") as place:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.symlink_to(place)
@@ -120,7 +120,7 @@ def _trial(folder: Path, limit: int) -> float:
 
 
 def _unmount(folder: Path) -> None:
-    # Whoever wrote there may still be ending.
+    # A process that wrote there may still be ending.
     for _ in range(50):
         if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0:
             return

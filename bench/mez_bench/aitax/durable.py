@@ -1,4 +1,4 @@
-"""Sees how far an edge's logs are durable: `@log.progress` in its folder for state (docs/log-format.md)."""
+"""Watches how far an edge's logs are durable: `@log.progress` in its state folder (docs/log-format.md)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 0.02
-"""How often it looks. Moments at which records became durable are late by up to this."""
+"""Interval between two looks. The noted times at which records became durable are late by up to this."""
 _DURABLE_WORD: Final = 1
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far one log was durable, at the moments when that changed."""
+    """How many records of a log were durable, at the moments when the count changed."""
 
     moments_ns: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
     def note(self, moment_ns: int, count: int) -> None:
-        """Note what was seen."""
+        """Note the durable count that was read at a moment."""
         if not self.counts or count > self.counts[-1]:
             self.moments_ns.append(moment_ns)
             self.counts.append(count)
 
     def moment_ns(self, index: int) -> int:
-        """When the record of this index was seen to be durable; 0: never."""
+        """Return when the record with this index was first seen to be durable; 0: never."""
         at = bisect.bisect_right(self.counts, index)
         return self.moments_ns[at] if at < len(self.counts) else 0
 
@@ -59,12 +59,12 @@ class Watch:
                     self.progress[stream].note(time.monotonic_ns(), count)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._stop.set()
         self._thread.join()
 
 
 def durable_count(text: str) -> int | None:
-    """The index up to which all is durable, as the file says; `None` if it says nothing yet."""
+    """Return the number of durable records in the file's text; `None` if the file has none yet."""
     words = text.split()
     return int(words[_DURABLE_WORD]) if len(words) > _DURABLE_WORD else None

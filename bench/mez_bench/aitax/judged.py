@@ -1,4 +1,4 @@
-"""Says of the stamps of a run how it went: stable or not, where records waited, what was not durable."""
+"""Judges a run by its stamps: whether it was stable, where records waited, and which were not durable."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from mez_bench.queueing import steady
 from mez_bench.stats import Values
 
 MACHINE_FULL_SHARE: Final = 0.9
-"""Above this share of their time the processors may be what bounds a run, and not its bus."""
+"""Above this share of their time, the processors may limit a run, rather than its bus."""
 DISTURBED_SHARE: Final = 0.25
-"""If other programs have more than this share of the processors' time, an unstable run proves nothing."""
+"""If other programs used more than this share of the processors' time, an unstable run proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """When what happened to each record, in seconds from the start of the run; not a number: never.
+    """When each record reached each step, in seconds from the start of the run; NaN: never.
 
     Attributes:
-        due_s: The frame was due, in ascending order.
-        made_s: Its face was there.
-        acked_s: The bus had acknowledged it.
-        fetched_s: A worker had it.
-        done_s: The worker had settled it.
-        durable_s: It was on disk; `None`: nothing is kept on disk.
-        twice: Records that were worked on more than once.
+        due_s: When its frame was due, in ascending order.
+        made_s: When its face was ready.
+        acked_s: When the bus had acknowledged it.
+        fetched_s: When a worker had it.
+        done_s: When the worker had settled it.
+        durable_s: When it was on disk; `None`: nothing is kept on disk.
+        twice: Number of records that were worked on more than once.
     """
 
     due_s: Values
@@ -42,7 +42,7 @@ class Stamps:
     twice: int
 
     def complete_s(self) -> Values:
-        """When each record was done and, where records are kept on disk, durable too."""
+        """Return when each record was done and, if records are kept on disk, also durable."""
         complete: Values = self.done_s if self.durable_s is None else np.maximum(self.done_s, self.durable_s)
         return complete
 
@@ -53,15 +53,15 @@ class Judged:
 
     Attributes:
         verdict: Whether it was stable; `None`: it was not, and too few records were completed to say more.
-        completed_share: Of the records offered.
-        whole_ms: Mean from due to done.
-        whole_ms_p99: Its 99 % quantile.
-        waiting_share: Waiting between made and fetched, as a share of the whole; of means.
-        bound_share: The same where records wait for a free worker only.
-        durable_ms: Mean from made to durable; `None`: nothing is kept on disk.
-        not_durable_share: Records acknowledged before they were durable, of those acknowledged.
+        completed_share: Share of the offered records that were completed.
+        whole_ms: Mean time from due to done.
+        whole_ms_p99: The 99 % quantile of this time.
+        waiting_share: Mean waiting between made and fetched, as a share of `whole_ms`.
+        bound_share: This share if records waited for a free worker only.
+        durable_ms: Mean time from made to durable; `None`: nothing is kept on disk.
+        not_durable_share: Share of the acknowledged records that were acknowledged before they were durable.
         not_durable_max: The most records at one moment that were acknowledged and not durable.
-        twice: Records that were worked on more than once.
+        twice: Number of records that were worked on more than once.
     """
 
     verdict: Verdict | None
@@ -77,7 +77,7 @@ class Judged:
 
     @property
     def is_stable(self) -> bool:
-        """It kept up."""
+        """Whether the bus kept up."""
         return self.verdict is not None and self.verdict.is_stable
 
 
@@ -85,10 +85,10 @@ def judged(stamps: Stamps, bound_s: Values, service_s: float, end_s: float) -> J
     """Judge a run.
 
     Args:
-        stamps: What happened.
+        stamps: The stamps of its records.
         bound_s: How long each record would have waited for a worker alone.
         service_s: How long a worker takes.
-        end_s: Until when records had time.
+        end_s: Deadline of all records.
     """
     complete = stamps.complete_s()
     in_time = complete <= end_s
@@ -102,7 +102,7 @@ def judged(stamps: Stamps, bound_s: Values, service_s: float, end_s: float) -> J
         steady(stamps.made_s - stamps.due_s + bound_s).mean() + service_s
     )
     seen = in_time & ~np.isnan(whole)
-    # The first records find workers idle that later ones do not.
+    # The first records find idle workers, unlike later ones.
     whole, waited = steady(whole[seen]), steady(waited[seen])
     late, most = _not_durable(stamps)
     durable_ms = None
@@ -123,7 +123,7 @@ def judged(stamps: Stamps, bound_s: Values, service_s: float, end_s: float) -> J
 
 
 def _not_durable(stamps: Stamps) -> tuple[float, int]:
-    """The share of records that were acknowledged before they were durable, and the most of them at once."""
+    """Return the share of records acknowledged before they were durable, and the most of them at once."""
     if stamps.durable_s is None:
         return 0.0, 0
     acked = ~np.isnan(stamps.acked_s)
@@ -134,13 +134,13 @@ def _not_durable(stamps: Stamps) -> tuple[float, int]:
     ends = stamps.durable_s[late]
     moments = np.concatenate([begins, ends[~np.isnan(ends)]])
     steps = np.concatenate([np.ones(len(begins), int), -np.ones(len(moments) - len(begins), int)])
-    # An end and a beginning at the same moment do not count as two.
+    # At the same moment, an end counts before a beginning.
     order = np.lexsort((steps, moments))
     return float(late.sum() / acked.sum()), int(np.cumsum(steps[order]).max())
 
 
 def place_in_stream(camera: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The how manieth record of its camera each one is, from 0."""
+    """Return each record's index among the records of its camera, from 0."""
     places = np.empty(len(camera), np.int64)
     for one in np.unique(camera):
         mine = np.flatnonzero(camera == one)
@@ -149,12 +149,12 @@ def place_in_stream(camera: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def majority(runs: Sequence[bool]) -> bool:
-    """What most runs say; as many stable as unstable ones count as unstable."""
+    """Return whether most runs are stable; a tie counts as unstable."""
     return sum(runs) * 2 > len(runs)
 
 
 def stable_max(stable: dict[float, bool]) -> float:
-    """The largest factor up to which all factors were stable; 0: not even the smallest was."""
+    """Return the largest factor up to which all factors were stable; 0: not even the smallest was."""
     largest = 0.0
     for factor in sorted(stable):
         if not stable[factor]:

@@ -1,6 +1,6 @@
-"""Holds the model of drives against measured points, and asks it for more nodes.
+"""Compares the model of drives with measured points, and applies it to more nodes.
 
-The model is that of `acceleration/brokers.py`. For a drive of this machine it has the limit and nothing else.
+The model is that of `acceleration/brokers.py`. Of a drive of this machine it knows only the rate limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mez_bench.aitax.settings import SEED, Point
 SECONDS: Final = 4.0
 SEEDS: Final = 3
 RECORDS_MIN: Final = 1000
-"""In a run of the model, so that it can be judged."""
+"""Fewest records in a run of the model, so that it can be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Compared:
     """A measured point and the model.
 
     Attributes:
-        point: What was measured.
-        busy_share: Of a drive's time by the model, if every byte of a record is written once.
-        stable: What the model says then.
-        written_busy_share: The same if as much is written as was measured at this point.
-        written_stable: What the model says then.
+        point: The measured point.
+        busy_share: Share of time that a drive is busy by the model, if each byte of a record is written once.
+        stable: Whether the point is then stable by the model.
+        written_busy_share: This share if as many bytes are written as were measured at this point.
+        written_stable: Whether the point is then stable by the model.
     """
 
     point: Point
@@ -44,7 +44,7 @@ class Compared:
 
 
 def compared(points: Sequence[Point], workers: int) -> list[Compared]:
-    """Hold the model against points that were measured on drives, and decided."""
+    """Compare the model with the points that were measured on drives and decided."""
     found = []
     for point in points:
         times = point.ran.written_times
@@ -71,9 +71,9 @@ class Larger:
     """A cluster that this machine is too small for.
 
     Attributes:
-        point: What the paper says of it.
-        stable: What the model says, with the paper's drives and nothing fitted.
-        stable_flushed: The same if each record is synced, with as many bytes as Kafka wrote here.
+        point: The paper's result for it.
+        stable: Whether it is stable by the model, with the paper's drives and no fitted parameter.
+        stable_flushed: Whether it is stable if each record is synced, with as many bytes as Kafka wrote here.
     """
 
     point: paper.Point
@@ -82,10 +82,10 @@ class Larger:
 
 
 def larger(written_times: float) -> list[Larger]:
-    """Ask the model for the paper's clusters of 3 to 8 brokers with 1 to 4 drives, at the paper's load.
+    """Apply the model to the paper's clusters of 3 to 8 brokers with 1 to 4 drives, at the paper's load.
 
     Args:
-        written_times: Bytes that a broker writes for each byte of a record, where it syncs each.
+        written_times: Bytes that a broker writes for each byte of a record, if it syncs each record.
     """
     found = []
     for point in paper.POINTS:
@@ -100,11 +100,11 @@ def larger(written_times: float) -> list[Larger]:
 
 
 def stable(cluster: Cluster, records_per_second: float) -> bool:
-    """What the model says: most of a few runs with other seeds were stable."""
+    """Return whether most of a few runs of the model, with different seeds, were stable."""
     seconds = max(SECONDS, RECORDS_MIN / records_per_second)
     found = []
     for seed in range(SEEDS):
         due_s, done_s = play(cluster, records_per_second, seconds, np.random.default_rng(SEED + seed))
-        # The same time for the last record as in a measured run.
+        # The last record has as much time as in a measured run.
         found.append(judge(due_s, done_s, float(due_s[-1]) + GRACE_S).is_stable)
     return majority(found)

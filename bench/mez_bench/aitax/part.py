@@ -1,16 +1,16 @@
-"""Produces or identifies in a process of its own: `part.py`.
+"""Runs producers or workers in a process of its own: `part.py`.
 
-The first line of its input is JSON (`Task`). It prints `ready` once its bus is open, and then follows lines:
+The first line of its input is JSON (`Task`). It prints `ready` once its bus is open, and then takes commands:
 
 | line | what it does |
 | --- | --- |
-| `warm N` | a producer sends N records of each of its cameras that do not count, and answers |
+| `warm N` | a producer sends N warm-up records of each of its cameras, and answers |
 | `taken` | a worker answers with how many records each of its members has taken |
 | `begin NS` | a producer begins its schedule at this moment of the monotonic clock |
 | `end` | writes its stamps into the task's file, and answers |
 
-Each producer and each worker is a thread with a connection of its own, as if it were a process: they wait
-nearly all the time.
+Each producer and each worker is a thread with a connection of its own. They wait nearly all the time, so
+threads do as well as processes.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ PIPELINE: Final = "aitax"
 STAGE: Final = "face"
 READER: Final = "identify"
 WARM: Final = 1 << 40
-"""Records with this number or more do not count."""
+"""Records with this number or a larger one are for the warm-up, and do not count."""
 WARM_S: Final = 0.002
 BATCH_MAX: Final = 64
-"""Records that a producer sends at once, if so many have become due while it waited for its bus."""
+"""The most records that a producer sends at once, if they became due while it waited for its bus."""
 LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process does.
+    """The task of a process.
 
     Attributes:
         role: `produce` or `identify`.
-        name: Of the pipeline.
+        name: Name of the pipeline.
         edge: The edge's socket; empty: the bus is Kafka.
-        servers: Of Kafka.
-        replication: Of Kafka's topics.
-        cameras: Their names, by number.
+        servers: Kafka's addresses.
+        replication: Replicas of Kafka's topics.
+        cameras: Names of the cameras, by number.
         members: The numbers of the producers or workers in this process.
-        schedule: A file with `due_s`, `made_s` and `camera` of the run, and how many producers there are.
+        schedule: File with `made_s` and `camera` of the run's records, and the number of producers.
         service_s: How long a worker waits.
-        record_bytes: Of a record.
-        out: Where the stamps go.
+        record_bytes: Size of a record.
+        out: File for the stamps.
     """
 
     role: str
@@ -78,7 +78,7 @@ class Task:
 
 
 def open_bus(task: Task) -> Bus:
-    """The bus of a task: one of those that pipelines have."""
+    """Open the bus of a task: one of the buses of pipelines."""
     if task.edge:
         return MezBus(task.name, (task.edge,))
     from mez.pipeline.kafka_bus import KafkaBus
@@ -95,7 +95,7 @@ def open_bus(task: Task) -> Bus:
 
 
 def face(number: int, camera: str, payload: bytes) -> Record:
-    """A record as the stage before made it."""
+    """Return a record as the stage before makes it."""
     hop = Hop(STAGE, "", records.clock(), records.wall_ns(), {}, len(payload), 1)
     return Record(
         id=f"{camera}@1-{number}/{STAGE}.0",
@@ -134,7 +134,7 @@ class Producers:
         self._faults: list[str] = []
 
     def warm(self, count: int) -> dict[str, Any]:
-        """Send records of each camera that do not count."""
+        """Send warm-up records of each camera."""
         sent = 0
         for number, writer in self._writers.items():
             names = self._cameras[number :: self._producers]
@@ -147,7 +147,7 @@ class Producers:
         return {"sent": sent}
 
     def begin(self, start_ns: int) -> None:
-        """Begin."""
+        """Start the producers' threads, which follow the schedule from this moment on."""
         for number in self._members:
             threading.Thread(target=self._produce, args=(number, start_ns), daemon=True).start()
 
@@ -171,13 +171,13 @@ class Producers:
             at = end
 
     def end(self) -> dict[str, Any]:
-        """What was sent so far."""
+        """Return the stamps of the records sent so far."""
         return {"sent_ns": self._sent_ns.copy(), "acked_ns": self._acked_ns.copy(), "faults": self._faults}
 
 
 @dataclass(slots=True)
 class Taken:
-    """What one worker has taken: number, when it had it, when it was done."""
+    """The records that one worker has taken: number, when the worker had it, when it was done."""
 
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     count: int = 0
@@ -210,18 +210,18 @@ class Workers:
                 taken.rows.append((number, fetched_ns, time.monotonic_ns()))
 
     def taken(self) -> dict[str, Any]:
-        """How many records each worker has taken."""
+        """Return how many records each worker has taken."""
         return {"taken": [taken.count for taken in self._taken]}
 
     def end(self) -> dict[str, Any]:
-        """What was taken so far."""
+        """Stop the workers, and return the stamps of the records taken so far."""
         self._stop.set()
         rows = [row for taken in self._taken for row in list(taken.rows)]
         return {"rows": np.array(rows, np.int64).reshape(-1, 3), "faults": []}
 
 
 def main(lines: Iterator[str]) -> None:
-    """Follow the lines."""
+    """Read the task, then take commands until the input ends."""
     told = json.loads(next(lines))
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in told.items()

@@ -1,8 +1,8 @@
 """Plans a run of emulated acceleration: how many records there are, and when each is due and made.
 
 The method is the AI Tax paper's (section 5.2): compute is a wait of the measured time, divided by the factor,
-and a record is meaningless bytes of the measured size. Every frame has one face. The factor divides waits
-and multiplies arrivals, so stages are as busy at every factor as at 1.
+and a record is random bytes of the measured size. Every frame has one face. The factor divides waits and
+multiplies arrivals, so stages are as busy at every factor as at factor 1.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mez_bench.queueing import streams, waits
 from mez_bench.stats import Values
 
 MAKE_S: Final = (paper.STAGES_MS["ingestion"][0] + paper.STAGES_MS["detection"][0]) / 1000
-"""What a producer takes for a frame at factor 1: ingestion and detection."""
+"""Time that a producer takes for a frame at factor 1: ingestion and detection."""
 IDENTIFY_S: Final = paper.STAGES_MS["identification"][0] / 1000
-"""What a worker takes for a face at factor 1."""
+"""Time that a worker takes for a face at factor 1."""
 USED_SHARE: Final = 0.6
-"""Of the workers' time."""
+"""Share of the workers' time that is used."""
 DRIVE_SHARE_AT_1: Final = 0.1
-"""Of a drive's rate, that the payloads of factor 1 take (section 5.4)."""
+"""Share of a drive's rate that the payloads of factor 1 take (section 5.4)."""
 CAMERAS_FOR_WORKER: Final = 2
 SIGNED: Final = 1 << 32
 _MURMUR: Final = 0x5BD1E995
@@ -36,8 +36,8 @@ class Load:
     """What is offered at factor 1.
 
     Attributes:
-        workers: Of the stage `identification`.
-        record_bytes: Of a face.
+        workers: Number of workers of the stage `identification`.
+        record_bytes: Size of a face.
     """
 
     workers: int
@@ -45,26 +45,26 @@ class Load:
 
     @property
     def cameras(self) -> int:
-        """Streams, each of which is a partition too: every worker of a consumer group has equally many."""
+        """Number of cameras. Each is a stream and a partition, so that all workers have equally many."""
         return CAMERAS_FOR_WORKER * self.workers
 
     @property
     def records_per_second(self) -> float:
-        """Which keep the workers busy for `USED_SHARE` of their time."""
+        """The rate that keeps the workers busy for `USED_SHARE` of their time."""
         return USED_SHARE * self.workers / IDENTIFY_S
 
     @property
     def producers(self) -> int:
-        """Which are busy for at most `USED_SHARE` of their time, on average."""
+        """Number of producers, so that they are busy for at most `USED_SHARE` of their time on average."""
         return math.ceil(self.records_per_second * MAKE_S / USED_SHARE)
 
     @property
     def drive_bytes_per_second(self) -> float:
-        """What a drive may write, so that payloads of the paper's size at factor 1 take a tenth of it."""
+        """The limit of a drive: payloads of the paper's size take a tenth of it at factor 1."""
         return self.records_per_second * paper.RECORD_BYTES / DRIVE_SHARE_AT_1
 
     def names(self) -> list[str]:
-        """Names of cameras: Kafka puts each into a partition of its own."""
+        """Return names of cameras. Kafka puts each into a partition of its own."""
         return spread_names(self.cameras)
 
 
@@ -74,10 +74,10 @@ class Schedule:
 
     Attributes:
         due_s: When each frame is due, in seconds from the start.
-        made_s: When its face is there: the frame waited for its producer, which then waited.
-        camera: Which camera it is of.
-        producers: How many there are; camera `c` belongs to producer `c` modulo this.
-        service_s: How long a worker waits for each.
+        made_s: When its face is ready: after waiting for its producer, and the producer's own wait.
+        camera: Number of its camera.
+        producers: Number of producers; camera `c` belongs to producer `c` modulo this.
+        service_s: How long a worker waits for each record.
     """
 
     due_s: Values
@@ -87,11 +87,11 @@ class Schedule:
     service_s: float
 
     def of_producer(self, number: int) -> NDArray[np.int64]:
-        """The records of a producer, in the order in which it makes them."""
+        """Return the records of a producer, in the order in which it makes them."""
         return np.flatnonzero(self.camera % self.producers == number)
 
     def bound_s(self, workers: int) -> Values:
-        """How long records wait for a free worker at least, whatever carries them."""
+        """Return how long records wait for a free worker at least, on any bus."""
         order = np.argsort(self.made_s, kind="stable")
         waited = np.empty(len(order))
         waited[order] = waits(self.made_s[order], np.full(len(order), self.service_s), workers)
@@ -105,7 +105,7 @@ def schedule(load: Load, factor: float, seconds: float, random: np.random.Genera
         load: What is offered at factor 1.
         factor: By how much compute is faster.
         seconds: For how long frames are due.
-        random: Draws the moments at which cameras begin.
+        random: Draws the times at which cameras begin.
     """
     each_s = load.cameras / (load.records_per_second * factor)
     of_one = max(1, math.floor(seconds / each_s))
@@ -123,7 +123,7 @@ def schedule(load: Load, factor: float, seconds: float, random: np.random.Genera
 
 
 def spread_names(count: int) -> list[str]:
-    """Name cameras so that Kafka's partitioner puts each into another one of `count` partitions."""
+    """Name cameras so that Kafka's partitioner puts each into a different one of `count` partitions."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < count:
@@ -134,12 +134,12 @@ def spread_names(count: int) -> list[str]:
 
 
 def partition(key: str, partitions: int) -> int:
-    """The partition of a key, as Kafka's clients choose it."""
+    """Return the partition of a key, as Kafka's clients choose it."""
     return (_murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 
 def _murmur2(data: bytes) -> int:
-    """MurmurHash2 with the seed of Kafka's `Utils.murmur2`."""
+    """Return MurmurHash2 with the seed of Kafka's `Utils.murmur2`."""
     whole = len(data) & ~3
     value = (0x9747B28C ^ len(data)) % SIGNED
     for at in range(0, whole, 4):

@@ -25,12 +25,12 @@ from mez_bench.run import Run
 from mez_bench.stats import Values
 
 PROCESSES: Final = 2
-"""Of producers, and of workers: members share processes, as they wait nearly all the time."""
+"""Processes of producers, and of workers. Members share processes, as they wait nearly all the time."""
 WARM_ROUNDS_MAX: Final = 60
 WARM_COUNT: Final = 4
 BEGIN_S: Final = 0.3
 GRACE_S: Final = 2.0
-"""What a record may take after the last one was due, so that it counts as completed."""
+"""Records count as completed until this long after the last one was due."""
 ANSWER_S: Final = 60.0
 _NAMES: Final = itertools.count()
 
@@ -40,13 +40,13 @@ class Ran:
     """A run.
 
     Attributes:
-        judged: How it went.
-        machine_share: Of all processors' time, that was used by anybody while records were offered.
-        bus_share: The same, by the brokers.
-        clients_share: The same, by producers and workers.
-        written_share: What was written to all drives meanwhile, of what they may write; `None`: no drives.
-        written_times: How many bytes were written for each byte of a record and replica; `None`: no drives.
-        faults: What producers were told when they gave up.
+        judged: The judgement of the run.
+        machine_share: Share of all processors' time that all programs used while records were offered.
+        bus_share: Share of this time that the brokers used.
+        clients_share: Share of this time that producers and workers used.
+        written_share: Bytes written to all drives meanwhile, as a share of their limits; `None`: no drives.
+        written_times: Bytes written for each byte of a record and replica; `None`: no drives.
+        faults: Errors of producers that gave up.
     """
 
     judged: Judged
@@ -59,12 +59,12 @@ class Ran:
 
     @property
     def others_share(self) -> float:
-        """Of all processors' time, that programs which have nothing to do with it used."""
+        """Share of all processors' time that programs outside the experiment used."""
         return max(0.0, self.machine_share - self.bus_share - self.clients_share)
 
     @property
     def is_disturbed(self) -> bool:
-        """Others used so much that an unstable run proves nothing."""
+        """Other programs used so much that an unstable run proves nothing."""
         return self.others_share > DISTURBED_SHARE
 
 
@@ -77,7 +77,7 @@ def run_once(run: Run, site: Site, load: Load, factor: float, seconds: float, se
         load: What is offered at factor 1.
         factor: By how much compute is faster.
         seconds: For how long frames are due.
-        seed: Of the moments at which cameras begin.
+        seed: Seed of the times at which cameras begin.
     """
     plan = schedule(load, factor, seconds, np.random.default_rng(seed))
     name, cameras = f"{PIPELINE}{next(_NAMES)}", load.names()
@@ -135,7 +135,7 @@ class _Crew:
         return child, out
 
     def warm(self) -> int:
-        """Send records that do not count, until every worker has had some; return how many of each camera."""
+        """Send warm-up records until every worker has had some; return how many of each camera."""
         sent, rounds = 0, 0
         for rounds in range(1, WARM_ROUNDS_MAX + 1):
             sent += sum(child.ask(f"warm {WARM_COUNT}", ANSWER_S)["sent"] for child, _ in self._producers)
@@ -143,17 +143,17 @@ class _Crew:
             end = time.monotonic() + ANSWER_S
             while sum(taken) < sent:
                 if time.monotonic() > end:
-                    raise ExperimentError(f"{sum(taken)} of {sent} records came in {ANSWER_S:.0f} s")
+                    raise ExperimentError(f"{sum(taken)} of {sent} warm-up records came in {ANSWER_S:.0f} s")
                 time.sleep(0.05)
                 taken = [
                     count for child, _ in self._workers for count in child.ask("taken", ANSWER_S)["taken"]
                 ]
             if min(taken) > 0:
                 return rounds * WARM_COUNT
-        raise ExperimentError(f"a worker got nothing of {sent} records: {taken}")
+        raise ExperimentError(f"a worker got none of {sent} warm-up records; records by worker: {taken}")
 
     def measure(self, seconds: float, watch: Watch | None, warmed: int) -> Ran:
-        """Offer the records."""
+        """Offer the records, and judge the run."""
         start_ns = time.monotonic_ns() + round(BEGIN_S * 1e9)
         for child, _ in self._producers:
             child.tell(f"begin {start_ns}")
@@ -195,7 +195,7 @@ class _Crew:
         plan, count = self._plan, len(self._plan.due_s)
         acked_ns = sum(np.load(out)["acked_ns"] for _, out in self._producers)
         rows = np.concatenate([np.load(out)["rows"] for _, out in self._workers])
-        # Of a record that came twice, the first time counts.
+        # For a record that was worked on twice, the first time counts.
         rows = rows[np.argsort(rows[:, 2], kind="stable")]
         numbers, first = np.unique(rows[:, 0], return_index=True)
         fetched_ns, done_ns = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -224,13 +224,13 @@ class _Crew:
         )
 
     def stop(self) -> None:
-        """End all."""
+        """End all processes."""
         for child in reversed(self._children):
             self._run.children.stop(child)
 
 
 def parts(count: int) -> list[tuple[int, ...]]:
-    """Share members among processes."""
+    """Distribute members over processes."""
     found = [tuple(range(first, count, PROCESSES)) for first in range(PROCESSES)]
     return [members for members in found if members]
 
@@ -240,9 +240,9 @@ def _seconds(stamps_ns: np.ndarray, start_ns: int) -> Values:
 
 
 def _machine() -> Sequence[float]:
-    """Seconds of all processors since the start: busy, and idle (waiting for disks included)."""
+    """Return seconds of all processors since the start: busy, and idle (waiting for disks included)."""
     user, nice, system, idle, waiting, interrupts, soft, stolen, *_ = (
         int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     )
-    # Ticks of a hundredth of a second, by the kernel's interface to programs.
+    # The kernel reports ticks of a hundredth of a second.
     return (user + nice + system + interrupts + soft + stolen) / 100, (idle + waiting) / 100

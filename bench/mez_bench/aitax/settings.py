@@ -1,4 +1,4 @@
-"""What is compared: settings of buses, drives and records, and how a setting is measured factor by factor."""
+"""Defines the compared settings of buses, drives and records, and measures them factor by factor."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mez_bench.run import Run
 
 SEED: Final = 26_006
 UNSTABLE_MAX: Final = 2
-"""After so many factors in a row that were not stable, a setting's larger ones are left out."""
+"""After this many unstable factors in a row, a setting's larger factors are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a bus is given.
+    """A setting of a bus.
 
     Attributes:
-        part: Which part of the experiment it belongs to.
+        part: The part of the experiment that it belongs to.
         bus: `mez` or `kafka`.
-        factors: By which compute is faster, in ascending order.
+        factors: Factors by which compute is faster, in ascending order.
         on_disk: Whether records are kept on limited drives, or in memory.
-        brokers: How many there are; each keeps all records.
-        drives: By how much the limit of a broker's drive is raised, as if it had so many.
-        size_share: Of the paper's bytes of a thumbnail.
+        brokers: Number of brokers; each keeps all records.
+        drives: Emulated number of drives per broker: the limit of its one drive is multiplied by this.
+        size_share: Size of a record, as a share of the paper's thumbnail.
     """
 
     part: str
@@ -46,11 +46,11 @@ class Setting:
     size_share: float = 1.0
 
     def load(self, workers: int) -> Load:
-        """What is offered at factor 1."""
+        """Return the load at factor 1."""
         return Load(workers, round(paper.RECORD_BYTES * self.size_share))
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return a short description."""
         words = [self.bus, "on disk" if self.on_disk else "in memory"]
         if self.brokers > 1:
             words.append(f"{self.brokers} brokers")
@@ -68,9 +68,9 @@ class Point:
     Attributes:
         setting: The setting.
         factor: By how much compute was faster.
-        runs: The runs: one, and two more if that was not stable and there is time for it.
-        drive_bytes_per_second: What a drive may write; 0: there is none.
-        trial_bytes_per_second: What it wrote in its trial.
+        runs: The runs: one, or `runs_max` of `measure` if the first was not stable.
+        drive_bytes_per_second: Limit of a drive's rate; 0: there is no drive.
+        trial_bytes_per_second: The drive's rate in its trial.
     """
 
     setting: Setting
@@ -81,33 +81,33 @@ class Point:
 
     @property
     def counting(self) -> list[Ran]:
-        """The runs that decide: those that other programs did not disturb, or all if there is none."""
+        """The runs that decide: those that other programs did not disturb, or all if all were disturbed."""
         return [ran for ran in self.runs if not ran.is_disturbed] or self.runs
 
     @property
     def is_stable(self) -> bool:
-        """Most of these runs were."""
+        """Most of the runs that decide were stable."""
         return majority([ran.judged.is_stable for ran in self.counting])
 
     @property
     def is_decided(self) -> bool:
-        """It was stable, or it was unstable while nobody disturbed it."""
+        """The point was stable, or it was unstable while no other program disturbed it."""
         return self.is_stable or not self.ran.is_disturbed
 
     @property
     def ran(self) -> Ran:
-        """The run that stands for all: the first that agrees with most."""
+        """The run that represents the point: the first one that agrees with the majority."""
         return next(ran for ran in self.counting if ran.judged.is_stable == self.is_stable)
 
     @property
     def mark(self) -> str:
-        """`machine`: its processors may be what bounded this; `disturbed`: other programs used them."""
+        """`machine`: the processors may have been the limit; `disturbed`: other programs used them."""
         if self.ran.is_disturbed:
             return "disturbed"
         return "machine" if self.ran.machine_share >= MACHINE_FULL_SHARE else ""
 
     def cluster(self, record_bytes: float) -> Cluster:
-        """The model of its drives, which has their limit and nothing else."""
+        """Return the model of its drives, which knows only the limit of their rate."""
         return Cluster(
             self.setting.brokers,
             1,
@@ -118,7 +118,7 @@ class Point:
 
 
 def settings(part: str, *, quick: bool) -> list[Setting]:
-    """The settings of a part; buses take turns."""
+    """Return the settings of a part; buses take turns."""
     both = ("mez", "kafka")
     if part == "memory":
         factors: tuple[float, ...] = (
@@ -149,9 +149,9 @@ def measure(run: Run, chosen: Sequence[Setting], workers: int, seconds: float, r
     Args:
         run: The run.
         chosen: Settings that are compared with each other.
-        workers: Of the stage `identification`.
+        workers: Number of workers of the stage `identification`.
         seconds: For how long frames are due in a run.
-        runs_max: How often a factor is run that was not stable at first; 3 decides by majority.
+        runs_max: The most runs of a factor that was not stable at first; 3 decides by majority.
     """
     points: list[Point] = []
     with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ def measure(run: Run, chosen: Sequence[Setting], workers: int, seconds: float, r
 
 @dataclass(slots=True)
 class _Place:
-    """A setting with its drives and, for Kafka, its brokers, which stay warm from factor to factor."""
+    """A setting with its drives and, for Kafka, its brokers, which keep running from factor to factor."""
 
     setting: Setting
     folder: Path
@@ -180,7 +180,7 @@ class _Place:
     @classmethod
     @contextlib.contextmanager
     def open(cls, run: Run, setting: Setting, workers: int, number: int) -> Iterator[_Place]:
-        """Make them."""
+        """Mount the drives, and start Kafka's brokers."""
         folder = run.folder / f"{setting.part}-{number}"
         limit = setting.load(workers).drive_bytes_per_second * setting.drives
         with contextlib.ExitStack() as stack:
@@ -214,7 +214,7 @@ class _Place:
         load = self.setting.load(workers)
         if self.kafka is not None:
             return run_once(run, self.kafka, load, factor, seconds, seed)
-        # Each run has an edge of its own: what an overloaded one has not written yet is not the next one's.
+        # Each run has an edge of its own, so that the backlog of an overloaded edge is not the next run's.
         self.edges += 1
         drive = self.drives[0] if self.drives else None
         with sites.mez_site(run, self.folder / f"edge{self.edges}", drive) as site:
@@ -222,6 +222,6 @@ class _Place:
 
 
 def stable_max_of(points: Sequence[Point], bus: str, part: str) -> float:
-    """The largest factor up to which a bus was stable in a part, at all factors where that was decided."""
+    """Return the largest factor up to which a bus was stable in a part; undecided factors do not count."""
     mine = [one for one in points if (one.setting.bus, one.setting.part) == (bus, part) and one.is_decided]
     return stable_max({one.factor: one.is_stable for one in mine})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def data_folder(folder: Path, broker: int) -> Path:
-    """Where a broker of `tools/kafka.py` keeps its logs; brokers count from 1."""
+    """Return where a broker of `tools/kafka.py` keeps its logs; brokers count from 1."""
     return folder / f"data-{broker}"
 
 
@@ -32,7 +32,7 @@ class Site(Protocol):
     Attributes:
         edge: The edge's address; empty for Kafka.
         servers: Kafka's addresses.
-        brokers: How many there are, each of which keeps a replica of every record.
+        brokers: Number of brokers; each keeps a replica of every record.
         drives: The drives of all brokers; empty: all is kept in memory.
     """
 
@@ -42,16 +42,16 @@ class Site(Protocol):
     drives: tuple[Drive, ...]
 
     def topic(self, pipeline: str, cameras: Sequence[str]) -> None:
-        """Make what the records of a run are put into."""
+        """Make the topic for the records of a run."""
 
     def drop(self, pipeline: str) -> None:
-        """Remove it."""
+        """Remove this topic."""
 
     def watch(self, cameras: Sequence[str]) -> Watch | None:
-        """Watch what becomes durable after it was acknowledged."""
+        """Watch when records become durable, if this may be after their acknowledgement."""
 
     def cpu_ns(self) -> int:
-        """The processor time that its processes have used."""
+        """Return the processor time that its processes have used."""
 
 
 @dataclass(slots=True)
@@ -66,10 +66,10 @@ class MezSite:
     brokers: int = 1
 
     def topic(self, pipeline: str, cameras: Sequence[str]) -> None:
-        """Streams are made by whoever publishes first."""
+        """Make nothing: a stream exists once a producer publishes to it."""
 
     def drop(self, pipeline: str) -> None:
-        """They end with the edge."""
+        """Remove nothing: streams end with the edge."""
 
     def watch(self, cameras: Sequence[str]) -> Watch | None:
         """Watch the logs of all streams."""
@@ -78,7 +78,7 @@ class MezSite:
         return Watch(self.state, [f"{camera}/{STAGE}" for camera in cameras])
 
     def cpu_ns(self) -> int:
-        """Of the edge."""
+        """Return the processor time of the edge."""
         return self.child.cpu_ns()
 
 
@@ -97,7 +97,7 @@ class KafkaSite:
         from confluent_kafka.cimpl import NewTopic
 
         config = {"flush.messages": "1"} if self.drives else {}
-        # It has to live until it has the answer.
+        # The client has to live until it has the answer.
         client = self._client()
         made = client.create_topics(
             [NewTopic(f"{pipeline}.{STAGE}", len(cameras), self.brokers, config=config)]
@@ -117,11 +117,11 @@ class KafkaSite:
         return AdminClient({"bootstrap.servers": ",".join(self.servers), "log_level": 2})
 
     def watch(self, cameras: Sequence[str]) -> Watch | None:
-        """What is acknowledged is durable, on drives."""
+        """Watch nothing: on drives, an acknowledged record is durable."""
         return None
 
     def cpu_ns(self) -> int:
-        """Of all brokers."""
+        """Return the processor time of all brokers."""
         return self.child.helpers_cpu_ns()
 
 
@@ -153,10 +153,10 @@ def mez_site(run: Run, folder: Path, drive: Drive | None) -> Iterator[MezSite]:
 
 @contextlib.contextmanager
 def kafka_site(run: Run, folder: Path, brokers: int, drives: Sequence[Drive]) -> Iterator[KafkaSite]:
-    """Run brokers, whose logs are in `data-1` and so on of the folder, where drives may be mounted.
+    """Run brokers with their logs in `data-1` and so on of the folder, where drives may be mounted.
 
     Raises:
-        ExperimentError: They do not start.
+        ExperimentError: The brokers do not start.
     """
     folder.mkdir(exist_ok=True)
     child, servers = start_kafka(run, folder, brokers)

@@ -1,1 +1,1 @@
-"""Plays contracts between real brokers over emulated links, and judges what became of them."""
+"""Plays contracts between real brokers over emulated links, and judges the results."""

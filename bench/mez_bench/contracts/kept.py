@@ -1,4 +1,4 @@
-"""Measures what a first contract keeps beside one of lower priority, and what comes first after a cut."""
+"""Measures how well a contract is kept beside one of lower priority, and the first frame after a cut."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,14 +15,14 @@ from mez_bench.experiment import Cell, Outcome, Target
 from mez_bench.stats import Interval, Values, ratio_interval
 
 AFTER_CUT_S: Final = 1.5
-"""How long after a cut the first frame may take. Later, there was none."""
+"""How long after a cut the first frame may arrive. A later frame does not count."""
 
 PRIORITY_QUICK_S: Final = 10.0
 CUT_QUICK_S: Final = 9.0
 
 NEWEST_WITHIN_S: Final = 0.02
-"""How much older than a frame interval the newest frame may be when a link comes back: the emulated link and
-the camera have clocks of their own."""
+"""By how much the newest frame may be older than a frame interval when a link comes back: the emulated link
+and the camera have clocks of their own."""
 
 
 def priority(subject: Subject, folder: Path, rounds: int, quick: bool) -> Part:
@@ -56,15 +56,15 @@ def _judge_priority(played: Sequence[Played], outcome: Outcome) -> None:
         [np.array([float(row[name] or 0)]) for row in rows] for name in ("on_time_alone", "on_time_beside")
     )
     if not any(values.any() for values in alone_each):
-        raise ExperimentError("priority: alone, the first contract keeps no frame; the machine is too busy")
+        raise ExperimentError("priority: alone, the first contract has no frame on time; a busy machine?")
     outcome.metrics["priority_kept_share"] = ratio_interval(beside_each, alone_each, _sum)
     outcome.targets.append(Target("priority_kept_share", ">=", 0.95, full_only=True))
     columns = ("round", "on_time_alone", "on_time_beside", "frames_second")
     outcome.tables.append(table(rows, "priority", columns))
     outcome.rows += rows
     outcome.notes.append(
-        "priority_kept_share: frames of the first contract on time beside a contract of lower priority, of "
-        "those that it has alone on the same link"
+        "priority_kept_share: the first contract's frames on time beside a contract of lower priority, as a "
+        "share of its frames on time alone on the same link"
     )
 
 
@@ -115,10 +115,10 @@ def _judge_cuts(played: Sequence[Played], outcome: Outcome) -> None:
     outcome.tables.append(table(rows, "cut", columns))
     outcome.rows += rows
     outcome.notes.append(
-        "first_after_cut_is_newest: share of cuts after which the first delivered frame was the newest of "
-        "the camera when the link came back, or newer (first_captured_ms is its capture, from that moment on)"
+        "first_after_cut_is_newest: share of cuts after which the first delivered frame was the camera's "
+        "newest when the link came back, or newer (first_captured_ms: its capture, relative to that moment)"
     )
     outcome.notes.append(
-        "first_after_cut_within_bound: share of cuts after which that frame was within the bound too. It may "
-        "take longer: it is a whole picture over a slow link"
+        "first_after_cut_within_bound: share of cuts after which this frame was also within the latency "
+        "bound. It may be late, because it is a whole picture on a slow link"
     )

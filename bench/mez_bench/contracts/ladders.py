@@ -1,4 +1,4 @@
-"""Measures what a ladder of several codecs costs beside one of H.264 alone."""
+"""Compares a ladder of several codecs with one of H.264 alone."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ METRIC: Final = "infeasible_share_mixed_minus_best"
 
 
 def ladders(subject: Subject, folder: Path, rounds: int, quick: bool) -> Part:
-    """Play each link with the profile as it is, and with its H.264 rungs alone, in turn.
+    """Play each link with the whole profile, and with its H.264 rungs alone, in turn.
 
     The links are a square wave of 20 and 1 Mbit/s, a ramp from 10 to 0.2 Mbit/s, and a queue that three
     cameras share and that falls from 6 to 0.3 Mbit/s.
@@ -59,7 +59,7 @@ def _h264_alone(profile: Path, folder: Path) -> Path:
     whole = json.loads(profile.read_text())
     rungs = [rung for rung in whole["rungs"] if rung["rung"].startswith("h264/")]
     if not rungs:
-        raise ExperimentError(f"{profile.name} has no rung of H.264 to compare with")
+        raise ExperimentError(f"{profile.name} has no H.264 rung to compare with")
     names = {rung["rung"] for rung in rungs}
     path = folder / "h264-alone.json"
     frontier = [name for name in whole["frontier"] if name in names]
@@ -86,9 +86,10 @@ def _judge(played: Sequence[Played], outcome: Outcome) -> None:
     outcome.tables.append(table(rows, "ladders", columns))
     outcome.rows += rows
     outcome.notes += [
-        f"{METRIC}: share of frames that are marked infeasible, or come under a contract that reads so; of "
-        "the profile as it is, less that of its H.264 rungs alone; the worst of three links",
-        "unmeasured: frames whose accuracy the profile does not know. accuracy: by the profile, of those 0",
+        f"{METRIC}: share of frames that are marked infeasible, or whose contract is infeasible, with the "
+        "whole profile, minus this share with its H.264 rungs alone; the worst of three links",
+        "unmeasured: frames whose accuracy is not in the profile. accuracy: mean by the profile, in which "
+        "unmeasured frames count as 0",
     ]
 
 

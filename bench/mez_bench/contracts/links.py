@@ -10,15 +10,15 @@ from mez_bench.run import ROOT
 SHIPPED: Final = ROOT / "crates" / "testbed" / "scenarios"
 
 Rates = Sequence[tuple[float, float]]
-"""What a link carries, in Mbit/s, each from a time in seconds on. The first begins at 0."""
+"""Rates of a link: pairs of a start time in seconds and a rate in Mbit/s. The first starts at 0."""
 
 
 def shipped(name: str, folder: Path, seconds_max: float | None = None) -> Path:
     """Return a shipped scenario, or its first seconds.
 
     Args:
-        name: Its name.
-        folder: A shortened one is written there.
+        name: Name of the scenario.
+        folder: Where a shortened scenario is written.
         seconds_max: How long it may last.
     """
     path = SHIPPED / f"{name}.toml"
@@ -26,7 +26,7 @@ def shipped(name: str, folder: Path, seconds_max: float | None = None) -> Path:
     if seconds_max is None or whole["seconds"] <= seconds_max:
         return path
     changes = [change for change in whole.get("change", ()) if change["at_s"] < seconds_max]
-    # What the file expects is expected of the whole.
+    # The file's expectations are about the whole scenario.
     rest = {key: value for key, value in whole.items() if key not in ("expect", "change")}
     return written(folder / f"{name}.toml", {**rest, "seconds": seconds_max, "change": changes})
 
@@ -44,13 +44,13 @@ def made(
     """Write a scenario whose links carry these rates. Several cameras share one queue.
 
     Args:
-        name: Its name.
+        name: Name of the scenario.
         folder: Where it is written.
-        rates: What each link carries.
+        rates: The rates of each link.
         seconds: How long it lasts.
         fps: Frames per second of each camera.
-        cameras: How many there are.
-        queue_kilobytes: How much may wait in the network's queue.
+        cameras: Number of cameras.
+        queue_kilobytes: Limit of the network's queue.
     """
     link: dict[str, Any] = {
         "megabits_per_second": rates[0][1],
@@ -77,7 +77,7 @@ def made(
 
 
 def square_wave(high: float, low: float, half_period_s: float, seconds: float) -> Rates:
-    """Return two rates in turn."""
+    """Return rates that alternate between `high` and `low`."""
     turns = int(seconds / half_period_s) + 1
     return [(turn * half_period_s, low if turn % 2 else high) for turn in range(turns)]
 

@@ -1,4 +1,4 @@
-"""Counts links on which the policy locks itself out, in virtual time."""
+"""Counts livelocks of the policy: slow phases of a link with almost no frame on time, in virtual time."""
 
 import json
 from typing import Final
@@ -25,6 +25,6 @@ def livelocks(run: Run, outcome: Outcome) -> None:
     outcome.targets.append(Target("livelocks", "==", 0))
     outcome.rows += [{"scenario": "livelocks", **row} for row in locked]
     outcome.notes.append(
-        f"livelocks: slow phases of a square wave that brought less than a tenth of their frames in time, in "
-        f"{seeds} seeds of a minute; virtual time"
+        f"livelocks: slow phases of a square wave in which less than a tenth of the frames were on time; "
+        f"{seeds} seeds of a minute each, in virtual time"
     )

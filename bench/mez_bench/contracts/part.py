@@ -1,4 +1,4 @@
-"""Defines a part of the experiment with contracts: what is played for it, and how that is judged."""
+"""Defines a part of the experiment with contracts: its plays, and how they are judged."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mez_bench.footage import demo_video
 from mez_bench.run import ROOT, Run
 
 PROFILE: Final = ROOT / "python" / "mez" / "profiles" / "pedestrian-hog-vtest.json"
-"""It was measured with frames of the demo's video."""
+"""A profile measured on frames of the demo's video."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Part:
 
     Attributes:
         name: Its name.
-        plays: What is played.
+        plays: The plays to run.
         judge: Adds metrics, targets, rows and tables to the outcome.
     """
 
@@ -36,12 +36,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is filmed, and what is said of it.
+    """A video, with its profile and detector.
 
     Attributes:
         video: The file.
         profile: The profile.
-        about: What the profile says of itself.
+        about: The profile's description of itself.
         app: The detector, as `mez profile run --app` names it.
         fps: Frames per second at which the profile was measured.
     """
@@ -54,15 +54,15 @@ class Subject:
 
 
 def subject(run: Run) -> Subject:
-    """Return what the run was given; by default what the demo has.
+    """Return the video, profile and detector of the run; by default the demo's.
 
     Raises:
-        ExperimentError: The profile is not one of this video.
+        ExperimentError: The profile does not fit the video.
     """
     given = run.subject
     if given.video is not None and given.profile is None:
         raise ExperimentError(
-            "--video needs a profile of it; measure one with mez profile run, and give it with --profile"
+            "--video needs a profile of that video; measure it with mez profile run, give it with --profile"
         )
     video, profile = given.video or demo_video(), given.profile or PROFILE
     about = document.load(profile).about

@@ -22,10 +22,10 @@ LOG_BYTES: Final = 64 << 20
 PATTERN: Final = "bench/*"
 
 SETTLE_S: Final = 2.0
-"""The first seconds of a link do not count where a link is judged: nothing is known of it yet."""
+"""Frames of the first seconds do not count in figures of a link: the policy does not know the link yet."""
 
 KEPT_MAX: Final = 4_000
-"""The most frames that are kept at each end to be scored."""
+"""The most frames that are kept at each end for scoring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What is played.
+    """A play: links, cameras and subscriptions.
 
     Attributes:
-        name: For people and files.
+        name: Its name in messages and file names.
         scenario: The file of its links. Each link gets a camera of its own.
         asked: The subscriptions, to all cameras.
-        video: What the cameras film, again and again.
-        scored_one_in: One in so many frames is kept at both ends, to be scored; `None`: none.
+        video: The video that the cameras publish in a loop.
+        scored_one_in: One in this many frames is kept at both ends for scoring; `None`: none.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Taken:
 
     Attributes:
         key: Camera, epoch and sequence.
-        at_s: When, in the scenario's time.
-        age_ms: How old it was then.
-        state: Of the contract.
-        infeasible: Whether the frame itself is marked.
-        expected: What the profile says of its accuracy; `None` where nobody knows.
-        rung: What was done to it.
-        link_bytes: What of it crossed the link.
+        at_s: When it arrived, in the scenario's time.
+        age_ms: Its age on arrival.
+        state: State of the contract.
+        infeasible: Whether the frame itself is marked as infeasible.
+        expected: Its accuracy by the profile; `None` if unknown.
+        rung: Its rung.
+        link_bytes: Its bytes on the link.
     """
 
     key: tuple[str, int, int]
@@ -95,11 +95,11 @@ class Application(Reading):
     began_s: float | None = None
 
     def on_time(self) -> int:
-        """Count the frames within the bound, once the link is known."""
+        """Count the frames within the bound, without those of the first `SETTLE_S`."""
         return sum(taken.age_ms <= self.asked.latency_ms for taken in self.settled())
 
     def settled(self) -> list[Taken]:
-        """Return the frames that count where a link is judged."""
+        """Return the frames without those of the first `SETTLE_S`."""
         return [taken for taken in self.frames if taken.at_s >= SETTLE_S]
 
     def _on_event(self, event: mez_client.Event) -> None:
@@ -141,13 +141,13 @@ class Application(Reading):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of a play.
+    """The result of a play.
 
     Attributes:
-        applications: The subscriptions, in the order in which they were asked for.
-        scenario: What was played.
+        applications: The subscriptions, in the order of `Play.asked`.
+        scenario: The scenario that was played.
         samples: Frames that were kept at both ends.
-        late_ms_max: The most by which the emulated links were late themselves: what else this machine did.
+        late_ms_max: Largest delay that the emulator of the links itself caused, on a busy machine.
     """
 
     applications: Sequence[Application]
@@ -157,12 +157,12 @@ class Played:
 
 
 def played(run: Run, plays: Sequence[Play], at_once: int = 1) -> Iterator[Played]:
-    """Play, and return what became of each, in their order.
+    """Run the plays, and yield their results in order.
 
     Args:
-        run: What is told of it.
-        plays: What is played.
-        at_once: How many at a time. More than one is for short forms, whose figures nobody judges.
+        run: The run, which shows the progress.
+        plays: The plays.
+        at_once: How many run at a time. More than one is for quick runs, whose figures are not judged.
     """
     stopping = threading.Event()
     with ThreadPoolExecutor(at_once) as pool:
@@ -221,7 +221,8 @@ def _play(root: Path, play: Play, stopping: threading.Event) -> Played:
 def _wait(play: Play, applications: Sequence[Application], until_s: float, stopping: threading.Event) -> None:
     while time.monotonic() < until_s:
         if stopping.wait(0.1):
-            raise ExperimentError(f"{play.name}: it was given up")
+            raise ExperimentError(f"{play.name}: the experiment was stopped")
         for application in applications:
             if application.failure is not None:
-                raise ExperimentError(f"{play.name}: a subscription ended") from application.failure
+                failure = application.failure
+                raise ExperimentError(f"{play.name}: a subscription ended: {failure}") from failure

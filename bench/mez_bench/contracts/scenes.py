@@ -1,14 +1,14 @@
-"""Measures whether `ok` is true in another light than that in which the profile was measured.
+"""Measures whether the state `ok` is true in another light than the profile was measured in.
 
-The video is played as it is, at low contrast and at night, over an idle link, each time with the profile of
-the video as it is. Of the frames that the application got, one in `SCORED_ONE_IN` is searched, as delivered
-and as published.
+The video is played unchanged, at low contrast and at night, over an idle link, each time with the profile of
+the unchanged video. One in `SCORED_ONE_IN` of the frames that the application got is scored: the detector
+searches it as delivered and as published.
 
-`ok_below_floor_share` is the share of those frames that read `ok` while the accuracy was below the floor. A
-single frame has too few boxes to tell, so frames are judged together: the frames of `WINDOW_S` seconds that
-read `ok` are below the floor if their micro-F1 with hysteresis (what contracts mean by accuracy) is below
-it by more than `MARGIN` standard errors of a share of as many boxes. With 60 boxes and a floor of 0.95 that
-is an F1 below 0.904. Frames of any other state do not count: the application was told.
+`ok_below_floor_share` is the share of the scored frames that had the state `ok` and an accuracy below the
+floor. A single frame has too few boxes to tell, so frames are judged together: the `ok` frames of a window of
+`WINDOW_S` seconds are below the floor if their micro-F1 with hysteresis (the accuracy of contracts) is below
+it by more than `MARGIN` standard errors of a share of as many boxes. With 60 boxes and a floor of 0.95, the
+limit is an F1 of 0.904. Frames of any other state do not count: the application was told.
 """
 
 import math
@@ -42,10 +42,10 @@ SECONDS_QUICK: Final = 9.0
 SCORED_ONE_IN: Final = 2
 SCORED_ONE_IN_QUICK: Final = 4
 WINDOW_S: Final = 5.0
-"""As the blocks of the profiler's intervals: people stay in view for some seconds."""
+"""As long as the blocks of the profiler's intervals: people stay in view for some seconds."""
 
 MARGIN: Final = 1.645
-"""One in twenty windows exactly at the floor is called below it."""
+"""Of windows exactly at the floor, one in twenty is judged to be below it."""
 
 FILMED_S: Final = 60.0
 
@@ -54,18 +54,18 @@ SCENES: Final = {
     "low_contrast": "eq=contrast=0.15",
     "night": "eq=brightness=-0.25:contrast=0.5,noise=alls=10:allf=t",
 }
-"""Filters of ffmpeg that make another light of a video. Of `night`, the noise of a sensor is a part."""
+"""Filters of ffmpeg that change the light of a video. `night` includes the noise of a sensor."""
 
 METRIC: Final = "ok_below_floor_share"
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A frame that was searched at both ends.
+    """A frame that was scored.
 
     Attributes:
         at_s: When the application got it, in the scenario's time.
-        state: Of the contract.
+        state: State of the contract.
         counts: Agreement with the frame as published.
     """
 
@@ -90,7 +90,7 @@ def scenes(subject: Subject, folder: Path, quick: bool) -> Part:
 
 
 def _filmed(subject: Subject, scene: str) -> Path:
-    """Return the video in this light; made once, without a loss."""
+    """Return the video in this light; made once, with a lossless codec."""
     filters, video = SCENES[scene], subject.video
     if not filters:
         return video
@@ -98,7 +98,7 @@ def _filmed(subject: Subject, scene: str) -> Path:
     made = CACHE / f"{key}.mkv"
     if not made.exists():
         if shutil.which("ffmpeg") is None:
-            raise ExperimentError("ffmpeg is not installed; it makes a video in another light")
+            raise ExperimentError("ffmpeg is not installed; it is needed to change the light of the video")
         made.parent.mkdir(parents=True, exist_ok=True)
         unfinished = made.with_suffix(".part.mkv")
         words = ["ffmpeg", "-v", "error", "-y", "-i", str(video), "-t", f"{FILMED_S:g}"]
@@ -111,7 +111,7 @@ def _filmed(subject: Subject, scene: str) -> Path:
 
 
 def below_floor(frames: Sequence[Scored], floor: float) -> int:
-    """Count the frames that read `ok` in windows in which those frames together are below the floor."""
+    """Count the `ok` frames in windows whose `ok` frames together are below the floor."""
     windows: dict[int, list[Counts]] = defaultdict(list)
     for frame in frames:
         if frame.state == "ok":
@@ -144,11 +144,11 @@ def _judge(subject: Subject, names: Sequence[str], played: Sequence[Played], out
     outcome.tables.append(table(rows, "scenes", (*columns, "kilobits_per_second")))
     outcome.rows += rows
     outcome.notes += [
-        f"{METRIC}: share of the scored frames that read ok while those of {WINDOW_S:g} s together were "
-        f"below the floor {FLOOR:g}, by more than {MARGIN} standard errors; the worst of the scenes that "
-        "the profile was not measured in",
-        "accuracy: F1 with hysteresis of all scored frames; accuracy_ok: of those that read ok; expected: by "
-        "the profile",
+        f"{METRIC}: share of the scored frames with state ok in windows of {WINDOW_S:g} s whose ok frames "
+        f"together were below the floor {FLOOR:g}, by more than {MARGIN} standard errors; the worst of the "
+        "scenes that the profile was not measured in",
+        "accuracy: F1 with hysteresis of all scored frames; accuracy_ok: of the frames with state ok; "
+        "expected: mean by the profile",
     ]
 
 

@@ -12,7 +12,7 @@ from mez_bench.cost.plan import Item, Plan, Rates
 PARTS: Final = ("server", "storage", "network", "other", "power", "cooling")
 """What a year's cost consists of. *other*: racks, power distribution, installation."""
 ROUNDING: Final = 1e-9
-"""Of a node: a load that n nodes just carry does not take one more for the last bit of a fraction."""
+"""Tolerance, in nodes: a load that n nodes just carry must not need another node because of rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Line:
 
     @property
     def usd(self) -> float:
-        """The price of all."""
+        """The price of the whole quantity."""
         return self.quantity * self.item.price_usd
 
     @property
     def watts_max(self) -> float:
-        """What all take at most."""
+        """The maximum power of the whole quantity."""
         return self.quantity * self.item.watts_max
 
 
@@ -38,9 +38,9 @@ class Bill:
     """What a plan costs.
 
     Attributes:
-        plan: What was priced.
-        rates: With which rates.
-        nodes: How many there are, by role.
+        plan: The plan that was priced.
+        rates: The rates of its nodes.
+        nodes: Number of nodes, by role.
         lines: The equipment.
     """
 
@@ -56,7 +56,7 @@ class Bill:
 
     @property
     def watts_max(self) -> float:
-        """What all equipment takes at most, without cooling."""
+        """The maximum power of all equipment, without cooling."""
         return sum(line.watts_max for line in self.lines)
 
     def year_usd(self) -> dict[str, float]:
@@ -87,7 +87,7 @@ class Bill:
 
 
 def bill(plan: Plan, rates: Rates) -> Bill:
-    """Price a plan. Every role has a rate (`reading.check`)."""
+    """Price a plan. Every role must have a rate (`reading.check`)."""
     nodes = {
         role.name: _nodes(plan.records_per_second, rates.per_node[role.name]) + role.spare_nodes
         for role in plan.roles
@@ -96,11 +96,11 @@ def bill(plan: Plan, rates: Rates) -> Bill:
 
 
 def price(plan: Plan, rates: Rates, nodes: Mapping[str, int]) -> Bill:
-    """Price a plan with as many nodes as are given."""
+    """Price a plan with the given numbers of nodes."""
     quantities: dict[str, int] = dict(nodes)
     lines = []
     for item in plan.items:
-        # Reading has seen to it that no item counts a later one.
+        # `reading` ensures that no item counts a later item.
         counted = sum(quantities[name] for name in item.of)
         quantity = item.count if item.count is not None else math.ceil(counted * item.each / item.per)
         quantities[item.name] = quantity
@@ -109,7 +109,7 @@ def price(plan: Plan, rates: Rates, nodes: Mapping[str, int]) -> Bill:
 
 
 def with_faster(rates: Rates, role: str, times: float) -> Rates:
-    """Return the rates if a node of one role carried so many times as much."""
+    """Return the rates with that of one role multiplied by `times`."""
     return replace(rates, per_node={**rates.per_node, role: rates.per_node[role] * times})
 
 

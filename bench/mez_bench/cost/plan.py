@@ -1,4 +1,4 @@
-"""Defines what a data centre consists of, and what its nodes carry."""
+"""Defines the parts of a data centre, and the rates of its nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KINDS: Final = ("server", "storage", "network")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a node does.
+    """A role of nodes.
 
     Attributes:
-        name: Such as `broker`.
+        name: Its name, such as `broker`.
         spare_nodes: Nodes beyond those that the rates ask for.
     """
 
@@ -27,18 +27,18 @@ class Role:
 class Item:
     """Equipment of one sort.
 
-    There are `count` of it or, for `of`, `each` of it for `per` of those, rounded up.
+    The quantity is `count` or, without `count`, `each` for every `per` nodes or items of `of`, rounded up.
 
     Attributes:
-        name: What it is called in this plan.
-        model: What to order.
+        name: Its name in this plan.
+        model: The model to order.
         kind: One of `KINDS`.
-        price_usd: For one.
-        watts_max: What one takes at most; 0 where it is fed by another item.
+        price_usd: Price of one.
+        watts_max: Maximum power of one; 0 if another item feeds it.
         of: Roles and earlier items that are counted.
-        each: How many come for each `per`.
-        per: For how many of `of` there are `each`.
-        count: How many there are, whatever the nodes; `None`: as many as `of` asks for.
+        each: Quantity for every `per` of `of`.
+        per: Number of `of` for each `each`.
+        count: Fixed quantity; `None`: the quantity depends on `of`.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Facility:
     """What equipment costs besides its price.
 
     Attributes:
-        years: For how long it is used; prices are divided by it.
+        years: Years of use; prices are divided by it.
         usd_per_kwh: The price of electricity.
-        hours_per_year: How long it runs.
+        hours_per_year: Hours of operation in a year.
         load_share: Average power as a share of the maximum.
-        cooling_watts_per_watt: What cooling takes for each watt of the equipment.
+        cooling_watts_per_watt: Power of cooling for each watt of the equipment.
         other_share_of_equipment: Racks, power distribution and installation, as a share of the price of all
             equipment.
     """
@@ -76,11 +76,11 @@ class Facility:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a publication says a plan costs, to compare.
+    """The published cost of a plan, to compare with.
 
     Attributes:
-        equipment_usd: All equipment.
-        year_usd: All, a year.
+        equipment_usd: Price of all equipment.
+        year_usd: Total cost of a year.
     """
 
     equipment_usd: float
@@ -92,14 +92,14 @@ class Plan:
     """A data centre.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         about: What is particular about it, in a line.
-        source: Where the equipment and the prices are from.
-        records_per_second: What it has to carry.
-        roles: What its nodes do.
+        source: Source of the equipment and the prices.
+        records_per_second: The load that it has to carry.
+        roles: Roles of its nodes.
         items: Its equipment, in an order in which no item counts a later one.
         facility: Power, cooling and the rest.
-        published: What it is compared with, if anything.
+        published: Published cost, if there is one.
     """
 
     name: str
@@ -114,14 +114,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What nodes carry.
+    """The rates of nodes.
 
     Attributes:
-        name: What these rates are called.
+        name: Name of these rates.
         source: Where they are from.
-        measured: They were measured by Mez, and are not the paper's.
-        per_node: Records a second that a node carries, by role.
-        named: The roles whose rate these rates give themselves; those of others are the paper's.
+        measured: They were measured with Mez; otherwise they are the paper's or a guess.
+        per_node: Records per second that a node carries, by role.
+        named: Roles whose rates the file gives; other roles have the paper's rates.
     """
 
     name: str

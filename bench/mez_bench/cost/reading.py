@@ -1,4 +1,4 @@
-"""Reads plans and rates from TOML. What is wrong is told with file, field, value and remedy."""
+"""Reads plans and rates from TOML. Errors name file, field, value and remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIPPED: Final = (FOLDER / "plans" / "homogeneous.toml", FOLDER / "plans" / "tar
 """The plans of the paper: Tables 3 and 4."""
 PAPER_RATES: Final = FOLDER / "rates" / "paper.toml"
 SHOWN_CHARACTERS: Final = 60
-"""How much of a wrong value is repeated."""
+"""How many characters of a wrong value an error shows."""
 
 
 class PlanError(ExperimentError):
@@ -26,7 +26,7 @@ class PlanError(ExperimentError):
 
 
 class _Fields:
-    """The fields of one table; each can be taken once, and none may be left."""
+    """The fields of one table. Each is taken once; a field that is left over is an error (`end`)."""
 
     def __init__(self, path: Path, place: str, fields: Mapping[str, Any]) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class _Fields:
         self._known: list[str] = []
 
     def wrong(self, field: str, value: object, problem: str, remedy: str) -> PlanError:
-        """Return the error that a value of this table is."""
+        """Return the error for a value of this table."""
         shown = "" if value is None else f" = {_shown(value)}"
         return PlanError(f"{self._path}: {self._place}{field}{shown}: {problem}; {remedy}")
 
@@ -49,7 +49,7 @@ class _Fields:
         return value
 
     def text(self, field: str, example: str) -> str:
-        """Take a text that says something."""
+        """Take a text that is not empty."""
         remedy = f'write it in quotes, such as {field} = "{example}"'
         value = self._take(field, remedy)
         if not isinstance(value, str):
@@ -62,7 +62,7 @@ class _Fields:
         self, field: str, example: str, low: float, high: float = math.inf, default: float | None = None
     ) -> float:
         """Take a number from `low` to `high`."""
-        remedy = f"write a number without unit or sign of currency, such as {field} = {example}"
+        remedy = f"write a number without unit or currency symbol, such as {field} = {example}"
         value = self._take(field, remedy, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(field, value, "is not a number", remedy)
@@ -103,13 +103,13 @@ class _Fields:
             raise self.wrong(field, value, "is not a list of names", remedy)
         for name in value:
             if name not in known:
-                raise self.wrong(field, name, "is no role and no earlier item", _choose(name, known))
+                raise self.wrong(field, name, "is no role or earlier item", _choose(name, known))
         if len(set(value)) != len(value):
-            raise self.wrong(field, value, "names one twice", "name each once")
+            raise self.wrong(field, value, "has a name twice", "give each name once")
         return tuple(value)
 
     def choice(self, field: str, known: Sequence[str]) -> str:
-        """Take one of some words."""
+        """Take one of the known words."""
         value = self.text(field, known[0])
         if value not in known:
             raise self.wrong(field, value, "is not known", _choose(value, known))
@@ -139,7 +139,7 @@ class _Fields:
         return field in self._fields
 
     def end(self) -> None:
-        """Refuse what nobody took."""
+        """Refuse fields that were not taken."""
         for field, value in self._fields.items():
             raise self.wrong(field, value, "is no field of this table", _choose(field, self._known))
 
@@ -200,7 +200,7 @@ def rates(path: Path, otherwise: Rates | None = None) -> Rates:
 
 
 def check(plan: Plan, path: Path, rates: Rates) -> None:
-    """Refuse rates that do not know a role of the plan.
+    """Refuse rates that lack a role of the plan.
 
     Raises:
         PlanError: A role has no rate.
@@ -215,7 +215,7 @@ def check(plan: Plan, path: Path, rates: Rates) -> None:
 
 
 def check_roles(rates: Rates, path: Path, plans: Sequence[Plan]) -> None:
-    """Refuse rates of a role that no plan has: a name written wrongly would change nothing.
+    """Refuse rates of a role that no plan has: a misspelt name would have no effect.
 
     Raises:
         PlanError: No plan has the role.
@@ -237,7 +237,7 @@ def _document(path: Path) -> Mapping[str, Any]:
             f"{path}: cannot be read ({error.strerror}); name a TOML file, or copy one of {FOLDER / 'plans'}"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path}: is not TOML: {error}; mend that place of the file") from error
+        raise PlanError(f"{path}: is not TOML: {error}; correct the file there") from error
 
 
 def _role(fields: _Fields, taken: Sequence[str]) -> Role:
@@ -261,7 +261,7 @@ def _item(fields: _Fields, known: Sequence[str]) -> Item:
         for other in ("of", "each", "per"):
             if fields.has(other):
                 raise fields.wrong(
-                    other, None, "stands beside count", "give either count, or of with each and per"
+                    other, None, "cannot stand beside count", "give either count, or of with each and per"
                 )
         fields.end()
         return Item(name, model, kind, price, watts, (), 1, 1, count)
@@ -299,7 +299,7 @@ def _choose(name: object, known: Sequence[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Write a value as it stands in a TOML file."""
+    """Format a value as in a TOML file."""
     is_float = isinstance(value, float)
     text = f"{value}" if is_float else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -10,19 +10,19 @@ from mez_bench.cost.bill import bill, with_faster
 from mez_bench.cost.plan import Plan, Rates
 
 CHANGE: Final = 0.2
-"""By how much each input is made smaller and larger, as a share of itself, one at a time."""
+"""The share of itself by which each input is decreased and increased, one input at a time."""
 
 _Changed = Callable[[float], tuple[Plan, Rates]]
 
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """What one input does to the cost of a year.
+    """The effect of one input on the cost of a year.
 
     Attributes:
-        input: Its name.
+        input: Name of the input.
         less_usd: The change of the year's cost if the input is smaller by `CHANGE`.
-        more_usd: The same if it is larger.
+        more_usd: The change of the year's cost if the input is larger by `CHANGE`.
     """
 
     input: str
@@ -31,12 +31,12 @@ class Swing:
 
     @property
     def size_usd(self) -> float:
-        """How much it matters."""
+        """The larger of the two changes, without sign."""
         return max(abs(self.less_usd), abs(self.more_usd))
 
 
 def swings(plan: Plan, rates: Rates) -> list[Swing]:
-    """Change each input by itself, and return what it does; what matters most comes first."""
+    """Change each input by itself, and return the effects, the largest first."""
     now = bill(plan, rates).year_total_usd
     found = []
     for name, changed in _inputs(plan, rates):

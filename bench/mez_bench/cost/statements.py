@@ -1,4 +1,4 @@
-"""Holds what the AI Tax paper says of its two data centres against what its own tables give."""
+"""Compares the AI Tax paper's statements about its two data centres with its own tables."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Statement:
     """A figure of the text beside what its inputs give.
 
     Attributes:
-        where: Where it stands.
-        what: What it is of, with the unit.
-        says: What the text says.
-        gives: What the paper's own inputs give.
-        why: What the difference comes from, as far as can be told.
+        where: Its place in the paper.
+        what: What the figure is, with the unit.
+        says: The figure in the text.
+        gives: The figure that the paper's own inputs give.
+        why: Cause of the difference, as far as it is known.
         contradicts: The text contradicts itself here; otherwise the difference is rounding, or a choice.
     """
 
@@ -63,7 +63,7 @@ def statements(homogeneous: Bill, targeted: Bill) -> list[Statement]:
             "equipment, M$",
             CAPTION_USD / 1e6,
             homogeneous.equipment_usd / 1e6,
-            "the table's own total; no sum of its rows is what the caption says",
+            "the table's own total; no sum of its rows equals the caption's figure",
             True,
         ),
         Statement(

@@ -1,7 +1,7 @@
 """Plays cameras with their ingestion and detection: a process that puts records onto the bus of a pipeline.
 
-Reads a line of JSON for each round (`Plan`), plays it, and answers with a line of JSON (`Played`). Frames are
-due when they are due: one that begins late, because the one before was not confirmed, counts from then.
+Reads a line of JSON for each round (`Plan`), plays it, and answers with a line of JSON (`Played`). Latency
+counts from the time when a frame is due, even if it begins late because the frame before was not confirmed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Plan:
     """A round.
 
     Attributes:
-        number: Of the round, from 1; it is the epoch of the frames.
+        number: Number of the round, from 1; also the epoch of its frames.
         begin_s: When it begins, in seconds of the monotonic clock.
-        due_s: Of each camera, when its frames are due, from the beginning.
-        work_ms: Of each frame of each camera, how long identification takes.
+        due_s: When each frame of each camera is due, in seconds from the beginning.
+        work_ms: How long identification takes for each frame of each camera.
         ingestion_s: How long ingestion takes.
         detection_s: How long detection takes.
-        ai_share: Which share of detection is AI.
-        payload_bytes: Of a face.
+        ai_share: AI's share of detection.
+        payload_bytes: Size of a face.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Played:
 
     Attributes:
         sent: Records that the bus has confirmed.
-        late_ms_max: By how much a frame began after it was due, at most.
+        late_ms_max: The longest time from when a frame was due until it began.
         failed: Why records were not sent.
     """
 
@@ -122,7 +122,7 @@ def main(path: Path, names: list[str]) -> int:
     print("ready", flush=True)
     for line in sys.stdin:
         plan = Plan(**json.loads(line))
-        # What a camera sends cannot be compressed.
+        # Random, because a camera's pictures cannot be compressed further.
         payload = os.urandom(plan.payload_bytes)
         threads = [threading.Thread(target=camera.play, args=(plan, payload)) for camera in cameras]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""What a round of the emulated pipeline has shown, beside the waiting that no bus can avoid."""
+"""Computes the figures of a round of the emulated pipeline, and the waiting that no bus can avoid."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ class Shown:
     """A round on a bus, in the order of sending, without the warm-up; in seconds.
 
     Attributes:
-        waited: From when a record was given to the bus until a worker had it.
-        bound: The same for workers alone: the same arrivals, the same work, each record to the first worker
-            that is free.
-        whole: From when its frame was due until it was identified.
+        waited: Time from when a record was given to the bus until a worker had it.
+        bound: Waiting for a worker alone: the same arrivals and work, each record to the first free worker.
+        whole: Time from when the record's frame was due until the record was identified.
         sent: Records of the whole round that the bus has confirmed.
-        lost: Of these, how many were not identified.
+        lost: How many of the sent records were not identified.
     """
 
     waited: Values
@@ -34,10 +33,10 @@ class Shown:
 
 
 def shown(ways: Sequence[Way], sent: int, workers: int) -> Shown:
-    """Work out a round.
+    """Compute the figures of a round.
 
     Raises:
-        ExperimentError: Nothing was identified, or stamps are of several clocks.
+        ExperimentError: No record was identified, or a record has stamps of several clocks.
     """
     rows = np.array(sorted(map(_row, ways)), np.float64).reshape(-1, 4)
     if not len(rows):
@@ -52,5 +51,5 @@ def shown(ways: Sequence[Way], sent: int, workers: int) -> Shown:
 def _row(way: Way) -> tuple[int, int, int, int]:
     camera, detect, identify = way.hops
     if len({hop.clock for hop in way.hops}) != 1:
-        raise ExperimentError(f"{way.id} has stamps of several clocks; all processes are on this host")
+        raise ExperimentError(f"{way.id} has stamps of several clocks, but all processes run on this host")
     return detect.at["sent"], identify.at["fetched"], identify.at["made"], camera.at["captured"]

@@ -36,9 +36,9 @@ class Shape:
     """What the pipeline looks like on either bus.
 
     Attributes:
-        workers: Of identification.
-        cameras: How many.
-        ai_share: Of identification.
+        workers: Number of workers of identification.
+        cameras: Number of cameras.
+        ai_share: AI's share of identification.
     """
 
     workers: int
@@ -52,8 +52,8 @@ class Site:
     Args:
         run: The run that it belongs to.
         bus: `mez` or `kafka`.
-        head: What the pipeline file has besides: the tables of the buses.
-        names: The cameras.
+        head: The tables of the buses, for the pipeline file.
+        names: Names of the cameras.
         shape: What the pipeline looks like.
     """
 
@@ -74,7 +74,7 @@ class Site:
         self._producers.ready(RUNNING_S_MAX)
 
     def play(self, plan: Plan, seconds: float) -> tuple[Played, list[Way]]:
-        """Play a round, and wait until all that was sent has left the pipeline, or for long enough."""
+        """Play a round, and wait until all records have left the pipeline, or for `ENDED_S_MAX`."""
         told = self._producers.ask(json.dumps(asdict(plan)), seconds + ENDED_S_MAX)
         played = Played(**told)
         if played.failed:
@@ -105,12 +105,12 @@ def start_mez(run: Run, shape: Shape) -> Site:
 def start_kafka(run: Run, shape: Shape) -> Site:
     """Start a real Kafka, and the pipeline on it.
 
-    At its best: as many partitions as workers, and cameras whose names spread evenly over them. With other
-    names some workers have more to do than others.
+    In its best setup: as many partitions as workers, and camera names that spread evenly over them. With
+    other names some workers have more to do than others.
     """
     _, servers = start_brokers(run, run.folder / "kafka")
     head = f"[kafka]\nservers = {json.dumps(servers)}\npartitions = {shape.workers}\n"
-    # Cameras are read at an edge, also where another program plays them.
+    # The pipeline subscribes to cameras at an edge, although here another program plays them.
     edge = Brokers(run, LOG_BYTES, "kafka-edge")
     head += f'[mez]\nedge = "{edge.socket}"\n'
     scratch = run.folder / "keys.toml"
@@ -119,7 +119,7 @@ def start_kafka(run: Run, shape: Shape) -> Site:
 
 
 def _even_names(path: Path, shape: Shape) -> list[str]:
-    """Names of cameras, as many on each partition, as the client itself spreads them."""
+    """Return camera names that the client itself spreads evenly over the partitions."""
     from confluent_kafka import Message, Producer
 
     pipeline = file.read(path)
@@ -142,7 +142,7 @@ def _even_names(path: Path, shape: Shape) -> list[str]:
         if len(lanes) == shape.workers and all(len(names) >= most for names in lanes.values()):
             chosen = [name for names in zip(*lanes.values(), strict=False) for name in names]
             return chosen[: shape.cameras]
-    raise ExperimentError("no names of cameras spread evenly over the partitions of Kafka")
+    raise ExperimentError("found no camera names that spread evenly over Kafka's partitions")
 
 
 def _await_running(runner: Child) -> None:
@@ -153,7 +153,7 @@ def _await_running(runner: Child) -> None:
             break
         if " runs: " in line:
             return
-    raise ExperimentError(f"{runner.name} does not run.{runner.last_words()}")
+    raise ExperimentError(f"{runner.name} did not start.{runner.last_words()}")
 
 
 def _file(bus: str, head: str, shape: Shape) -> str:

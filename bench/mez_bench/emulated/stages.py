@@ -1,4 +1,4 @@
-"""What the workers of the emulated pipeline do. A pipeline file names it."""
+"""The function of the emulated pipeline's workers. The pipeline file names it."""
 
 import time
 
@@ -6,7 +6,7 @@ from mez.pipeline import Record
 
 
 def identify(record: Record, ai_share: float) -> None:
-    """Wait as long as identification takes, which the record says. It is the last stage and makes nothing."""
+    """Wait for the time of identification that the record gives. The last stage, so it returns no record."""
     work_s = float(record.headers["work-ms"]) / 1000
     time.sleep(work_s * ai_share)
     record.mark("ai.identified")

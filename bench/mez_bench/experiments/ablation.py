@@ -1,4 +1,4 @@
-"""Measures what each mechanism of the policy is worth: one after the other is off, in virtual time."""
+"""Measures what each mechanism of the policy is worth: switches them off one at a time, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mez_bench.run import Run
 from mez_bench.stats import Interval, Values, interval
 
 FIRST_SEED: Final = 1_000_001
-"""The constants of the policy were set on other seeds."""
+"""The constants of the policy were tuned on other seeds."""
 CLASSES: Final = ("calm", "mixed", "harsh")
 LINKS: Final = (*CLASSES, "step_60_12", "outages", "cellular", "walking_away", "elevator")
 WIFI: Final = ("wifi_cameras", "wifi_hidden", "wifi_oven", "wifi_roaming")
@@ -26,7 +26,7 @@ NOTHING: Final = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Links whose figures stand in one column."""
+    """Links whose figures form one column."""
 
     name: str
     links: Sequence[str]
@@ -48,7 +48,7 @@ GROUPS: Final = (
 )
 
 Figures = dict[tuple[str, str], dict[int, list[float]]]
-"""By group and mechanism: of each seed, the utilities on the links of the group."""
+"""By group and mechanism: for each seed, the utilities on the links of the group."""
 
 
 def _run(run: Run) -> Outcome:
@@ -89,10 +89,10 @@ def _run(run: Run) -> Outcome:
         tables=[table(figures, groups, mechanisms)],
         notes=[
             "utility: the accuracy of frames that arrived in time, summed over all slots and divided by "
-            "their number",
-            "a figure is the utility without the mechanism less that with all of them, on the same links and "
-            "frames (in the table in thousandths): below 0 the mechanism is worth something. Seeds are "
-            "paired; the interval is that of 95 %",
+            "the number of slots",
+            "a figure is the utility without the mechanism minus the utility with all mechanisms, on the "
+            "same links and frames (in thousandths in the table): below 0, the mechanism helps. Seeds are "
+            "paired; intervals are 95 %",
         ],
     )
 
@@ -121,7 +121,7 @@ def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def difference(figures: Figures, group: str, mechanism: str) -> Interval:
-    """Return the utility without a mechanism minus that with all of them, over the links of a seed."""
+    """Return the utility without a mechanism minus the utility with all, over the links of a seed."""
     without, whole = figures[group, mechanism], figures[group, NOTHING]
     per_seed: list[Values] = [np.array(without[seed]) - np.array(whole[seed]) for seed in whole]
     return interval(per_seed, lambda values: float(np.mean(values)))
@@ -134,7 +134,7 @@ def table(figures: Figures, groups: Sequence[Group], mechanisms: Sequence[str]) 
     for group in groups:
         shown.add_column(group.name, justify="right")
     whole = [np.mean(np.concatenate(list(figures[group.name, NOTHING].values()))) for group in groups]
-    shown.add_row("[dim]utility with all", *(f"{utility:.3f}" for utility in whole))
+    shown.add_row("[dim]utility with all mechanisms", *(f"{utility:.3f}" for utility in whole))
     for mechanism in mechanisms:
         if mechanism != NOTHING:
             cells = (difference(figures, group.name, mechanism) for group in groups)
@@ -149,7 +149,7 @@ def _cell(cell: Interval) -> str:
 
 ABLATION: Final = Experiment(
     name="ablation",
-    summary="the policy with one mechanism after the other switched off",
+    summary="the policy with its mechanisms switched off, one at a time",
     needs="nothing",
     seconds_quick=20,
     seconds_full=420,

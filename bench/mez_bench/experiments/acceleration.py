@@ -1,6 +1,6 @@
-"""Says by theory what faster AI does to a recognition pipeline: no bus is run.
+"""Computes by theory what faster AI does to a recognition pipeline: no bus is run.
 
-Shares of AI are the paper's, and those measured of a pipeline of one's own.
+Shares of AI are the paper's, and the measured ones of the user's own pipeline.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 FACTORS: Final = (1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 12.0, 16.0, 24.0, 32.0)
 WORKERS: Final = (1, 2, 4, 8, 16, 56)
 USED_SHARE: Final = 0.6
-"""Of the workers' time, as in the emulation."""
+"""Used share of the workers' time, as in the emulation."""
 FIRST_SEED: Final = 1_000_001
 PLAYED_S: Final = 10.0
 PLAYED_S_QUICK: Final = 4.0
 CLUSTERS: Final = ((3, 1), (3, 2), (3, 3), (3, 4), (4, 1), (6, 1), (8, 1))
-"""Brokers, and drives in each (Figure 15 a and b)."""
+"""Brokers, and drives per broker (Figure 15 a and b)."""
 SIZES: Final = (1.0, 1 / 2, 1 / 4, 1 / 8)
-"""Of a thumbnail, as shares of its bytes (Figure 15 c)."""
+"""Sizes of a thumbnail, as shares of the paper's bytes (Figure 15 c)."""
 SETS: Final = (1, 2, 4, 6, 8, 12, 16)
-"""Frames that are sent at a time (Figure 14)."""
+"""Frames in a set, which are sent together (Figure 14)."""
 KINDS: Final = (("streams", "constant"), ("Poisson", "constant"), ("Poisson", "measured spread"))
 """Arrivals and service times. The first is the emulation's, the last is nearest to real video."""
 
@@ -103,7 +103,7 @@ class Judged:
 
     @property
     def agrees(self) -> bool:
-        """The model and the paper say the same."""
+        """The model and the paper agree."""
         return self.stable == self.point.stable
 
 
@@ -161,7 +161,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _closed_form_error(rounds: int, records: int) -> float:
-    """Return by how much simulated means differ from the closed forms, at most, as a share of these."""
+    """Return the largest difference between simulated means and closed forms, as a share of the latter."""
     errors = []
     for workers in (1, 2, 8):
         rate = USED_SHARE * workers
@@ -215,7 +215,7 @@ def _judge(point: paper.Point, seeds: int, seconds: float) -> Judged:
         point,
         cluster.busy_share(offered),
         cluster.written_share(offered),
-        # One run of twenty that are stable has a slope above zero by chance.
+        # A majority, because one stable run in twenty has a slope above zero by chance.
         sum(one.is_stable for one in found) * 2 > seeds,
         float(np.median([one.slope for one in found])),
         float(np.median([one.completed_share for one in found])),
@@ -298,12 +298,12 @@ def _notes(judged: Sequence[Judged]) -> list[str]:
     ]
     return [
         "nothing here was measured, and no bus was run",
-        "waiting: for a free worker alone, as a share of end to end: what any bus has at least with the same "
+        "waiting: for a free worker alone, as a share of end to end: the minimum of any bus with the same "
         "arrivals, in order. streams: each producer sends at a fixed interval; measured spread: lognormal "
         "with the paper's mean and p99",
-        "drives: no constant is fitted. The model does not have what the paper has at: "
+        "drives: no constant is fitted. The model differs from the paper at: "
         + ("; ".join(missed) or "nothing")
-        + ". Three of these load each drive just as 3 brokers with 1 drive at 8 times do, which the paper "
+        + ". Three of these load each drive as much as 3 brokers with 1 drive at 8 times, which the paper "
         "calls unstable; 8 brokers at 32 times would write all that a drive can write, without any latency",
         "source: D. Richins et al., AI Tax: The Hidden Cost of AI Data Center Applications, ACM TOCS 37 "
         "(2021)",
@@ -318,7 +318,7 @@ def _amdahl_table() -> Table:
     means = {stage: ms[0] for stage, ms in paper.STAGES_MS.items()}
     whole = sum(means.values())
     table.add_row(
-        "all three in a row",
+        "all three stages in series",
         *(
             f"{whole / sum(ms / speedup(paper.AI_SHARE[stage], factor) for stage, ms in means.items()):.2f}"
             for factor in factors
@@ -328,7 +328,7 @@ def _amdahl_table() -> Table:
 
 
 def _own(own: Shares) -> dict[str, float]:
-    return {**own.stages, "end to end, waiting as it is": own.whole}
+    return {**own.stages, "end to end, waiting unchanged": own.whole}
 
 
 def _own_table(own: Shares) -> Table:
@@ -357,9 +357,9 @@ def _own_rows(own: Shares) -> list[dict[str, Cell]]:
 
 
 def _own_notes(own: Shares) -> list[str]:
-    told = [f"{own.pipeline}: shares of AI from the events of {own.records} records, of their whole time"]
+    told = [f"{own.pipeline}: shares of AI from the events of {own.records} records"]
     if own.unmarked:
-        told.append(f"{own.pipeline}: {', '.join(own.unmarked)} mark no AI, and stay as they are")
+        told.append(f"{own.pipeline}: stages without a mark of AI are not faster: {', '.join(own.unmarked)}")
     return told
 
 
@@ -411,7 +411,7 @@ def _sets_table() -> Table:
     growth = (delay_growth_ms_per_s(frames, paper.FRAME_MS, paper.INTERVAL_MS) for frames in SETS)
     table.add_row("ingestion falls behind, ms/s", *(f"{value:.0f}" for value in growth))
     needed = (min(paper.FRAME_MS, paper.INTERVAL_MS / frames) for frames in SETS)
-    table.add_row("ms a frame may take to be sent", *(f"{value:.2f}" for value in needed))
+    table.add_row("allowed ms to send a frame", *(f"{value:.2f}" for value in needed))
     return table
 
 
@@ -458,7 +458,7 @@ def _plot_drives(axes: Axes, judged: Sequence[Judged]) -> None:
     axes.axhline(1, color="0.3", lw=0.8, ls="--")
     axes.set_ylim(0, 2.2)
     axes.set_xlabel("AI faster by")
-    axes.set_ylabel("a drive's time taken by writes")
+    axes.set_ylabel("share of a drive's time used by writes")
     axes.set_title("brokers x drives; x: unstable in the paper", fontsize=8)
     axes.legend(fontsize=7, loc="upper left", ncols=2)
 

@@ -29,7 +29,7 @@ SECONDS_QUICK: Final = 4.0
 RUNS_MAX: Final = 3
 BUSES: Final = ("mez", "kafka")
 DISK_BOUND: Final = 10
-"""The factor at which payloads alone are all that a drive may write."""
+"""The factor at which payloads alone reach the limit of a drive."""
 
 _HELP: Final = """\
 Measures which speedup of AI a pipeline's bus can follow, with the method of the AI
@@ -76,11 +76,11 @@ def _run(run: Run) -> Outcome:
     notes = []
     missing = drives.unavailable()
     if missing is not None:
-        notes.append(f"NOT RUN: all but memory: {missing}")
+        notes.append(f"NOT RUN: all parts but memory: {missing}")
         run.say(notes[0])
         chosen = tuple(part for part in chosen if part == "memory")
     if not chosen:
-        raise ExperimentError(f"nothing can be run: {missing}")
+        raise ExperimentError(f"no part can be run: {missing}")
     groups = [_groups(part, quick=run.quick) for part in chosen]
     run.expect(sum(len(one.factors) for part in groups for group in part for one in group))
     seconds = SECONDS_QUICK if run.quick else SECONDS
@@ -93,7 +93,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _groups(part: str, *, quick: bool) -> list[list[Setting]]:
-    """The settings of a part, those together that are compared with each other."""
+    """Return the settings of a part, grouped by those that are compared with each other."""
     groups: dict[tuple[int, float], list[Setting]] = {}
     for one in settings(part, quick=quick):
         groups.setdefault((one.drives, one.size_share), []).append(one)
@@ -233,10 +233,11 @@ def _model_row(one: Compared) -> dict[str, Cell]:
 def _notes(points: Sequence[Point]) -> list[str]:
     full, disturbed = (sum(one.mark == mark for one in points) for mark in ("machine", "disturbed"))
     notes = [
-        "waiting: from made to a worker's hands, as a share of due to done; bound: for a free worker alone",
+        "waiting: from made until a worker has the record, as a share of due to done; bound: waiting for a "
+        "free worker alone",
         "drives: ext4 with fast commits on a loop device in memory, limited by blkio.throttle; the payloads "
         "of factor 1 take a tenth of the limit. Journal and indexes come on top: see `written`",
-        "Kafka: one camera a partition, as many partitions for each worker, batches that grow while a "
+        "Kafka: one camera per partition, equally many partitions per worker, batches that grow while a "
         "producer waits; the pipeline's reader commits after each record",
         "source of times, sizes and shares: D. Richins et al., AI Tax: The Hidden Cost of AI Data Center "
         "Applications, ACM TOCS 37 (2021)",
@@ -245,13 +246,13 @@ def _notes(points: Sequence[Point]) -> list[str]:
         notes.insert(
             0,
             f"in {full} of {len(points)} rows this machine's processors were busy for {MACHINE_FULL_SHARE:g} "
-            "of the time or more (marked): they say what this machine can do, not what the bus can",
+            "of the time or more (marked): these rows may show the limit of the machine, not of the bus",
         )
     if disturbed:
         notes.insert(
             0,
             f"in {disturbed} of {len(points)} rows other programs used more than {DISTURBED_SHARE:g} of the "
-            "processors' time (marked): what is not stable is undecided there. Run them again",
+            "processors' time (marked): unstable rows are undecided there. Run them again on an idle machine",
         )
     return notes
 

@@ -1,4 +1,4 @@
-"""Replays AWStream's experiment from its published measurements: finding pedestrians over a narrowed link."""
+"""Replays AWStream's experiment from its published measurements: pedestrian detection on a narrowed link."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEGINS_QUICK: Final = 3
 OWN: Final = "quantile"
 AWSTREAM: Final = ("awstream_newest", "awstream_earlier")
 TCP: Final = "fixed_tcp@h264/w1920/skip2/q20"
-"""What the authors ran without adaptation: the best row of their profile, through TCP."""
+"""The authors' run without adaptation: the best row of their profile, through TCP."""
 PUBLISHED: Final[Mapping[str, tuple[tuple[float, ...], float]]] = {
     "AWStream": ((53, 64, 78, 125, 229), 0.862),
     "JetStream++": ((156, 381, 598, 832, 1164), 0.823),
@@ -38,14 +38,14 @@ PUBLISHED: Final[Mapping[str, tuple[tuple[float, ...], float]]] = {
 }
 """5th, 25th, 50th, 75th and 95th percentile of the latency in the shaped window, in ms, and mean F1."""
 NOT_RECOVERED_S: Final = 200.0
-"""Counted for a run that had not recovered when the experiment ended."""
+"""Recovery time of a run that had not recovered when the experiment ended."""
 SCORES: Final = ("f1_deadline_aware", "f1_deadline_aware_all", "f1_delivered")
 P50, P95 = 2, 4
 
 
 @dataclass(slots=True)
 class Runs:
-    """All runs, by contender and round-trip time, in the order of where the recording began."""
+    """All runs, by contender and round-trip time, in the order of their first frame in the recording."""
 
     rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     seconds: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Runs:
         return list(dict.fromkeys(name for name, _ in self.rows))
 
     def values(self, name: str, key: str, place: int | None = None) -> list[Values]:
-        """Return what each beginning gave, at all round-trip times."""
+        """Return the values of each beginning, at all round-trip times."""
         columns = [
             [_number(row[key] if place is None else row[key][place]) for row in self.rows[name, rtt_ms]]
             for rtt_ms in RTT_MS
@@ -71,7 +71,7 @@ class Runs:
         return float(np.mean([_number(row[key]) for row in self.rows[name, rtt_ms]]))
 
     def best_fixed(self, key: str) -> str:
-        """Return the fixed configuration that is the best of all in hindsight."""
+        """Return the fixed configuration that is the best in hindsight."""
         fixed = [name for name in self.contenders() if name.startswith("fixed_")]
         return max(fixed, key=lambda name: self.figure(name, key).median)
 
@@ -132,15 +132,15 @@ def _run(run: Run) -> Outcome:
         notes=[
             "measurements: AWStream's authors (B. Zhang et al., SIGCOMM 2018), github.com/awstream/data, MIT "
             "licence; not part of this project",
-            "f1_deadline_aware: every slot of 33 ms in the shaped window counts; one whose frame was not "
-            "there within 229 ms is scored with the last timely result, as measured for results of that age",
-            "a change of the configuration costs a frame that stands alone; what a sender leaves out comes "
-            "with its next frame; a camera knows which of the recording's frames stand alone once they are "
-            "made",
-            "latencies are of means of each second, as the authors logged them; best_fixed is chosen in "
-            "hindsight, over TCP and with newest wins",
+            "f1_deadline_aware: every slot of 33 ms in the shaped window counts. A slot whose frame did not "
+            "arrive within 229 ms is scored with the last timely result, by the F1 measured at that age",
+            "a change of the configuration costs a key frame; the bytes of skipped frames are added to the "
+            "sender's next frame; a camera knows only after encoding which frames of the recording are key "
+            "frames",
+            "latencies are computed from the means of each second, as in the authors' logs; best_fixed is "
+            "chosen in hindsight, over TCP and with newest wins",
             "on this recording one configuration (1920 pixels, every third frame, quantiser 30) is the best "
-            "at 7.5 and at 5 Mbit/s, so nobody can be much better in the window; f1_deadline_aware_all "
+            "at 7.5 and at 5 Mbit/s, so no policy can be much better in the window; f1_deadline_aware_all "
             "counts the whole experiment",
         ],
     )
@@ -152,11 +152,11 @@ PERCENTS: Final = tuple(enumerate((5, 25, 50, 75, 95)))
 
 
 def _data(run: Run) -> Path | None:
-    """Return the folder with the measurements; say loudly where there is none."""
+    """Return the folder with the measurements, or report that there is none."""
     if run.data is None:
         run.say(
             "[bold red]SKIPPED[/bold red]: awstream needs the measurements that its authors published "
-            "(github.com/awstream/data); name their folder's parent with --data DIR or MEZ_BENCH_DATA"
+            f"(github.com/awstream/data); name the parent of {FOLDER} with --data DIR or MEZ_BENCH_DATA"
         )
         return None
     folder = run.data / FOLDER
@@ -170,7 +170,7 @@ def _data(run: Run) -> Path | None:
 def _skipped() -> Outcome:
     return Outcome(
         parameters={"skipped": True},
-        notes=["SKIPPED: nothing was measured, because the published measurements are not there (--data)"],
+        notes=["SKIPPED: nothing was measured: the published measurements are missing (--data)"],
     )
 
 
@@ -189,7 +189,7 @@ def _collect(run: Run, data: Path, begins: int) -> Runs:
             continue
         if row["begin"] not in seen:
             seen.add(row["begin"])
-            run.step(f"the recording from frame {row['begin']} on")
+            run.step(f"recording from frame {row['begin']}")
         runs.rows[row["contender"], row["rtt_ms"]].append(row)
     return runs
 
@@ -230,7 +230,7 @@ def _table(runs: Runs, best: str) -> Table:
     table.add_column("F1, shaped, by round trip", no_wrap=True)
     for rtt_ms in RTT_MS:
         table.add_column(f"{rtt_ms} ms", justify="right")
-    for column in ("all", "delivered", "timely", "p50", "p95, ms", "back, s"):
+    for column in ("all", "delivered", "timely", "p50, ms", "p95, ms", "recovery, s"):
         table.add_column(column, justify="right")
     fixed = [name for name in runs.contenders() if name.startswith("fixed_") and name not in (best, TCP)]
     fixed.sort(key=lambda name: -runs.figure(name, "f1_deadline_aware").median)

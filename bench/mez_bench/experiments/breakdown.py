@@ -33,20 +33,20 @@ FLOOR: Final = 0.9
 AS_THEY_ARE: Final = "as they are"
 PASSED: Final = "H.264 source passed through"
 ARMS: Final = (AS_THEY_ARE, "jpeg", "h264", PASSED)
-"""Frames as the camera gives them, which no application lets be made smaller; the two ladders; and frames of
-a camera that gives H.264, with the second ladder, which is not needed."""
+"""Frames as the camera gives them, for an application without an accuracy floor; the two ladders; and frames
+of a camera that gives H.264, with the second ladder, which is not needed."""
 
 H264_CAMERA: Final = "bench/h264"
 """The camera that gives H.264. The other one gives Motion JPEG."""
 
 _NAMES: Final = {AS_THEY_ARE: "as_they_are", "jpeg": "jpeg", "h264": "h264", PASSED: "h264_source"}
-"""What metrics are called, and parts (`--only`)."""
+"""Names of arms in metrics, and of parts (`--only`)."""
 
 TOTAL_MS_MAX: Final = {PASSED: (10.0, 15.0), "h264": (14.0, 20.0)}
-"""Targets of the whole way: p50 and p95."""
+"""Targets of the total time: p50 and p95."""
 
 FIRST_FRAMES: Final = 15
-"""Of each turn, not counted: the profile comes to the camera, and the policy has to see the link."""
+"""First frames of each turn, not counted: the camera gets the profile, and the policy learns the link."""
 
 ROUND_SECONDS_MAX: Final = 60.0
 
@@ -60,12 +60,12 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "application": ("received",),
     "application's decoder": ("taken", "opened"),
 }
-"""Which stages a part of the way ends with. `queued` is the broker's work behind the codec: what the
-controller learns from the frame is in it. Where frames go as they are there is no `considered`, and the
-waiting is in `queued`. Video has been decoded when the frame is `taken`; then pixels are made of it."""
+"""The stages that each part consists of. `queued` is the broker's work after the codec, and includes what the
+controller learns from the frame. Frames that are not made smaller have no `considered`: their waiting is in
+`queued`. Video is decoded by the time the frame is `taken`; its pixels are converted afterwards."""
 
 Frames = dict[str, list[float]]
-"""By part, milliseconds of each frame; `total` too."""
+"""By part and for `total`: milliseconds of each frame."""
 
 
 def _run(run: Run) -> Outcome:
@@ -73,7 +73,7 @@ def _run(run: Run) -> Outcome:
     parts = run.parts(tuple(_NAMES.values()))
     arms = tuple(arm for arm in ARMS if _NAMES[arm] in parts)
     run.step("starting", done=0)
-    # Contracts of a moment, in a turn that begins, are nothing to be told.
+    # At the start of a turn, contracts fail for a moment. That needs no log line.
     logging.getLogger("mez").setLevel(logging.ERROR)
     source = motion_jpeg(run)
     brokers = Brokers(run, LOG_BYTES)
@@ -116,7 +116,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _turn(edge: str, arm: str, frames: int) -> tuple[Frames, float]:
-    """Subscribe for so many frames; return what they took, and by how much the clocks may be wrong."""
+    """Subscribe for this many frames; return their times, and the possible error of the clock offsets."""
     floor, ladder = (None, None) if arm == AS_THEY_ARE else (FLOOR, profile(_ladder(arm)))
     got: Frames = {name: [] for name in (*PARTS, "total")}
     error_ms = 0.0
@@ -133,14 +133,14 @@ def _turn(edge: str, arm: str, frames: int) -> tuple[Frames, float]:
             frame = subscription.next(timeout=10)
             if time.monotonic() > deadline:
                 raise ExperimentError(
-                    f"{arm}: {len(got['total'])} of {frames} frames came in {ROUND_SECONDS_MAX:g} s"
+                    f"{arm}: {len(got['total'])} of {frames} frames arrived in {ROUND_SECONDS_MAX:g} s"
                 )
             if not frame.trace.ms or not _is_of(frame, arm):
                 continue
             if first > 0:
                 first -= 1
                 continue
-            assert frame.image is not None, "decoded, which is the last stage"
+            assert frame.image is not None, "decoding it is the last stage"
             steps = dict(frame.trace.steps())
             for part, stages in PARTS.items():
                 got[part].append(sum(steps.get(stage, 0.0) for stage in stages))
@@ -189,7 +189,7 @@ def _outcome(turns: Mapping[str, list[Frames]]) -> Outcome:
 
 
 def _share(of: Mapping[str, Sequence[Values]], part: str) -> Interval:
-    """Return what share of all the time a part takes."""
+    """Return a part's share of the total time."""
     rounds = [np.array([each.sum() / total.sum()]) for each, total in zip(of[part], of["total"], strict=True)]
     return interval(rounds, median)
 
@@ -208,7 +208,7 @@ def _row(arm: str, part: str, rounds: Sequence[Values]) -> dict[str, Cell]:
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
-    """Return the parts downwards, and for each arm the median and p95 across."""
+    """Return a table with a row for each part, and the median and p95 of each arm as columns."""
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     table.add_column("part")
     known = {(row["arm"], row["part"]): row for row in rows}
@@ -230,7 +230,7 @@ def _plot(drawing: Figure, turns: Mapping[str, list[Frames]]) -> None:
     places = np.arange(len(turns))
     left = np.zeros(len(turns))
     for part in PARTS:
-        # Means, since those of the parts add up to that of the whole.
+        # Means, since the means of the parts add up to the mean of the total.
         widths = np.array([np.mean(np.concatenate([f[part] for f in rounds])) for rounds in turns.values()])
         axes.barh(places, widths, left=left, label=part)
         left += widths

@@ -1,4 +1,4 @@
-"""Measures how fast a bridge copies what waits at an edge into Kafka, beside a plain producer."""
+"""Measures how fast a bridge copies a backlog of an edge into Kafka, compared with a plain producer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ CAMERAS: Final = 8
 FPS: Final = 20.0
 PIXELS: Final = (304, 368, 3)
 QUALITY: Final = 90
-"""Noise, whose JPEG has about 100 kB."""
+"""The payload is noise, whose JPEG has about 100 kB."""
 
 UNCONFIRMED_MAX: Final = 256
 PARTITIONS: Final = 4
 PLAIN: Final = "plain producer"
 BRIDGE: Final = "mez bridge"
 SPAN: Final = (0.1, 0.9)
-"""The rate is taken from a tenth of the records to nine tenths of them, without starts and ends."""
+"""The rate is measured between a tenth and nine tenths of the records, without start and end."""
 
 QUIET_S: Final = 1.5
-"""A bridge that has confirmed nothing more for so long, with nothing under way, has copied everything."""
+"""A bridge that has copied no more records for this long has copied everything."""
 
 SECONDS_MAX: Final = 60.0
 
@@ -90,7 +90,7 @@ class Cluster:
         _, (self._server,) = start_kafka(run, run.folder / "kafka")
 
     def file(self, name: str, socket: Path) -> Path:
-        """The file of a bridge."""
+        """Write the file of a bridge."""
         file = self._run.folder / f"{name}.toml"
         file.write_text(
             f'[bridge]\nname = "bench"\nunconfirmed_max = {UNCONFIRMED_MAX}\n'
@@ -109,7 +109,7 @@ class Cluster:
         Admin(Link(bridge.kafka)).make(bridge.topics)
 
     def plain(self, name: str, count: int) -> float:
-        """Records per second of a plain producer."""
+        """Return the records per second of a plain producer."""
         file = self.file(name, self._run.folder / "no.sock")
         self.make(file)
         words = [sys.executable, "-c", PRODUCER, str(file), name, str(count), str(self._payload)]
@@ -120,13 +120,13 @@ class Cluster:
 
 
 def _rate(stamps: Sequence[Sequence[int]]) -> float:
-    """Records per second between two shares of all records, of times in nanoseconds and counts until then."""
+    """Return the records per second within `SPAN`, from pairs of a time in nanoseconds and a count."""
     total = stamps[-1][1]
     (begin_ns, first), (end_ns, last) = (
         next((at, count) for at, count in stamps if count >= share * total) for share in SPAN
     )
     if end_ns <= begin_ns:
-        raise ExperimentError("the records were copied too fast to be timed; take more of them")
+        raise ExperimentError("the records were copied too fast to be timed; more records are needed")
     return (last - first) / (end_ns - begin_ns) * 1e9
 
 
@@ -135,8 +135,8 @@ class Waiting:
 
     Args:
         run: The run that it belongs to.
-        name: Of its folder.
-        cluster: Where the bridge copies them to.
+        name: Name of its folder.
+        cluster: The Kafka that the bridge copies to.
     """
 
     def __init__(self, run: Run, name: str, cluster: Cluster) -> None:
@@ -146,7 +146,7 @@ class Waiting:
         cluster.make(self._file)
 
     def fill(self, count: int, payload: bytes) -> None:
-        """Have so many records wait: the bridge has had some of each camera, and is away."""
+        """Let this many records wait: the bridge has copied some of each camera, and is stopped."""
         names, edge = [f"bench/c{number}" for number in range(CAMERAS)], f"unix://{self._site.socket}"
         with (
             self._site.publishing(names, FPS, payload),
@@ -159,7 +159,7 @@ class Waiting:
                 frames.next()
 
     def copied(self) -> float:
-        """Records per second of the bridge, until nothing waits any more."""
+        """Return the records per second of the bridge, which copies until no record waits."""
         bridge = self._start()
         stamps: list[tuple[int, int]] = []
         quiet_s = time.monotonic() + SECONDS_MAX
@@ -169,13 +169,13 @@ class Waiting:
                 stamps.append(stamp)
                 quiet_s = time.monotonic() + QUIET_S
         if not stamps:
-            raise ExperimentError("the bridge copied nothing of what waits")
+            raise ExperimentError("the bridge copied none of the waiting records")
         self._run.children.stop(bridge)
         self._run.children.stop(self._site.edge)
         return _rate(stamps)
 
     def _await_records(self, bridge: Child, count: int) -> None:
-        """Wait until the bridge has copied so many."""
+        """Wait until the bridge has copied this many records."""
         while _records(bridge)[1] < count:
             pass
 
@@ -190,11 +190,11 @@ class Waiting:
 
 
 def _records(bridge: Child) -> tuple[int, int]:
-    """The time in nanoseconds, and how many records the bridge has copied, as it says next."""
+    """Return the time in nanoseconds and the number of copied records in the bridge's next status."""
     while True:
         line = bridge.line(SECONDS_MAX)
         if line is None:
-            raise ExperimentError("the bridge has ended by itself")
+            raise ExperimentError("the bridge ended unexpectedly")
         told: dict[str, Any] = json.loads(line).get("status", {})
         if told:
             return told["at_ns"], told["streams"]["frames"]["records"]
@@ -239,7 +239,7 @@ def _outcome(rates: Mapping[str, Sequence[Values]], count: int, size: int) -> Ou
         notes=[
             "one broker on loopback, and all programs on this machine: the bridge shares its processors with "
             "the edge that it reads from, the plain producer has the bytes in memory",
-            "the rate is that between a tenth and nine tenths of the records, confirmed by the broker",
+            "the rate is measured between a tenth and nine tenths of the records, as confirmed by the broker",
         ],
     )
     for arm, of_arm in rates.items():
@@ -259,7 +259,7 @@ def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
 
 BRIDGE_THROUGHPUT: Final = Experiment(
     name="bridge",
-    summary="how fast a bridge copies what waits at an edge into Kafka, beside a plain producer",
+    summary="how fast a bridge copies an edge's backlog into Kafka, compared with a plain producer",
     needs="Java 17 and Maven (tools/setup --tests)",
     seconds_quick=60,
     seconds_full=400,

@@ -1,4 +1,4 @@
-"""Measures what a camera broker costs: passing Motion JPEG and H.264 through, and encoding frames smaller."""
+"""Measures the cost of a camera broker: passing Motion JPEG and H.264 through, and re-encoding frames."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ FLOOR: Final = 0.9
 IDLE: Final = "nobody subscribed"
 PASSED: Final = "passed through"
 ARMS: Final = (IDLE, PASSED, "jpeg", "h264")
-"""With a camera that gives Motion JPEG."""
+"""Arms with a camera that gives Motion JPEG."""
 
 H264_IDLE: Final = "H.264 source, nobody subscribed"
 H264_PASSED: Final = "H.264 source, passed through"
 H264_DECODED: Final = "H.264 source, decoded and made H.264"
 H264_ARMS: Final = (H264_IDLE, H264_PASSED, H264_DECODED)
-"""With one that gives H.264. In the last arm it is started with `--decode`. All have the ladder `h264`, and
-a link that carries everything."""
+"""Arms with a camera that gives H.264. The last one starts the broker with `--decode`. All have the ladder
+`h264`, and a link that carries everything."""
 
 ALL: Final = (*ARMS, *H264_ARMS)
 
 IDLE_MS_MAX: Final = 0.3
-"""What an H.264 source that nobody looks at may cost, for each frame: nothing is decoded."""
+"""Limit of the cost per frame of an H.264 source without subscribers: nothing is decoded."""
 
 PASSED_SHARE_MAX: Final = 0.2
-"""What one that is passed through may cost, as a share of decoding and encoding it."""
+"""Limit of the cost of passing an H.264 source through, as a share of decoding and encoding it."""
 
 _NAMES: Final = {
     H264_IDLE: "h264_source_idle",
     H264_PASSED: "h264_source_passed_through",
     H264_DECODED: "h264_source_decoded",
 }
-"""What metrics are called."""
+"""Names of arms in metrics."""
 
 SETTLE_SECONDS: Final = 2.0
-"""Before a turn is measured: the log fills, the profile comes, codecs make their first frames."""
+"""Time before the measurement of a turn: the log fills, the profile arrives, codecs start."""
 
 FRAME_SECONDS_MAX: Final = 15.0
 
@@ -64,10 +64,10 @@ class Turn:
 
     Attributes:
         cpu_ms_per_frame: Processor time of the broker, for each frame published.
-        all_ms_per_frame: The same with that of ffmpeg, which reads the source.
-        core_share: The same as a share of one core.
+        all_ms_per_frame: This time, plus that of ffmpeg, which reads the source.
+        core_share: Processor time of the broker, as a share of one core.
         rss_mb: Resident memory at the end, the log's budget included.
-        bytes_per_frame: Of the frames that came, if any.
+        bytes_per_frame: Mean size of the frames that arrived, if any.
     """
 
     cpu_ms_per_frame: float
@@ -80,7 +80,7 @@ class Turn:
 def _run(run: Run) -> Outcome:
     rounds, seconds = (1, 3.0) if run.quick else (5, 15.0)
     run.step("starting", done=0)
-    # Contracts of a moment, in a turn that begins, are nothing to be told.
+    # At the start of a turn, contracts fail for a moment. That needs no log line.
     logging.getLogger("mez").setLevel(logging.ERROR)
     sources = {**dict.fromkeys(ARMS, motion_jpeg(run)), **dict.fromkeys(H264_ARMS, h264(run))}
     run.expect(rounds * len(ALL))
@@ -96,7 +96,7 @@ def _run(run: Run) -> Outcome:
         "width": SIZE[0],
         "height": SIZE[1],
         "fps": FPS,
-        "source": "a file through ffmpeg, whose own time is not counted where nothing says so",
+        "source": "a file through ffmpeg, whose processor time counts only in with_ffmpeg figures",
         "link": "loopback, QUIC",
         "log_bytes": LOG_BYTES,
         "rounds": rounds,
@@ -106,7 +106,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _turn(run: Run, brokers: Brokers, source: str, arm: str, seconds: float) -> Turn:
-    # A broker of its own for every turn, since memory that was once taken may be kept.
+    # A new broker for every turn, since a process may keep memory that it once had.
     words = ("--decode",) if arm == H264_DECODED else ()
     camera = brokers.dial_with(brokers.link_address, source, words=words)
     try:
@@ -125,7 +125,7 @@ def _turn(run: Run, brokers: Brokers, source: str, arm: str, seconds: float) -> 
                 while time.monotonic() < settled or not _is_of(frames.next(timeout=10), arm):
                     if time.monotonic() > patience:
                         raise ExperimentError(
-                            f"{arm}: no frame of this ladder came in {FRAME_SECONDS_MAX:g} s"
+                            f"{arm}: no frame of this ladder arrived in {FRAME_SECONDS_MAX:g} s"
                         )
                 begun, cpu_ns, helpers_ns = time.monotonic(), camera.cpu_ns(), camera.helpers_cpu_ns()
                 sizes = []
@@ -189,19 +189,19 @@ def _outcome(turns: Mapping[str, Sequence[Turn]]) -> Outcome:
     panels = {
         label: {arm: [getattr(turn, name) for turn in of_arm] for arm, of_arm in turns.items()}
         for name, label in (
-            ("cpu_ms_per_frame", "processor time a frame, ms"),
+            ("cpu_ms_per_frame", "processor time per frame, ms"),
             ("rss_mb", "resident memory, MB"),
         )
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
-    outcome.notes = ["delivered_bytes_per_frame is what applications get: of video, the edge's still of it"]
+    outcome.notes = ["delivered_bytes_per_frame: bytes that applications get; for video, the edge's still"]
     return outcome
 
 
 def _table(turns: Mapping[str, Sequence[Turn]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     table.add_column("frames")
-    for column in ("CPU ms a frame", "with ffmpeg", "of a core", "MB resident"):
+    for column in ("CPU ms per frame", "with ffmpeg", "of a core", "MB resident"):
         table.add_column(column, justify="right")
     for arm, of_arm in turns.items():
         cpu, whole, core, rss = (

@@ -1,4 +1,4 @@
-"""Measures what video costs on its way from the edge to a program: as the edge's stills, and as it came."""
+"""Measures the cost of video on its way from the edge to a program: as the edge's stills, and as chains."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from mez_bench.systems.mez import Brokers
 LOG_BYTES: Final = 32 << 20
 
 ARMS: Final[Mapping[str, tuple[str, ...]]] = {"stills": ("jpeg",), "chains": ()}
-"""What the program accepts; nothing: what our library does unless told otherwise."""
+"""The encodings that the program accepts; none: the library's default, which accepts video."""
 
 SETTLE_SECONDS: Final = 3.0
-"""Before a turn is measured: the profile comes, a chain begins and is joined."""
+"""Time before the measurement of a turn: the profile arrives, and the program joins a chain."""
 
 COLUMNS: Final = {
-    "last_hop_bytes_per_frame": "bytes a frame",
-    "edge_cpu_ms_per_frame": "edge, CPU ms a frame",
-    "program_cpu_ms_per_frame": "program, CPU ms a frame",
+    "last_hop_bytes_per_frame": "bytes per frame",
+    "edge_cpu_ms_per_frame": "edge, CPU ms per frame",
+    "program_cpu_ms_per_frame": "program, CPU ms per frame",
     "age_ms_p50": "age p50 ms",
 }
 
@@ -46,9 +46,9 @@ class Turn:
     """Some seconds of one program.
 
     Attributes:
-        values: By the names of `COLUMNS`. Bytes are all of TCP's, TLS and gRPC included, both ways.
-        frames: That the program got.
-        skipped: That it did not.
+        values: By the names of `COLUMNS`. Bytes are all bytes on TCP, TLS and gRPC included, both ways.
+        frames: Frames that the program got.
+        skipped: Frames that it did not get.
     """
 
     values: Mapping[str, float]
@@ -100,7 +100,7 @@ def _turn(run: Run, brokers: Brokers, relay: Relay, rungs: str, arm: str, second
         frames = int(answer["frames"])
         expected = "jpeg" if ARMS[arm] else "h264"
         if frames == 0 or answer["encodings"].get(expected, 0) < frames / 2:
-            raise ExperimentError(f"{arm}: {answer} came, and not mostly {expected}")
+            raise ExperimentError(f"{arm}: less than half of the frames were {expected}: {answer}")
         each = [(after - before) / frames for before, after in zip(begun, ended, strict=True)]
         values = dict(zip(COLUMNS, [*each, float(answer["age_ms_p50"])], strict=True))
         return Turn(values, frames, int(answer["skipped"]))
@@ -131,13 +131,13 @@ def _outcome(turns: Mapping[str, Sequence[Turn]]) -> Outcome:
         for name, label in COLUMNS.items()
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
-    outcome.notes = ["nobody else looks: an edge without a reader of stills makes none"]
+    outcome.notes = ["no other program subscribes: an edge makes stills only if a program reads them"]
     return outcome
 
 
 def _table(turns: Mapping[str, Sequence[Turn]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column("frames come as")
+    table.add_column("frames arrive as")
     for label in COLUMNS.values():
         table.add_column(label, justify="right")
     for arm, of_arm in turns.items():
@@ -148,7 +148,7 @@ def _table(turns: Mapping[str, Sequence[Turn]]) -> Table:
 
 CHAINS: Final = Experiment(
     name="chains",
-    summary="bytes and processor time of video on its way to a program elsewhere, as stills and as it came",
+    summary="bytes and processor time of video on its way to a remote program, as stills and as chains",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=50,
     seconds_full=250,

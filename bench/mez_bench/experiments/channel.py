@@ -65,8 +65,8 @@ def _run(run: Run) -> Outcome:
         notes=[
             "measured: tables 1 and 2 of A. George et al., Mez (2020): 95th percentile of the first camera's "
             "latency",
-            "held out: the cells of table 2 at 5 frames per second but those of one and five cameras at 6 m, "
-            "which table 1 has as well, and that of one camera at 12 m, which tells the rate there",
+            "held out: the cells of table 2 at 5 frames per second, except one and five cameras at 6 m, "
+            "which are also in table 1, and one camera at 12 m, which gives the rate at that distance",
             "virtual time: a model of the channel with transport windows, not a network",
         ],
     )
@@ -136,7 +136,7 @@ def _plot(drawing: Figure, rows: Sequence[Row]) -> None:
 
 CHANNEL: Final = Experiment(
     name="channel",
-    summary="the model of a Wi-Fi channel against published measurements (Mez, tables 1 and 2)",
+    summary="the model of a Wi-Fi channel, compared with published measurements (Mez, tables 1 and 2)",
     needs="nothing",
     seconds_quick=30,
     seconds_full=120,

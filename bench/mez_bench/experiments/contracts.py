@@ -1,4 +1,4 @@
-"""Measures between real brokers over emulated links that contracts mean what they say."""
+"""Measures whether contracts are true, between real brokers over emulated links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS: Final = ("priority", "cuts", "ladders", "livelocks", "scenes")
 ROUNDS: Final = 5
 ROUNDS_LADDERS: Final = 2
 AT_ONCE_QUICK: Final = 4
-"""A quick run plays so many at a time."""
+"""How many plays a quick run has at a time."""
 
 
 def _run(run: Run) -> Outcome:
@@ -53,11 +53,11 @@ def _run(run: Run) -> Outcome:
     if "livelocks" in chosen:
         livelocks(run, outcome)
     outcome.notes.append(
-        "links_late_ms_max: the most by which the emulated links were late themselves; where it is not small "
-        "beside the bounds, other work on this machine disturbed the run"
+        "links_late_ms_max: largest delay that the emulator of the links itself caused; if it is not small "
+        "compared with the latency bounds, other work on this machine disturbed the run"
     )
     if quick:
-        outcome.notes.append("a quick run plays several at a time and judges none of the shares")
+        outcome.notes.append("a quick run has several plays at a time, and does not judge shares")
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""Computes what a data centre for a recognition pipeline costs, and what a faster bus would change of it."""
+"""Computes the cost of a data centre for a recognition pipeline, and how a faster bus would change it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BROKER: Final = "broker"
-"""The role whose rate a bus changes."""
+"""The role whose rate depends on the bus."""
 FASTER: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""What a broker node might carry, as a multiple of its rate."""
+"""Multiples of a broker node's rate, for the table of buses."""
 SWINGS_SHOWN: Final = 8
 COLOURS: Final = ("#4477aa", "#66ccee", "#228833", "#bbbbbb", "#ee6677", "#aa3377")
-"""Of `PARTS`, to be told apart by people who see colours differently."""
+"""Colours of `PARTS`, for people with any colour vision."""
 
 _HELP: Final = """\
 Computes what a data centre costs a year: nodes from rates, equipment from nodes,
@@ -81,7 +81,7 @@ def _run(run: Run) -> Outcome:
         reading.check(plan, path, rates)
     if run.subject.rates is not None:
         reading.check_roles(rates, run.subject.rates, plans)
-    # What is compared with the paper is priced with the paper's rates, whichever others are given.
+    # Bills that are compared with the paper use the paper's rates, even if the user gives others.
     by_paper = [bill(plan, paper) if _knows(paper, plan) else bill(plan, rates) for plan in plans]
     bills = [bill(plan, rates) for plan in plans]
     ranked = swings(plans[-1], rates)
@@ -163,7 +163,7 @@ def _rows(one: Bill) -> list[dict[str, Cell]]:
             "model": line.item.model,
             "price_usd": line.item.price_usd,
             "quantity": line.quantity,
-            # Whole dollars, so that they are written with all their digits.
+            # Whole dollars: integers are written with all digits.
             "usd": round(line.usd),
         }
         for line in one.lines
@@ -208,16 +208,16 @@ def _notes(given: Path | None, rates: Rates, by_paper: Sequence[Bill]) -> list[s
     if given is not None and not rates.measured:
         notes.append(f"{given} says measured = false: nothing here is a rate that Mez's bus reached")
     if given is not None and papers:
-        notes.append(f"{given} has no rate of: {', '.join(papers)}; the paper's stand for these")
+        notes.append(f"{given} has no rate of: {', '.join(papers)}; the paper's rates are used for these")
     if given is None:
         notes.append(
-            "no measured rate of Mez's bus was given (--rates FILE): nodes are sized from the paper's rates, "
-            "and the table of buses says what another rate would change, not what Mez reaches"
+            "no measured rate of Mez's bus was given (--rates FILE): the paper's rates set the numbers of "
+            "nodes, and the table of buses shows the effect of other rates, not what Mez reaches"
         )
     if any(one.plan.published for one in by_paper):
         notes.append(
             "racks, power distribution and installation (`other`) are fitted: one share of the equipment's "
-            "price, on two published totals. Without it the years cost "
+            "price, fitted to two published totals. Without `other`, a year costs "
             + " and ".join(
                 f"{(one.year_total_usd - one.year_usd()['other']) / 1e6:.2f} M$" for one in by_paper
             )
@@ -236,7 +236,7 @@ def _table(*columns: str) -> Table:
 
 
 def _equipment(one: Bill) -> Table:
-    table = _table(f"{one.plan.name}: {one.plan.about}", "price $", "quantity", "$", "kW at most")
+    table = _table(f"{one.plan.name}: {one.plan.about}", "price $", "quantity", "$", "kW max")
     for line in one.lines:
         table.add_row(
             f"{line.item.name}: {line.item.model}",
@@ -257,7 +257,7 @@ def _equipment(one: Bill) -> Table:
 
 
 def _years(bills: Sequence[Bill]) -> Table:
-    table = _table("M$ a year", *PARTS, "all", "paper", "all years")
+    table = _table("M$ per year", *PARTS, "all", "paper", "all years")
     for one in bills:
         published = one.plan.published
         table.add_row(
@@ -272,10 +272,10 @@ def _years(bills: Sequence[Bill]) -> Table:
 
 def _differences(told: Sequence[Statement]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column("what the paper's text says of itself")
+    table.add_column("figure in the paper's text")
     table.add_column("where")
     table.add_column("says", justify="right")
-    table.add_column("its inputs give", justify="right")
+    table.add_column("paper's inputs give", justify="right")
     table.add_column("")
     table.add_column("why", overflow="fold")
     for statement in told:
@@ -292,7 +292,7 @@ def _differences(told: Sequence[Statement]) -> Table:
 
 def _most(plan: Plan, ranked: Sequence[Swing]) -> Table:
     table = _table(
-        f"what matters most to {plan.name}: M$ a year",
+        f"largest effects on {plan.name}: M$ per year",
         f"{CHANGE * 100:.0f} % less",
         f"{CHANGE * 100:.0f} % more",
     )
@@ -303,7 +303,7 @@ def _most(plan: Plan, ranked: Sequence[Swing]) -> Table:
 
 def _buses(plan: Plan, paper: Rates, rates: Rates) -> Table:
     table = _table(
-        f"what the bus changes of {plan.name}", "records/s a broker node", "broker nodes", "M$ a year"
+        f"effect of the bus on {plan.name}", "records/s per broker node", "broker nodes", "M$ per year"
     )
 
     def add(name: str, one: Bill) -> None:
@@ -325,7 +325,7 @@ def _buses(plan: Plan, paper: Rates, rates: Rates) -> Table:
 
 
 def _without_brokers(plan: Plan, rates: Rates) -> Bill:
-    """Price a plan whose bus needs no nodes of its own: what no bus can be cheaper than."""
+    """Price a plan whose bus needs no nodes of its own: the lower bound for any bus."""
     return price(plan, rates, {**bill(plan, rates).nodes, BROKER: 0})
 
 
@@ -349,7 +349,7 @@ def _plot_years(axes: Axes, bills: Sequence[Bill]) -> None:
             label = "paper" if place == 0 else None
             axes.plot([place - 0.38, place + 0.38], [published] * 2, "k--", lw=1, label=label)
     axes.set_ylim(0, math.ceil(max(below) * 1.25))
-    axes.set_ylabel("M$ a year")
+    axes.set_ylabel("M$ per year")
     axes.legend(frameon=False, fontsize=7, ncols=3, loc="upper center")
 
 
@@ -361,7 +361,7 @@ def _plot_swings(axes: Axes, plan: Plan, ranked: Sequence[Swing]) -> None:
     ):
         axes.barh(names, values, color=colour, height=0.6, label=f"{CHANGE * 100:.0f} % {label}")
     axes.axvline(0, color="0.3", lw=0.8)
-    axes.set_title(f"what matters most to {plan.name}", fontsize=9)
+    axes.set_title(f"largest effects on {plan.name}", fontsize=9)
     axes.set_xlabel("change of the yearly cost, M$")
     axes.legend(frameon=False, fontsize=7, loc="lower right")
 

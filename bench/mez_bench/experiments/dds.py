@@ -1,4 +1,4 @@
-"""Measures samples of video on a slow line: the bridge to DDS, Mez's own publishers, Cyclone DDS alone."""
+"""Measures video samples on a slow line: the bridge to DDS, Mez's own publishers, Cyclone DDS alone."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 BYTES: Final = (17_600, 39_700, 65_400, 92_900, 307_200, 582_000, 921_600)
-"""The samples of Bagley et al. 2017: those of a phone, and those of a Raspberry Pi 2."""
+"""The sizes of samples in Bagley et al. 2017: of a phone, and of a Raspberry Pi 2."""
 
 QUICK_BYTES: Final = (65_400, 307_200, 921_600)
 LINE_BITS_PER_S: Final = 100_000_000
 FPS_MAX: Final = 30.0
-"""What the paper's camera gave."""
+"""The rate of the paper's camera."""
 
 PACED_SHARE: Final = 0.8
-"""Of the line. At this rate everybody can deliver everything, so that writes can be compared."""
+"""Offered share of the line. At this rate every arm can deliver all samples, so writes can be compared."""
 
 FLOODED_SHARE: Final = 1.15
-"""Of the line: more than it carries."""
+"""Offered share of the line: more than it carries."""
 
 FLOODED_MIN_BYTES: Final = 300_000
 FIRST_FRAMES: Final = 5
-"""Frames of a burst that do not count."""
+"""Warm-up frames of a burst, which do not count."""
 
 SECONDS: Final = {True: 2.0, False: 5.0}
-"""Of a burst, in a quick run and in a full one."""
+"""Duration of a burst, by whether the run is quick."""
 
 ROUNDS: Final = {True: 1, False: 5}
 OUTLIER: Final = 5.0
-"""A write that takes so many times the median."""
+"""A write that takes more than this multiple of the median is an outlier."""
 
 METER_S: Final = 0.02
 SHARE_SPAN: Final = (0.2, 0.9)
-"""The part of a burst's time in which the line's load is taken: nothing begins or ends in it."""
+"""The part of a burst's time in which the load of the line is measured, without start and end."""
 
 PACED: Final = "paced"
 FLOODED: Final = "flooded"
@@ -70,9 +70,9 @@ class Cast:
     Attributes:
         burst: The burst.
         writes_ms: How long writes took.
-        line_share: What the line carried, of what it can carry.
-        per_s: Samples that arrived in a second.
-        delivered: Samples that arrived, of those that were written.
+        line_share: Load of the line, as a share of its rate.
+        per_s: Samples that arrived per second.
+        delivered: Share of the written samples that arrived.
     """
 
     burst: Burst
@@ -89,10 +89,10 @@ Casts = dict[Key, list[Cast]]
 
 
 class Meter:
-    """Looks again and again how much a host has sent over the cable.
+    """Samples how many bytes a host has sent over the cable.
 
     Args:
-        pid: A process on that host.
+        pid: A process on this host.
     """
 
     def __init__(self, pid: int) -> None:
@@ -102,7 +102,7 @@ class Meter:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Look while the block runs."""
+        """Sample while the block runs."""
         thread = threading.Thread(target=self._look, name="meter", daemon=True)
         thread.start()
         try:
@@ -112,10 +112,10 @@ class Meter:
             thread.join()
 
     def bits_per_s(self, begin_s: float, end_s: float) -> float:
-        """The rate between two instants of the monotonic clock."""
+        """Return the rate between two times of the monotonic clock."""
         seen = [each for each in self._seen if begin_s <= each[0] <= end_s]
         if len(seen) < 2:
-            raise ExperimentError("the load of the cable was not seen; is this machine too busy?")
+            raise ExperimentError("the load of the cable was not sampled; is this machine too busy?")
         (first_s, first), (last_s, last) = seen[0], seen[-1]
         return (last - first) * 8 / (last_s - first_s)
 
@@ -137,7 +137,7 @@ def _run(run: Run) -> Outcome:
     casts: Casts = {}
     memory: dict[str, float] = {}
     with line() as cable:
-        # One after the other: with all of them at once on few processors, each would disturb the others.
+        # One arm at a time: on few processors, arms that run together would disturb each other.
         for number in range(rounds):
             for name in in_turn(dds.ARMS, number):
                 with run.apart():
@@ -186,11 +186,11 @@ def _cast(arm: Arm, driver: Driver, payload: Path, size: int, pace: str, seconds
     with meter.running():
         burst = driver.burst(arm.system, payload, 1 / fps, frames, FIRST_FRAMES)
     if burst.corrupt:
-        raise ExperimentError(f"{arm.system.name}: {burst.corrupt} samples came with other bytes")
+        raise ExperimentError(f"{arm.system.name}: {burst.corrupt} samples arrived with wrong bytes")
     latencies = burst.latency_ms[0]
     at_s = (np.arange(frames) / fps + latencies / 1e3)[~np.isnan(latencies)]
     if len(at_s) < 3:
-        raise ExperimentError(f"{arm.system.name}: of {frames} samples {len(at_s)} arrived")
+        raise ExperimentError(f"{arm.system.name}: of {frames} samples only {len(at_s)} arrived")
     lasted_s = (frames + FIRST_FRAMES) / fps
     load = meter.bits_per_s(begun_s + SHARE_SPAN[0] * lasted_s, begun_s + SHARE_SPAN[1] * lasted_s)
     told = arm.writes_ms()
@@ -215,16 +215,16 @@ def _outcome(run: Run, casts: Casts, memory: Mapping[str, float], rounds: int) -
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, casts)
     outcome.notes = [
-        "a write: until the call of the library returns. Cyclone DDS and the bridge send within it, and "
-        "wait for the line; Mez's publisher puts the frame into its log, and its threads send",
-        "line_share counts bytes with their headers of IP and Ethernet, without the preamble and the gap "
-        "between packets, of the rate of the token bucket, which counts the same",
+        "a write: until the call of the library returns. Cyclone DDS and the bridge send within the call, "
+        "and wait for the line; Mez's publisher puts the frame into its log, and its threads send",
+        "line_share: bytes with IP and Ethernet headers, without the preamble and the gap between packets, "
+        "as a share of the token bucket's rate, which counts the same bytes",
         "Mez sends over QUIC with TLS 1.3 and delivers the newest frame; DDS is not encrypted. flooded: more "
-        "samples than the line carries: Mez leaves out old ones, a writer of DDS waits",
-        "Cyclone DDS keeps 10 samples and waits without end; the bridge keeps the newest one and waits 0.1 s",
-        "with a contract: video of 720p at 15 frames per second; the accuracies of its rungs are given, not "
-        "measured. DDS alone has samples of the same size as the camera's frames",
-        "rss_mb is of the process that writes, at most; with Mez it holds a log of "
+        "samples than the line carries: Mez skips old ones, a DDS writer waits",
+        "Cyclone DDS keeps 10 samples and waits without limit; the bridge keeps the newest and waits 0.1 s",
+        "with a contract: video of 720p at 15 frames per second; the accuracies of its rungs are assumed, "
+        "not measured. DDS alone has samples of the same size as the camera's frames",
+        "rss_mb: peak memory of the process that writes; with Mez it includes a log of "
         f"{figure(dds.LOG_BYTES / 1e6)} MB",
     ]
     return outcome
@@ -293,7 +293,7 @@ _COLUMNS: Final = {
     "cpu_ms_per_sample": "cpu ms",
     "latency_ms_p50": "latency ms",
 }
-"""What is shown of a row."""
+"""The columns of the table, by key of a row."""
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
@@ -328,7 +328,7 @@ def _plot(drawing: Figure, casts: Casts) -> None:
 
 DDS: Final = Experiment(
     name="dds",
-    summary="samples of video on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
+    summary="video samples on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
     needs="root and iproute2, for two hosts; Cyclone DDS (tools/setup --tests); ffmpeg, the demo's video",
     seconds_quick=90,
     seconds_full=600,

@@ -36,7 +36,7 @@ PARTS: Final = (
     ("TLS", ("rustls",)),
     ("copying", ("memmove", "memcpy")),
 )
-"""Parts of a frame's cost, by words in the names of functions; the first that a stack holds counts."""
+"""Parts of a frame's cost, by words in names of functions. The innermost function with a match counts."""
 
 
 def _run(run: Run) -> Outcome:
@@ -65,11 +65,11 @@ def _run(run: Run) -> Outcome:
         run.step(f"sampling {system.name}", done=0)
         burst = driver.burst(system, payload, 1 / FPS, seconds * FPS, FIRST_FRAMES)
         if sampling.wait() != 0:
-            raise ExperimentError("perf could not sample; it needs root or kernel.perf_event_paranoid <= -1")
+            raise ExperimentError("perf could not sample; run as root, or set kernel.perf_event_paranoid=-1")
         roots = {child.pid: name for name, child in system.processes.items()}
         counted = flame.stacks(data, roots)
         if not counted:
-            raise ExperimentError("perf saw nothing of the processes")
+            raise ExperimentError("perf has no samples of the processes")
         cpu_ms = sum(burst.cpu_ms_per_frame.values())
         file = ROOT / "bench" / "results" / f"flame-{system.name}.svg"
         file.parent.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ def _run(run: Run) -> Outcome:
 def _parts(counted: Counter[flame.Stack]) -> Counter[str]:
     parts: Counter[str] = Counter()
     for stack, samples in counted.items():
-        # From the innermost outwards: what the processor was doing, rather than on whose behalf.
+        # From the innermost function outwards: what the processor did, rather than who called it.
         found = next(
             (
                 part
@@ -111,7 +111,7 @@ def _names(shares: dict[str, dict[str, float]]) -> list[str]:
 
 def _table(shares: dict[str, dict[str, float]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column("CPU ms a frame, all four processes")
+    table.add_column("CPU ms per frame, all four processes")
     for system in shares:
         table.add_column(system, justify="right")
     for part in _names(shares):

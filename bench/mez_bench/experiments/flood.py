@@ -1,4 +1,4 @@
-"""Measures how long honest clients take to get in while strangers hold connections."""
+"""Measures how long honest clients take to connect while attackers hold connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ APART: Final = "127.0.0.2"
 """The attackers' own address."""
 
 BESIDE: Final = "127.0.0.1"
-"""The address of the honest clients, which attackers behind the same router have as well."""
+"""The address of the honest clients, and of attackers behind the same router."""
 
 APPLICATION: Final = "application"
 CAMERA_TCP: Final = "camera over TCP"
@@ -46,17 +46,17 @@ ENROLMENT: Final = "enrolment"
 CLIENTS: Final = (APPLICATION, CAMERA_TCP, CAMERA_QUIC, ENROLMENT)
 
 TRIES: Final = 4
-"""Of each client while an attack lasts."""
+"""Tries of each client during an attack."""
 
 CONNECT_S_MAX: Final = 15.0
 PACKETS: Final = 40
-"""Different first packets of QUIC that attackers send: more than the edge answers without more ado."""
+"""Different first packets of QUIC that attackers send: more than the edge answers without a Retry."""
 
 SETTLE_S: Final = 1.0
-"""After the attackers have come, so that the edge has met all of them."""
+"""Time after the attackers have connected, so that the edge has met all of them."""
 
 AFTERWARDS_S: Final = 0.2
-"""After they have gone."""
+"""Time after the attackers have left."""
 
 Arm = tuple[str, int, str]
 """Kind, number and address of attackers."""
@@ -65,7 +65,7 @@ Times = dict[Arm, dict[str, list[Values]]]
 
 
 class Site:
-    """An edge with all its ports, and honest clients that come to it.
+    """An edge with all its ports, and honest clients that connect to it.
 
     Args:
         run: The run that it belongs to.
@@ -91,20 +91,20 @@ class Site:
         self.link, self.grpc, self.enrol = said["link"], said["grpc"], said["enrol"]
 
     def ports(self) -> list[str]:
-        """Return the ports: the link's first, which is one of UDP as well."""
+        """Return the ports. The link's is the first: it is for TCP and UDP."""
         return [address.rpartition(":")[2] for address in (self.link, self.grpc, self.enrol)]
 
     def prepare(self, enrolments: int) -> None:
-        """Make tokens, before anything is timed."""
+        """Make tokens for this many enrolments, before anything is timed."""
         while len(self._tokens) < enrolments:
             said = self._mez("keys", "token", "app/late", "--keys", str(self._keys))[1]
             self._tokens.append(said.split()[0])
 
     def come(self, client: str) -> float:
-        """Return how many milliseconds a client needs to get in, by what users call.
+        """Connect a client as users do; return how many milliseconds it took.
 
         Raises:
-            mez.Error: It does not get in.
+            mez.Error: The client could not connect.
         """
         ways: dict[str, Callable[[], float]] = {
             APPLICATION: self._application,
@@ -137,7 +137,7 @@ class Site:
         return took
 
     def _mez(self, *words: str) -> tuple[float, str]:
-        """Run a command within this process; return the milliseconds that it took, and what it said."""
+        """Run a command within this process; return the milliseconds that it took, and its output."""
         said, told = self._folder / "said", self._folder / "told"
         with _into(said, told):
             begin = time.perf_counter()
@@ -154,7 +154,7 @@ def _since(begin: float) -> float:
 
 @contextlib.contextmanager
 def _into(said: Path, told: Path) -> Iterator[None]:
-    """Write what compiled code says on standard output and standard error into files."""
+    """Redirect the standard output and error of compiled code into files."""
     kept = [(stream, os.dup(stream), path) for stream, path in ((1, said), (2, told))]
     try:
         for stream, _, path in kept:
@@ -176,7 +176,7 @@ def _first_packets(run: Run, site: Site, keys: Path) -> Path:
         recorder.settimeout(5.0)
         address = f"127.0.0.1:{recorder.getsockname()[1]}"
         for number in range(4):
-            # They dial again and again, because nobody answers.
+            # Without an answer, they dial in a loop.
             opened.enter_context(
                 mez_client.publisher(
                     f"bench/dials{number}",
@@ -189,7 +189,7 @@ def _first_packets(run: Run, site: Site, keys: Path) -> Path:
             )
         while len(packets) < PACKETS:
             packet = recorder.recv(2048)
-            # RFC 9000, section 17.2: a long header of type 0, the version, the name of the connection.
+            # RFC 9000, section 17.2: a long header of type 0, the version, the connection id.
             if len(packet) >= 1200 and packet[0] & 0xB0 == 0x80:
                 packets.setdefault(packet[6 : 6 + packet[5]], packet)
     path = run.folder / "packets"
@@ -243,7 +243,7 @@ def _run(run: Run) -> Outcome:
         "rounds": rounds,
         "tries_per_round": TRIES,
         "attackers": sorted({count for _, count, _ in arms}),
-        "attackers_are": "so many at each of the three TCP ports, or so many at the UDP port",
+        "attackers_are": "this number at each of the three TCP ports, or this number at the UDP port",
         "comebacks_per_second": attackers.COMEBACKS_PER_SECOND,
         "honest_clients_from": BESIDE,
     }
@@ -297,11 +297,11 @@ def _outcome(
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, outcome.rows)
     outcome.notes = [
-        "the time to get in is that of what users call: mez.cameras(), mez.publisher() until it is "
+        "the time to connect is that of the calls of users: mez.cameras(), mez.publisher() until it is "
         "connected, mez keys enrol; each with new connections",
-        "attackers come back when they are closed; they share the processors with everybody else here, "
-        "which is part of the ratio",
-        "the ratio is that of the worst kind of client and attack",
+        "attackers reconnect when the edge closes their connections; they run on the same processors as the "
+        "edge and the clients, which increases the ratio",
+        "the ratio in the metrics is that of the worst kind of client and attack",
     ]
     return outcome
 
@@ -336,13 +336,13 @@ def _plot(drawing: Figure, rows: Sequence[Mapping[str, Cell]]) -> None:
         panel.set_title(kind, fontsize="medium")
         panel.set_xlabel("attackers")
         panel.set_ylim(bottom=0)
-    axes[0].set_ylabel("time to get in, ms")
+    axes[0].set_ylabel("time to connect, ms")
     axes[-1].legend(frameon=False, fontsize="small")
 
 
 FLOOD: Final = Experiment(
     name="flood",
-    summary="strangers who hold connections: how long honest clients take to get in",
+    summary="attackers that hold connections: how long honest clients take to connect",
     needs="nothing but the build",
     seconds_quick=55,
     seconds_full=600,

@@ -1,4 +1,4 @@
-"""Measures groups of readers: uneven work, what many members cost the edge, and what kills leave."""
+"""Measures groups of readers: uneven work, the edge's cost for many members, and recovery after kills."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ WORKERS: Final = 4
 SHORT_MS: Final = 8.0
 LONG_MS: Final = 128.0
 LONG_ONE_IN: Final = 10
-"""A worker waits so long on a record, and on one in so many much longer."""
+"""A worker waits `SHORT_MS` for a record, and `LONG_MS` for one record in `LONG_ONE_IN`."""
 
 MEAN_MS: Final = SHORT_MS + (LONG_MS - SHORT_MS) / LONG_ONE_IN
 LOAD: Final = 0.85
-"""The share of their time that workers have something to do, in the comparison of latencies."""
+"""Offered work as a share of the workers' time, in the comparison of latencies."""
 
 OVERLOAD: Final = 1.3
-"""The same where it is measured how much of their time they use."""
+"""Offered work as a share of the workers' time, in the measurement of their utilisation."""
 
 MEMBERS: Final = 64
 COST_FPS: Final = 15.0
 COST_PIXELS: Final = (256, 320, 3)
-"""Noise, whose JPEG has about 100 kB."""
+"""The payload is noise, whose JPEG has about 100 kB."""
 
 KILL_WORKERS: Final = 4
 KILL_CAMERAS: Final = 4
@@ -65,11 +65,11 @@ GROUP: Final = "group"
 WARM_UP_S: Final = 3.0
 BLOCK: Final = 21
 WORKERS_FIRST: Final = 14
-"""Of so many kills the first so many are of workers, the others of the edge: redeliveries can be timed only
-while the edge is left alone."""
+"""Of `BLOCK` kills, the first `WORKERS_FIRST` are of workers, the others of the edge: redeliveries can be
+timed only while the edge keeps running."""
 
 UNSETTLED_S: Final = 3.0
-"""For so long after a kill of the edge, redeliveries are not timed."""
+"""Redeliveries are not timed within this time of a kill of the edge."""
 
 WORKER: Final = """
 import random, sys, threading, time
@@ -102,7 +102,7 @@ for _ in range(threads - 1):
     threading.Thread(target=run, daemon=True).start()
 run()
 """
-"""A worker: says what it got and has done, and waits in between. With several threads, as many members."""
+"""A worker: reports each record that it got and has done, and waits in between. Each thread is a member."""
 
 Record = tuple[str, int, int]
 """Camera, epoch and sequence."""
@@ -110,7 +110,7 @@ Record = tuple[str, int, int]
 
 @dataclass
 class Worker:
-    """A worker's process, and what it has said so far."""
+    """A worker's process, and its reports so far."""
 
     child: Child
     got: list[tuple[Record, int, int]] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Worker:
             try:
                 line = self.child.line(seconds_max=3600.0)
             except ExperimentError:
-                # It was killed.
+                # The process was killed.
                 return
             if line is None:
                 return
@@ -142,21 +142,21 @@ class Worker:
                 self.done.append((record, int(rest[3]), float(rest[4])))
 
     def await_begun(self, members: int = 1) -> None:
-        """Wait until it has subscribed."""
+        """Wait until its members have subscribed."""
         deadline = time.monotonic() + 120.0
         while self.begun < members:
             if time.monotonic() > deadline:
-                raise ExperimentError(f"{self.child.name} does not begin.{self.child.last_words()}")
+                raise ExperimentError(f"{self.child.name} did not subscribe.{self.child.last_words()}")
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the worker (SIGKILL)."""
         self.killed_ns = time.monotonic_ns()
         os.kill(self.child.pid, signal.SIGKILL)
         self._thread.join(10.0)
 
     def unfinished(self) -> Record | None:
-        """The record that it was working on when it was killed."""
+        """Return the record that it was working on when it was killed."""
         done = {record for record, *_ in self.done}
         return self.got[-1][0] if self.got and self.got[-1][0] not in done else None
 
@@ -166,7 +166,7 @@ class Site:
 
     Args:
         run: The run that it belongs to.
-        name: Of its folder.
+        name: Name of its folder.
         store: Whether the edge keeps logs on disk.
     """
 
@@ -187,7 +187,7 @@ class Site:
         self.start_edge()
 
     def start_edge(self) -> None:
-        """Start the edge, where it was before."""
+        """Start the edge; after the first start, at the same address."""
         self.edge = self._run.children.start(
             f"{self._name} edge",
             mez(
@@ -200,7 +200,7 @@ class Site:
         self._listen = self.link = said["link"]
 
     def kill_edge(self) -> None:
-        """End the edge without a word."""
+        """Kill the edge (SIGKILL)."""
         os.kill(self.edge.pid, signal.SIGKILL)
         self._run.children.stop(self.edge)
 
@@ -213,7 +213,7 @@ class Site:
     def publishing(
         self, names: Sequence[str], fps: float, payload: bytes | None = None
     ) -> Iterator[list[mez_client.Publisher]]:
-        """Publish with every camera, a little unevenly, while the block runs."""
+        """Publish with every camera at random intervals while the block runs."""
         stop = threading.Event()
         image: Any = np.zeros(PIXELS, np.uint8) if payload is None else payload
         with ExitStack() as stack:
@@ -251,7 +251,7 @@ class Site:
                     thread.join()
 
     def group(self) -> dict[str, Any] | None:
-        """How its only group stands, if the edge answers."""
+        """Return the state of its only group; `None` if the edge does not answer."""
         command = mez("groups", "--json", "--edge", f"unix://{self.socket}")
         said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         lines = said.stdout.splitlines()
@@ -263,7 +263,7 @@ class Site:
 
 
 def _cameras(count: int) -> list[str]:
-    """So many cameras, which belong to workers by name."""
+    """Return names of cameras, which assign them to workers."""
     return [f"bench/w{at % WORKERS}/c{at}" for at in range(count)]
 
 
@@ -277,7 +277,7 @@ def _begin(site: Site, arm: str) -> list[Worker]:
 
 
 def _ages(run: Run, arm: str, number: int, seconds: float) -> Values:
-    """Milliseconds from capture until the work was done, of the records of one round."""
+    """Return the milliseconds from capture until the work was done, for the records of one round."""
     site = Site(run, f"ages-{arm.split()[0]}-{number}")
     fps = LOAD * WORKERS / (CAMERAS * MEAN_MS / 1e3)
     workers = _begin(site, arm)
@@ -291,7 +291,7 @@ def _ages(run: Run, arm: str, number: int, seconds: float) -> Values:
 
 
 def _utilisation(run: Run, seconds: float) -> float:
-    """The share of their time that workers work while there is more than enough to do."""
+    """Return the workers' utilisation while more work is offered than they can do."""
     site = Site(run, "utilisation")
     fps = OVERLOAD * WORKERS / (CAMERAS * MEAN_MS / 1e3)
     workers = _begin(site, GROUP)
@@ -321,7 +321,7 @@ def _end(run: Run, site: Site, workers: Sequence[Worker]) -> None:
 
 
 def _cost(run: Run, group: str, members: int, number: int, seconds: float) -> float:
-    """Microseconds of the edge's processors for each record that members, or one plain reader, got."""
+    """Return the edge's CPU time in microseconds per record that members, or one plain reader, got."""
     site = Site(run, f"cost-{members}-{number}")
     payload = np.random.default_rng(SEED).integers(0, 256, COST_PIXELS, np.uint8)
     frame = _native_jpeg(payload)
@@ -346,7 +346,7 @@ def _native_jpeg(image: Any) -> bytes:  # noqa: ANN401, an array
 
 @dataclass
 class Kills:
-    """What kills have left."""
+    """The state after the kills."""
 
     workers: list[Worker]
     edges_ns: list[int]
@@ -354,7 +354,7 @@ class Kills:
     group: Mapping[str, Any]
 
     def untold(self) -> set[Record]:
-        """Records that the edge holds, that came after the group's first, and of which nobody heard."""
+        """Return the held records since the group's first that no worker did and that are no dead letters."""
         done = {record for worker in self.workers for record, *_ in worker.done}
         first: dict[str, Record] = {}
         for worker in self.workers:
@@ -367,7 +367,7 @@ class Kills:
         return due - done - dead
 
     def redeliveries_s(self) -> list[float]:
-        """How soon the record of a killed worker was with another one, where the edge ran."""
+        """Return how soon another worker got a killed worker's record, without kills of the edge nearby."""
         given = defaultdict(list)
         for worker in self.workers:
             for record, at_ns, _ in worker.got:
@@ -385,7 +385,7 @@ class Kills:
         return taken
 
     def twice(self) -> tuple[int, int]:
-        """How many records were done twice, and of how many of those nobody was killed."""
+        """Return how many records were done twice, and how many of these without a kill as the cause."""
         by: dict[Record, list[tuple[int, Worker]]] = defaultdict(list)
         for worker in self.workers:
             for record, at_ns, _ in worker.done:
@@ -401,7 +401,7 @@ class Kills:
 
 
 def kills(run: Run, count: int) -> Kills:
-    """Kill workers, and a third of the times the edge, under load; then let the rest be worked on."""
+    """Kill workers, and in a third of the kills the edge, under load; then let workers do the rest."""
     site, draw = Site(run, "kills", store=True), random.Random(SEED)
     names = [f"bench/c{at}" for at in range(KILL_CAMERAS)]
 
@@ -440,14 +440,14 @@ def kills(run: Run, count: int) -> Kills:
 
 
 def _drained(site: Site) -> Mapping[str, Any]:
-    """Wait until nothing is open, and nothing is to come."""
+    """Wait until no record is open or waiting."""
     deadline = time.monotonic() + DRAIN_S_MAX
     while True:
         group = site.group()
         if group is not None and all(lane["open"] == 0 and not lane["lag"] for lane in group["lanes"]):
             return group
         if time.monotonic() > deadline:
-            raise ExperimentError(f"records are left: {group}")
+            raise ExperimentError(f"records are still open or waiting after {DRAIN_S_MAX:.0f} s: {group}")
         time.sleep(0.2)
 
 
@@ -484,7 +484,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _latency(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
-    """How late work is done, and how much of their time workers work."""
+    """Measure how late work is done, and the workers' utilisation."""
     ages: dict[str, list[Values]] = {ASSIGNED: [], GROUP: []}
     for number in range(rounds):
         for arm in in_turn([ASSIGNED, GROUP], number):
@@ -513,14 +513,14 @@ def _latency(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, ages)
     outcome.notes += [
-        "work is emulated by waits, so that processors are free for the brokers; how long a record takes is "
-        "drawn by its number",
+        "work is emulated by waits, so that processors are free for the brokers; the time of a record is "
+        "random, with its number as seed",
         f"assigned: each worker reads {CAMERAS // WORKERS} cameras by itself, with the same mean load",
     ]
 
 
 def _members(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
-    """What many members cost the edge."""
+    """Measure the edge's cost for many members."""
     costs: dict[int, list[Values]] = {1: [], MEMBERS: []}
     for number in range(rounds):
         for members in in_turn([1, MEMBERS], number):
@@ -535,7 +535,7 @@ def _members(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
 
 
 def _killed(left: Kills, count: int, outcome: Outcome) -> None:
-    """What kills have left."""
+    """Add the figures of the kills."""
     twice, unexplained = left.twice()
     redeliveries = left.redeliveries_s()
     outcome.metrics |= {
@@ -552,8 +552,8 @@ def _killed(left: Kills, count: int, outcome: Outcome) -> None:
     outcome.notes += [
         f"{count} kills, {len(left.edges_ns)} of them of the edge: {len(left.held)} records held, "
         f"{len(redeliveries)} redeliveries timed; since the last start of the edge: {left.group['account']}",
-        "redelivery_s_max: from SIGKILL of a worker until another one has its record, without kills within "
-        f"{UNSETTLED_S:.0f} s of one of the edge",
+        "redelivery_s_max: from SIGKILL of a worker until another one has its record; kills within "
+        f"{UNSETTLED_S:.0f} s of a kill of the edge do not count",
     ]
 
 
@@ -580,7 +580,7 @@ def _plot(drawing: Figure, ages: Mapping[str, Sequence[Values]]) -> None:
 
 GROUPS: Final = Experiment(
     name="groups",
-    summary="groups of readers: uneven work, what members cost the edge, and what kills leave",
+    summary="groups of readers: uneven work, the edge's cost for members, and recovery after kills",
     needs="nothing but the build",
     seconds_quick=60,
     seconds_full=900,

@@ -1,4 +1,4 @@
-"""Measures what video costs an edge that keeps it, and its host: processor time, bytes on disk."""
+"""Measures the cost of video for an edge that keeps it, and for its host: processor time, bytes on disk."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ SHARED: Final = "shared"
 IN_EDGE: Final = "in_edge"
 STILLS: Final = "stills"
 ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {OURS: (), SHARED: (), IN_EDGE: (), STILLS: ("jpeg",)}
-"""What programs accept: what our library does unless told otherwise, each decoding for itself, or a process
-beside the edge for all of them, or the edge's own; and what those do without a decoder."""
+"""Encodings that programs accept; none: the library's default, which accepts video. With `OURS` each program
+decodes for itself, with `SHARED` a process beside the edge decodes for all, with `IN_EDGE` the edge's process
+does. `STILLS` are programs without a decoder."""
 
 SHARING: Final[Mapping[str, tuple[str, str]]] = {
     OURS: ("off", "process"),
@@ -44,11 +45,11 @@ SHARING: Final[Mapping[str, tuple[str, str]]] = {
     IN_EDGE: ("1", "edge"),
     STILLS: ("off", "process"),
 }
-"""From how many readers on the edge has a camera decoded once for all of them, and where."""
+"""From how many readers on the edge decodes a camera once for all of them, and in which process."""
 
 COUNTS: Final = (1, 2, 4, 8)
 EVERY: Final = (1, 3)
-"""Programs look at every frame, or at each third."""
+"""Programs decode every frame, or every third."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,9 +57,9 @@ class Arm:
     """Some programs of one kind.
 
     Attributes:
-        kind: How frames come.
-        count: How many programs.
-        every: They look at one frame in so many.
+        kind: How frames reach the programs: a key of `ACCEPTED`.
+        count: Number of programs.
+        every: They decode one frame in this many.
     """
 
     kind: str
@@ -71,7 +72,7 @@ class Arm:
 
     @property
     def key(self) -> str:
-        """Its name in metrics."""
+        """The arm's name in metrics."""
         return f"{self.kind}_{self.count}" + ("" if self.every == 1 else f"_each_{self.every}")
 
 
@@ -87,28 +88,28 @@ ARMS_QUICK: Final = (
 )
 
 EDGE_MS_BEFORE: Final = {1: 5.4, 8: 6.0}
-"""What the edge took for a frame with so many programs of ours, when it decoded every frame and kept JPEG."""
+"""The edge's CPU ms per frame, by number of programs, when it still decoded all frames and kept JPEG."""
 
 SHARE_OF_BEFORE_MAX: Final = 1 / 3
-"""What it may take of that. One program decodes for itself, and eight share."""
+"""Limit as a share of `EDGE_MS_BEFORE`. One program decodes for itself, and eight share a decoder."""
 
 SETTLE_SECONDS: Final = 4.0
-"""Before a turn is measured: the profile comes, a chain begins and all programs are in it."""
+"""Time before the measurement of a turn: the profile arrives, and all programs join a chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Some seconds of some programs that look at the same camera.
+    """Some seconds of some programs that read the same camera.
 
     Attributes:
-        edge_ms: Processor time of the edge, for each frame of the camera.
-        beside_ms: Of the process that decodes beside it, for each frame of the camera.
-        host_ms: Of both and all programs together, for each frame of the camera.
-        program_ms: Of one program, for each frame that it got.
+        edge_ms: Processor time of the edge, per frame of the camera.
+        beside_ms: Processor time of the process that decodes beside the edge, per frame of the camera.
+        host_ms: Processor time of both and of all programs together, per frame of the camera.
+        program_ms: Processor time of one program, per frame that it got.
         came_as: The encoding of most frames.
-        frames: That each program got, on average.
-        skipped: That each did not.
-        age_ms: Median age of a frame in a program's hands, on average.
+        frames: Frames that a program got, on average.
+        skipped: Frames that a program did not get, on average.
+        age_ms: Median age of a frame when the program had it, averaged over programs.
     """
 
     edge_ms: float
@@ -151,7 +152,7 @@ def _run(run: Run) -> Outcome:
             run.step(str(arm))
     crossed = int(link.ask("")["up"]["bytes"])
     run.children.stop(camera)
-    # A log that is closed in good order has all its frames on disk.
+    # A log that is closed properly has all its frames on disk.
     run.children.stop(brokers.edge)
     on_disk = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
     outcome = _outcome(turns, on_disk / crossed)
@@ -177,7 +178,7 @@ def _chosen(arms: Sequence[Arm], only: Sequence[str]) -> Sequence[Arm]:
     unknown = set(only) - {name for arm in arms for name in (arm.kind, arm.key)}
     if unknown:
         names = ", ".join(arm.key for arm in arms)
-        raise ExperimentError(f"--only {','.join(sorted(unknown))}: there is no such part; there are {names}")
+        raise ExperimentError(f"--only {','.join(sorted(unknown))}: no such part; choose from {names}")
     return chosen
 
 
@@ -212,7 +213,7 @@ def _turn(run: Run, brokers: Brokers, rungs: str, arm: Arm, seconds: float) -> T
             run.children.stop(program)
     frames = [int(answer["frames"]) for answer in answers]
     if min(frames) < seconds * FPS / 4:
-        raise ExperimentError(f"{arm}: {min(frames)} frames in {seconds:g} s came to a program")
+        raise ExperimentError(f"{arm}: a program got only {min(frames)} frames in {seconds:g} s")
     encodings = answers[0]["encodings"]
     return Turn(
         edge_ms=edge_ns / 1e6 / (took_s * FPS),
@@ -250,18 +251,18 @@ def _outcome(turns: Mapping[Arm, Sequence[Turn]], disk_ratio: float) -> Outcome:
     outcome.targets += [Target(name, "<=", bound) for name, bound in bounds.items()]
     outcome.tables = [_table(turns)]
     panels = {
-        f"{what}, CPU ms a frame": {
+        f"{what}, CPU ms per frame": {
             str(arm): [getattr(turn, f"{what}_ms") for turn in of_arm] for arm, of_arm in turns.items()
         }
         for what in ("host", "edge")
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = [
-        "readers: ours decode video themselves; shared are the same, and a process beside the edge decodes "
-        "for all of them; in_edge: the edge's own process does; stills are what all other programs get",
-        "host: the edge, the process beside it and all programs together, for each frame of the camera",
-        "disk_ratio: bytes of the edge's store after the run, by all bytes that crossed the link; "
-        "the store's indices and seals are in the one, the link's headers in the other",
+        "readers: ours: each program decodes video itself; shared: a process beside the edge decodes for all "
+        "of them; in_edge: the edge's own process decodes; stills: programs without a decoder get JPEG",
+        "host: the edge, the process beside it and all programs together, per frame of the camera",
+        "disk_ratio: bytes of the edge's store after the run, divided by all bytes that crossed the link. "
+        "The store includes its indices and seals, the link its headers",
     ]
     return outcome
 
@@ -269,8 +270,8 @@ def _outcome(turns: Mapping[Arm, Sequence[Turn]], disk_ratio: float) -> Outcome:
 def _table(turns: Mapping[Arm, Sequence[Turn]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     table.add_column("readers")
-    table.add_column("came as")
-    labels = ("host, CPU ms a frame", "edge", "beside", "a program", "age p50 ms", "frames", "skipped")
+    table.add_column("encoding")
+    labels = ("host, CPU ms per frame", "edge", "beside", "per program", "age p50 ms", "frames", "skipped")
     for label in labels:
         table.add_column(label, justify="right")
     for arm, of_arm in turns.items():
@@ -284,7 +285,7 @@ def _table(turns: Mapping[Arm, Sequence[Turn]]) -> Table:
 
 KEPT: Final = Experiment(
     name="kept",
-    summary="what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, disk",
+    summary="cost of video for an edge that keeps it, and its host: processor time with 1 to 8 readers, disk",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=60,
     seconds_full=3000,

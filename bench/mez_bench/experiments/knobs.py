@@ -1,4 +1,4 @@
-"""Measures what rungs cost a camera, how well byte budgets are kept, and what a loss costs."""
+"""Measures the cost of rungs for a camera, how well byte budgets are kept, and the cost of a loss."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PRINTED_SECONDS_MAX: Final = 180
 
 @dataclass(slots=True)
 class Lines:
-    """What was printed, by part."""
+    """The printed lines, by part."""
 
     ladder: Sequence[str] = ()
     encode: dict[tuple[str, str], list[Values]] = field(default_factory=lambda: defaultdict(list))
@@ -70,7 +70,7 @@ class Lines:
     recovery: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Sort a line in."""
+        """Add a line to its part."""
         match line["part"]:
             case "ladder":
                 self.ladder = line["rungs"]
@@ -89,13 +89,13 @@ class Lines:
             case "recovery":
                 self.recovery[int(line["delay_frames"])] = line
             case part:
-                raise ExperimentError(f"mez measure knobs printed an unknown part {part!r}; make build")
+                raise ExperimentError(f"mez measure knobs printed an unknown part {part!r}; run make build")
 
 
 def _run(run: Run) -> Outcome:
     video = ROOT / VIDEO
     if not video.is_file():
-        raise ExperimentError(f"there is no {video}: make demo-video fetches it")
+        raise ExperimentError(f"{video} is missing; fetch it with make demo-video")
     frames, rounds, budget_frames = (10, 2, 1000) if run.quick else (30, 6, 2400)
     lines = Lines()
     run.expect(DELAYS_BUDGET + DELAYS_RECOVERY + rounds)
@@ -125,11 +125,12 @@ def _run(run: Run) -> Outcome:
         targets=targets,
         tables=[_rung_table(lines), _budget_table(lines)],
         notes=[
-            "ladder_ms_p50_jpeg and _raw are medians over all frames of all rungs of the default ladder that "
-            "change a frame; with a rung's name at the end, of that rung",
-            "the video has 768x576 pixels and was enlarged: bytes are below those of a real 1080p camera",
+            "ladder_ms_p50_jpeg and _raw: medians over all frames of all rungs of the default ladder except "
+            "`original`; with a rung's name at the end: of this rung",
+            "the video has 768x576 pixels and was enlarged: frames have fewer bytes than of a real 1080p "
+            "camera",
             "budgets and recovery are measured at the video's own size; a cap binds where it forces a "
-            "quantiser above 18; delays are frames until an acknowledgement comes",
+            "quantiser above 18; delays: frames until an acknowledgement arrives",
         ],
     )
     outcome.plot = lambda drawing: _plot(drawing, lines)
@@ -214,7 +215,7 @@ def _budget(line: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def _seconds(use: Values, binds: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Values]:
-    """Split into the seconds of one cap each, which are alike within."""
+    """Split into seconds, each of which has one cap: the values of a second are correlated."""
     parts = [use[at : at + 10][binds[at : at + 10]] for at in range(0, len(use), 10)]
     return [part for part in parts if len(part) > 0]
 
@@ -244,7 +245,7 @@ def _rows(lines: Lines) -> list[dict[str, Any]]:
 
 def _rung_table(lines: Lines) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column("ms a 1080p frame, median")
+    table.add_column("ms per 1080p frame, median")
     for column in ("from JPEG", "from pixels", "decode", "kB", "MB held"):
         table.add_column(column, justify="right")
     for rung in sorted({rung for rung, _ in lines.encode}):
@@ -308,7 +309,7 @@ def _plot(drawing: Figure, lines: Lines) -> None:
         left.barh([at + 0.4 * place for at, _ in have], lengths, 0.4, label=f"from {source}")
     left.set_yticks([at + 0.2 for at in range(len(rungs))], rungs)
     left.invert_yaxis()
-    left.set_xlabel("milliseconds of processor time a frame")
+    left.set_xlabel("milliseconds of processor time per frame")
     left.set_title("default ladder at 1080p")
     left.legend(frameon=False)
     line = lines.budget[GATED_DELAY]
@@ -323,13 +324,13 @@ def _plot(drawing: Figure, lines: Lines) -> None:
 
 
 def _word(rung: str) -> str:
-    """Turn a rung's name into a part of a metric's name."""
+    """Return a rung's name as a part of a metric's name."""
     return re.sub(r"[^a-z0-9]+", "_", rung)
 
 
 KNOBS: Final = Experiment(
     name="knobs",
-    summary="what every knob and codec costs, how hard byte budgets are, what a loss costs",
+    summary="cost of every knob and codec, how well byte budgets are kept, cost of a loss",
     needs="make demo-video, ffmpeg",
     seconds_quick=60,
     seconds_full=400,

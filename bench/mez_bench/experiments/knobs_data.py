@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 SERVERS: Final = 4
 SEEDS: Final = (11, 12, 13)
 TRAINING_SEED: Final = 1
-"""The profile is made of other requests than those that are played."""
+"""The profile is made from other requests than those of the plays."""
 
 WINDOWS: Final = 160
 WINDOWS_QUICK: Final = 48
 PROFILED: Final = 60
 PROFILED_QUICK: Final = 30
 FULL_MBPS: Final = 1.2
-"""What a link carries at first: nearly whole records."""
+"""Rate of a link at first: enough for nearly whole records."""
 
 NARROW: Final = 0.1
 NARROW_FROM_S: Final = 3.0
 SETTLE_S: Final = 2.0
-"""So long after the link became narrow, windows are scored."""
+"""Windows are scored from this long after the link became narrow."""
 
 WAVE_S: Final = 2.0
 WAVES: Final = (0.5, 0.7, 1.0, 1.3, 1.5)
-"""The narrow link wavers by these factors, whose mean is 1, in a random order."""
+"""Factors of the narrow link's rate, in a random order. Their mean is 1."""
 
 BOUND_MS: Final = 250.0
 ON_TIME_SHARE_MIN: Final = 0.95
@@ -57,15 +57,15 @@ ADAPTIVE: Final = "Mez"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What one contender did with one seed.
+    """The result of one contender with one seed.
 
     Attributes:
         name: The rung, or `ADAPTIVE`.
         seed: The seed.
-        scores: How good the list of each scored window was, at its deadline.
-        on_time_share: The share of the records of these windows that came within the bound.
-        age_ms_p95: The 95th percentile of the age of those that came; `None` if none came.
-        late_ms_max: The most by which the emulated links were late themselves.
+        scores: The accuracy of the list of each scored window, at its deadline.
+        on_time_share: The share of the records of these windows that arrived within the bound.
+        age_ms_p95: The 95th percentile of the age of records that arrived; `None` if none arrived.
+        late_ms_max: Largest delay that the emulator of the links itself caused.
     """
 
     name: str
@@ -92,7 +92,7 @@ def _run(run: Run) -> Outcome:
     by_name = {name: [arm.scores for arm in arms if arm.name == name] for name in [ADAPTIVE, *fixed]}
     best = _best(fixed, by_name)
     on_time = {name: np.mean([arm.on_time_share for arm in arms if arm.name == name]) for name in fixed}
-    # The smallest one stands for all if none is on time often enough.
+    # If no fixed setting is on time often enough, the smallest one is taken.
     kept = _best([name for name in fixed if on_time[name] >= ON_TIME_SHARE_MIN] or fixed[:1], by_name)
     own = [arm for arm in arms if arm.name == ADAPTIVE]
     outcome = Outcome(
@@ -138,34 +138,34 @@ def _run(run: Run) -> Outcome:
         ],
         tables=[_table(arms, [ADAPTIVE, *fixed])],
         notes=[
-            "no published figures of AWStream's top-k are at hand: Mez is compared with the best fixed "
+            "no published figures of AWStream's top-k are available: Mez is compared with the best fixed "
             "setting in hindsight",
-            "accuracy: Kendall's tau of the list at each window's deadline against the true one (K^(p) of "
-            "Fagin et al., p = 1/2); of a server whose record was late, its newest timely one counts",
-            "ratio_best_fixed_on_time: beside the best fixed setting of which "
-            f"{ON_TIME_SHARE_MIN:.0%} of the records are on time",
-            "fixed settings: the frontier of all rungs, on the same links and requests; a rung off it "
-            "sends more bytes for less accuracy",
-            "frontier_gap_max: accuracy that the search gives away at equal bytes (within 1 %), at most; "
-            "profiling_share: results that it made, of those that all rungs on all records take",
+            "accuracy: Kendall's tau of the list at each window's deadline with the true list (K^(p) of "
+            "Fagin et al., p = 1/2); if a server's record was late, its newest timely record counts",
+            "ratio_best_fixed_on_time: compared with the best fixed setting that has "
+            f"{ON_TIME_SHARE_MIN:.0%} of its records on time",
+            "fixed settings: the frontier of all rungs, on the same links and requests; a rung off the "
+            "frontier sends more bytes for less accuracy",
+            "frontier_gap_max: largest loss of accuracy of the search at equal bytes (within 1 %); "
+            "profiling_share: results that the search made, as a share of all rungs on all records",
         ],
     )
     if run.quick:
-        outcome.notes.append("a quick run tries few fixed settings, all at a time, and judges no ratio")
+        outcome.notes.append("a quick run tries few fixed settings, all at once, and judges no ratio")
     outcome.plot = lambda drawing: _plot(drawing, found, everything, arms)
     return outcome
 
 
 def profiles(records: int, servers: int, exhaustive: bool = True) -> tuple[Profile, Profile, Cost]:
-    """Profile requests of another seed than those that are played.
+    """Profile requests of another seed than that of the plays.
 
     Args:
-        records: Windows.
-        servers: How many servers there are.
+        records: Number of windows.
+        servers: Number of servers.
         exhaustive: Also measure all rungs.
 
     Returns:
-        The profile that the search makes, that of all rungs (or the first again), and what the search took.
+        The profile of the search, the profile of all rungs (or the first again), and the cost of the search.
     """
     traffic = web_log.Traffic(TRAINING_SEED, servers)
     streams = [
@@ -197,7 +197,7 @@ def _best(names: Sequence[str], scores: Mapping[str, Sequence[Values]]) -> str:
 
 
 def _fixed(everything: Profile, count: int | None) -> list[str]:
-    """Return the rungs of the frontier that a narrow link carries at some time: one of them is best."""
+    """Return the rungs of the frontier that a narrow link can carry at some time; the best is among them."""
     most = FULL_MBPS * NARROW * 1e6 / 8 * web_log.WINDOW_S * max(WAVES) * 2
     names = [
         rung.rung
@@ -227,7 +227,7 @@ def _link(seed: int, server: int, seconds: float) -> Rates:
     at_s = NARROW_FROM_S
     order: list[float] = []
     while at_s < seconds:
-        # All of them in turn, so that every link is a tenth on average.
+        # All factors in turn, so that every link is a tenth on average.
         order = order or random.permutation(WAVES).tolist()
         rates.append((at_s, FULL_MBPS * NARROW * order.pop()))
         at_s += WAVE_S
@@ -311,7 +311,7 @@ def _plot(drawing: Figure, found: Profile, everything: Profile, arms: Sequence[A
 
 KNOBS_DATA: Final = Experiment(
     name="knobs_data",
-    summary="knobs of data: the top-k of a web log at a tenth of the link, and what its profile takes",
+    summary="knobs of data: the top-k of a web log at a tenth of the link, and the cost of its profile",
     needs="nothing",
     seconds_quick=60,
     seconds_full=1400,

@@ -1,4 +1,4 @@
-"""Measures what the log costs in memory, beside what a program would do without it, and on disk."""
+"""Measures the cost of the log: in memory, compared with plain copies of a program, and on disk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ARMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Nanoseconds of processor time an operation, by arm, size and readers; of each start, all turns."""
+    """Nanoseconds of processor time per operation, by arm, size and readers: for each start, its turns."""
 
     by_arm: Mapping[tuple[str, int, int], list[Values]]
     rows: list[dict[str, Any]]
@@ -100,12 +100,12 @@ def _run(run: Run) -> Outcome:
         ],
         tables=[_table(turns), persistence.table],
         notes=[
-            "times are processor time of the working thread: none of the arms waits for anything, and what "
-            "else the machine does would count otherwise",
-            "every start of the program gets other memory, and an arm with the luckier one is faster by up "
-            "to a quarter for as long as it runs, so it is starts that the intervals draw",
-            "append_ratio_memcpy compares, round by round, with the faster of copy_ring (into buffers that "
-            "exist, as many as the log holds frames) and copy_new (into a new vector in a bounded queue)",
+            "times are processor time of the working thread: no arm waits, and other work of the machine "
+            "does not count",
+            "every start of the program gets other memory. Its layout makes an arm faster by up to a quarter "
+            "for the whole start, so the intervals resample starts",
+            "append_ratio_memcpy compares, round by round, with the faster of copy_ring (into existing "
+            "buffers, as many as the log holds frames) and copy_new (into a new vector in a bounded queue)",
             *store.NOTES,
         ],
     )
@@ -166,7 +166,7 @@ def _metrics(turns: Turns) -> dict[str, Interval]:
 
 def _table(turns: Turns) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column("microseconds an operation")
+    table.add_column("microseconds per operation")
     for frame_bytes in FRAME_BYTES:
         table.add_column(f"{frame_bytes / 1000:g} kB", justify="right")
     for arm in ARMS:
@@ -178,27 +178,27 @@ def _table(turns: Turns) -> Table:
 def _plot(drawing: Figure, turns: Turns) -> None:
     left, right = drawing.subplots(1, 2)
     for axes, arms, title in (
-        (left, ("append", "copy_ring", "copy_new"), "append, and copies that keep as much"),
+        (left, ("append", "copy_ring", "copy_new"), "append, and plain copies"),
         (right, ("read", "read_plain"), "reading every byte"),
     ):
         width = 0.8 / len(arms)
         for place, arm in enumerate(arms):
             values = [interval([turn / size for turn in turns.of(arm, size)], median) for size in FRAME_BYTES]
-            # Nanoseconds a byte are seconds a gigabyte.
+            # Nanoseconds per byte are seconds per gigabyte.
             at = [index + place * width for index in range(len(FRAME_BYTES))]
             errors = [[v.median - v.low for v in values], [v.high - v.median for v in values]]
             axes.bar(at, [v.median for v in values], width, yerr=errors, label=arm.replace("_", " "))
         axes.set_xticks([index + 0.4 - width / 2 for index in range(len(FRAME_BYTES))])
         axes.set_xticklabels([f"{size / 1000:g} kB" for size in FRAME_BYTES])
-        axes.set_ylabel("seconds of processor time a gigabyte")
+        axes.set_ylabel("seconds of processor time per gigabyte")
         axes.set_title(title)
         axes.legend(frameon=False)
 
 
 LOG: Final = Experiment(
     name="log",
-    summary="append, read and query the log, against plain copies of the same bytes; keep it on disk",
-    needs="2 GB of memory; 2 GB in TMPDIR, on the disk that is meant",
+    summary="append, read and query the log, compared with plain copies of the same bytes; keep it on disk",
+    needs="2 GB of memory; 2 GB in TMPDIR, which must be on the disk to measure",
     seconds_quick=60,
     seconds_full=900,
     run=_run,

@@ -1,4 +1,4 @@
-"""Measures publish → subscribe through both brokers on one machine, beside peers and the floor."""
+"""Measures publish → subscribe through both brokers on one machine, compared with peers and the floor."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ SYSTEMS: Final[Mapping[str, Callable[[Run], System]]] = {
     "zenoh": zenoh.start,
 }
 OURS: Final = {"mez": "", "mez_tcp": "_tcp"}
-"""Mez with its link over QUIC and over TCP, and what the names of their metrics end in."""
+"""Mez with its link over QUIC and over TCP, and the endings of their metrics' names."""
 WITHIN: Final = {"mez_within": "_within", "mez_within_tcp": "_within_tcp"}
-"""The same with the camera broker in the publisher's process."""
+"""Mez with the camera broker in the publisher's process, and the endings of their metrics' names."""
 PEERS_BOTH: Final = ("nats_leaf",)
-"""Peers with a broker on both sides of the link, as `OURS`."""
+"""Peers with a broker on both sides of the link, like `OURS`."""
 PEERS_EDGE: Final = ("nats", "zenoh")
-"""Peers with a broker at the edge only, which has a hop less and keeps nothing at the camera, as `WITHIN`."""
+"""Peers with a broker at the edge only: one hop fewer, and no log at the camera. Compare with `WITHIN`."""
 
 BYTES: Final = (100_000, 500_000, 1_000_000, 1_700_000)
 FPS: Final = (5, 15)
 GATED: Final = (1_000_000, 15)
-"""The setting that targets are about."""
+"""The setting that targets apply to."""
 
 FIRST_FRAMES: Final = 5
-"""Frames of a burst that do not count: TCP forgets its window in a pause, and caches are cold."""
+"""Warm-up frames of a burst: after a pause, TCP's congestion window is small, and caches are cold."""
 
 P99_FRAMES_MIN: Final = 1000
 
@@ -63,9 +63,9 @@ class Setting:
     """One size and rate.
 
     Attributes:
-        frame_bytes: Of each frame.
-        fps: Frames a second.
-        frames: Of each burst, that count.
+        frame_bytes: Size of each frame.
+        fps: Frames per second.
+        frames: Frames of each burst that count.
         rounds: Bursts of each system.
     """
 
@@ -76,15 +76,15 @@ class Setting:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from others."""
+        """Identifies the setting."""
         return self.frame_bytes, self.fps
 
 
 Start = Sequence[Setting]
-"""What is measured, in this order, in one start of all systems."""
+"""The settings that are measured in one start of all systems, in this order."""
 
 GATED_STARTS: Final = 8
-"""Whose memory lies better decides by hundredths for as long as a start lasts; a full run has several."""
+"""The memory layout of a start changes latencies by a few per cent, so a full run has several starts."""
 
 QUICK: Final[Sequence[Start]] = ((Setting(*GATED, frames=14, rounds=4),),)
 FULL: Final[Sequence[Start]] = (
@@ -99,10 +99,10 @@ FULL: Final[Sequence[Start]] = (
 )
 
 Bursts = dict[tuple[int, int], dict[str, list[Burst]]]
-"""By size and rate, and by system; without a system where it failed."""
+"""Bursts by size and rate, and by system. A system is missing where it failed."""
 
 Memory = dict[str, dict[str, tuple[float, float]]]
-"""Of each process of each system, in megabytes: what it holds at the end, and the most that it held."""
+"""Memory of each process of each system in megabytes: at the end, and at most."""
 
 
 def _run(run: Run) -> Outcome:
@@ -133,7 +133,7 @@ def _run(run: Run) -> Outcome:
                     f"{s.name}_{n}": value for s in systems for n, value in s.details.items()
                 }
     for of_setting in bursts.values():
-        # Systems are held against each other turn by turn.
+        # Systems are compared turn by turn, so all need equally many turns.
         most = max(map(len, of_setting.values()))
         for name in [name for name, of_system in of_setting.items() if len(of_system) < most]:
             del of_setting[name]
@@ -147,7 +147,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _start(run: Run, outcome: Outcome, left_out: set[str]) -> list[System]:
-    """Start all systems. One that cannot be started is left out from then on."""
+    """Start all systems. One that cannot be built is left out from then on."""
     systems: list[System] = []
     for name, start in SYSTEMS.items():
         if name in left_out:
@@ -188,13 +188,13 @@ def _measure(
     for setting in settings:
         of_setting = bursts.setdefault(setting.key, {})
         for system in list(running) if setting.frame_bytes != filled else ():
-            # What keeps frames is full of such frames before anything counts, as nearly all of its life.
+            # Fill the logs with frames of this size first: in practice, logs are nearly always full.
             run.step(f"filling {system.name}", done=0)
             interval_s = setting.frame_bytes / FILL_BYTES_PER_S
             through(system, setting, interval_s, FILL_BYTES // setting.frame_bytes, 0)
         filled = setting.frame_bytes
         for turn in range(setting.rounds):
-            # The order changes, so that nobody always comes after the same neighbour.
+            # The order changes, so that no system always runs after the same one.
             for system in in_turn(running, number + turn):
                 run.step(f"{system.name}, {setting.frame_bytes / 1000:g} kB at {setting.fps} fps", done=0)
                 burst = through(system, setting, 1 / setting.fps, setting.frames, FIRST_FRAMES)
@@ -205,10 +205,10 @@ def _measure(
 
 
 def _leave_out(system: System, setting: Setting, error: ExperimentError, run: Run, outcome: Outcome) -> None:
-    """Go on without a peer that failed, because half an hour of the others is worth more.
+    """Go on without a peer that failed, rather than lose the results of the others.
 
     Raises:
-        ExperimentError: It is not a peer. Without it there is nothing to compare.
+        ExperimentError: The system is Mez or the floor. Without them there is nothing to compare.
     """
     if system.name not in PEERS_BOTH + PEERS_EDGE:
         raise error
@@ -304,7 +304,7 @@ def _row(
 ) -> dict[str, Cell]:
     latencies = np.concatenate(_latencies(bursts))
     if not len(latencies):
-        raise ExperimentError(f"{name} delivered nothing of {setting.frame_bytes} bytes at {setting.fps} fps")
+        raise ExperimentError(f"{name} delivered no {setting.frame_bytes}-byte frame at {setting.fps} fps")
     row: dict[str, Cell] = {
         "system": name,
         "frame_bytes": setting.frame_bytes,
@@ -345,7 +345,7 @@ def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
 
 def _cpu_table(gated: Mapping[str, Sequence[Burst]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column(f"CPU ms a frame, {GATED[0] / 1000:g} kB at {GATED[1]} fps")
+    table.add_column(f"CPU ms per frame, {GATED[0] / 1000:g} kB at {GATED[1]} fps")
     names = ["publisher", "camera", "edge", "subscriber"]
     for name in (*names, "sum"):
         table.add_column(name, justify="right")
@@ -386,7 +386,7 @@ def _plot(drawing: Figure, settings: Sequence[Setting], bursts: Bursts) -> None:
 
 LOOPBACK: Final = Experiment(
     name="loopback",
-    summary="publish → subscribe through both brokers as processes, mutual TLS between them, beside peers",
+    summary="publish → subscribe through both brokers as processes, with mutual TLS, compared with peers",
     needs="cargo for the floor and the peers, Go for nats-server; the first run builds them",
     seconds_quick=58,
     seconds_full=1600,

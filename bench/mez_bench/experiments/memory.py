@@ -26,11 +26,11 @@ LOG_BYTES: Final = 128 << 20
 """The budget of each broker: full within seconds."""
 
 FRAME_BYTES: Final = (1_000_000, 700_000, 1_300_000)
-"""In turn, so that evicted memory does not always fit."""
+"""Sizes of frames, in turn, so that memory of evicted frames does not always fit a new one."""
 
 FPS: Final = 30
 ARMS: Final = {"": {LOCAL_STOPPED: 4}, "_beside_100": dict.fromkeys(WAYS, 25)}
-"""Subscriptions that stand still, by way: a few that a debugger stopped, and a hundred in all ways."""
+"""Subscriptions that stop reading, by way: a few that a debugger stopped, and a hundred in all ways."""
 
 ABOVE_BUDGET_MB_MAX: Final = 64.0
 
@@ -44,7 +44,7 @@ def _run(run: Run) -> Outcome:
     run.step("starting", done=0)
     run.expect(2 * seconds)
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    for column in ("stalled", "broker", "budget MB", "RSS MB, median", "most", "above the budget", "lost"):
+    for column in ("stalled", "broker", "budget MB", "RSS MB, median", "max", "above the budget", "lost"):
         table.add_column(column, justify="left" if column == "broker" else "right")
     arms: dict[str, Samples] = {}
     for arm, stalled in ARMS.items():
@@ -66,7 +66,7 @@ def _run(run: Run) -> Outcome:
 def _arm(
     run: Run, outcome: Outcome, table: Table, seconds: int, arm: str, ways: Mapping[str, int]
 ) -> Samples:
-    """Measure beside so many stalled subscriptions, and put what came of it into the outcome."""
+    """Measure with these stalled subscriptions, and add the figures to the outcome."""
     brokers = Brokers(run, LOG_BYTES)
     camera = brokers.dial(brokers.link_address)
     system = System(
@@ -88,13 +88,13 @@ def _arm(
     with Stalled(brokers, ways) as stalled:
         begin, turn, stopped = time.monotonic(), 0, False
         while (now := time.monotonic() - begin) < seconds:
-            # They read at first, so that they hold something when they stop.
+            # They read at first, so that they hold frames when they stop.
             if not stopped and now > min(5.0, seconds / 6):
                 stopped = True
                 stalled.stop()
             burst = driver.burst(system, payloads[turn % len(payloads)], 1 / FPS, FPS * 2, 0)
             turn += 1
-            # A hundred that read at full load keep all processors busy, which is no matter of memory.
+            # While a hundred still read at full load, all processors are busy, so losses do not count.
             if stopped:
                 lost += burst.lost
                 frames += burst.latency_ms.size
@@ -137,7 +137,7 @@ def _plot(drawing: Figure, arms: dict[str, Samples]) -> None:
 
 MEMORY: Final = Experiment(
     name="memory",
-    summary="resident memory of both brokers at full load, beside applications that have stopped reading",
+    summary="resident memory of both brokers at full load, with applications that have stopped reading",
     needs="nothing but the build",
     seconds_quick=60,
     seconds_full=630,

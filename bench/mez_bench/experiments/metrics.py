@@ -1,4 +1,4 @@
-"""Measures what it costs an edge to watch itself and to be scraped, with many cameras."""
+"""Measures the cost of an edge's own metrics and of being scraped, with many cameras."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CAMERAS: Final = 100
 SCRAPED_EVERY_S: Final = 5.0
 ARMS: Final = ("plain", "scraped")
-"""An edge that serves no page and no metrics, and one that does and is scraped."""
+"""An edge without page and metrics, and an edge with both that is scraped."""
 
 PLAIN, SCRAPED = ARMS
 SETTLE_S: Final = 5.0
@@ -46,9 +46,9 @@ class Scraper:
     """A scraper that keeps its connection, as Prometheus does.
 
     Args:
-        port: Where the edge serves metrics on this host.
-        authority: The site's authority, by which the edge is known.
-        token: By which it may scrape.
+        port: Port of the edge's metrics on this host.
+        authority: File with the certificate of the site's authority, to verify the edge with.
+        token: The token that permits to scrape.
     """
 
     def __init__(self, port: int, authority: Path, token: str) -> None:
@@ -61,7 +61,7 @@ class Scraper:
         """Scrape once, and return the text.
 
         Raises:
-            ExperimentError: The edge gives none.
+            ExperimentError: The edge gives no metrics.
         """
         begin = time.monotonic()
         try:
@@ -71,7 +71,7 @@ class Scraper:
         except (OSError, http.client.HTTPException) as error:
             raise ExperimentError(f"the edge cannot be scraped: {error}") from error
         if answer.status != http.HTTPStatus.OK:
-            raise ExperimentError(f"the edge refuses to be scraped: {answer.status} {text.decode()}")
+            raise ExperimentError(f"the edge refused the scrape: {answer.status} {text.decode()}")
         self.took_ms.append((time.monotonic() - begin) * 1e3)
         return text
 
@@ -87,7 +87,7 @@ def _run(run: Run) -> Outcome:
     took_ms: list[float] = []
     text = b""
     for turn in range(rounds):
-        # In turns, so that what else the host does falls on both.
+        # In turns, so that other work of the host affects both.
         for arm in ARMS if turn % 2 == 0 else reversed(ARMS):
             run.step(f"{arm}: {CAMERAS} cameras", done=0)
             with run.apart():
@@ -101,7 +101,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _arm(run: Run, arm: str, seconds: float) -> tuple[float, Scraper | None, bytes]:
-    """Return the share of a core that the edge took, the scraper, and what it read last."""
+    """Return the share of a core that the edge used, the scraper, and the last text that it read."""
     port, token = free_port(), secrets.token_hex(32)
     words: tuple[str, ...] = ("--cameras-max", f"{CAMERAS}")
     if arm == SCRAPED:
@@ -122,7 +122,7 @@ def _arm(run: Run, arm: str, seconds: float) -> tuple[float, Scraper | None, byt
                     link="quic",
                 )
             )
-            # One after the other: a hundred handshakes at once are no matter of metrics.
+            # One after the other: a hundred handshakes at once would not be part of the metrics' cost.
             camera.wait_connected(timeout=60)
             camera.send(np.zeros(SIZE, np.uint8))
         scraper = Scraper(port, brokers.keys / "authority.pem", token) if arm == SCRAPED else None
@@ -170,16 +170,16 @@ def _outcome(
         targets=[Target("metrics_core_share_100", "<=", CORE_SHARE_MAX)],
         tables=[table],
         notes=[
-            "metrics_core_share_100: processor time of an edge that looks at itself once a second and is "
-            "scraped every 5 s, minus that of one without the web port, divided by time. Cameras are "
-            "connected and publish nothing",
+            "metrics_core_share_100: processor time of an edge that samples its state once a second and is "
+            "scraped every 5 s, minus the time of an edge without the web port, divided by elapsed time. "
+            "Cameras are connected and publish nothing",
         ],
     )
 
 
 METRICS: Final = Experiment(
     name="metrics",
-    summary="what it costs an edge with 100 cameras to watch itself and to be scraped",
+    summary="cost of metrics and scrapes for an edge with 100 cameras",
     needs="nothing but the build",
     seconds_quick=60,
     seconds_full=780,

@@ -42,16 +42,16 @@ PARTS: Final = ("paths", "paper", "chosen", "flash", "channels", "devices", "kil
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A size of pictures, with the paper's figures of it (George et al. 2020, tables 1 and 2).
+    """A size of pictures, with the paper's figures for it (George et al. 2020, tables 1 and 2).
 
     Attributes:
-        name: As the paper has it.
+        name: Its name in the paper.
         pixels: Width and height, 4:3.
-        compute_ms: Of a Tesla V100 at 240p; of the larger ones derived from it by the number of pixels.
-        request_bytes: Of a frame.
-        response_bytes: Of the picture made of it.
-        e2e_ms_p50: The median of RTT and compute.
-        e2e_ms_p90: The 90th percentile.
+        compute_ms: Compute time of a Tesla V100 at 240p; for larger sizes, scaled by the number of pixels.
+        request_bytes: Size of a frame.
+        response_bytes: Size of the picture that the engine makes of it.
+        e2e_ms_p50: Median of RTT plus compute.
+        e2e_ms_p90: 90th percentile of RTT plus compute.
     """
 
     name: str
@@ -73,36 +73,36 @@ BY_NAME: Final = {size.name: size for size in SIZES}
 
 WIFI: Final = "wifi"
 OWN: Final = f"{LOOPBACK}, coded"
-"""The arm whose pictures were coded before: what is left is Mez, without any coding."""
+"""The arm with pictures that were encoded in advance: its time is Mez's own, without encoding."""
 
 COMPUTE_MS: Final = 10.0
-"""Of the paper at 240p: in all parts that have no sizes."""
+"""The paper's compute time at 240p, for all parts with one size."""
 
 UP_MS_MIN: Final = 5.0
-"""The tightest bound of the way up, where the compute leaves less."""
+"""Smallest latency bound of the way up, even if the compute time leaves less."""
 
 FLOOR: Final = 0.5
-"""The floor of the likeness (SSIM) on changing channels."""
+"""The accuracy floor (SSIM) on changing channels."""
 
 QUALITIES: Final = (10, 30, 50, 70)
 QUALITIES_QUICK: Final = (30,)
-"""The fixed JPEG qualities with tokens. The best of them on a channel is what Mez is held against there."""
+"""The fixed JPEG qualities with tokens. On each channel, Mez is compared with the best of them."""
 
 TOKENS: Final = 2
 TOKENS_ANSWER_MS: Final = 10_000.0
-"""With tokens no answer is given up."""
+"""Latency bound of answers with tokens: so long that no answer is given up."""
 
 ADAPTIVE: Final = "Mez"
 SEED: Final = 1
-"""Draws links and flashes of the first round; the next rounds have the next ones."""
+"""Seed of links and flashes in the first round; each later round has the next number."""
 
 FLASH_S: Final = 0.25
-"""For so long the light stays on, which is longer than an answer takes."""
+"""How long the light stays on: longer than an answer takes."""
 
 COUNTS: Final = (1, 2, 4, 8, 16)
 COUNTS_QUICK: Final = (16,)
 LINK_LATE_MS: Final = 5.0
-"""Emulated links that are later than this by themselves are told of."""
+"""A note reports emulators of links that caused a larger delay than this."""
 
 KILL_DEVICES: Final = 4
 KILL_AFTER_S: Final = 2.0
@@ -112,7 +112,7 @@ ENGINES: Final = "engines"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is played."""
+    """The length of a run."""
 
     rounds: int
     seconds: float
@@ -126,7 +126,7 @@ QUICK: Final = Extent(rounds=1, seconds=3.5, channel_s=9.0, flash_s=7.0)
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A play, and what it has shown."""
+    """A play, and its figures."""
 
     asked: Asked
     told: Told
@@ -144,7 +144,7 @@ class Bench:
         self.outcome = Outcome()
 
     def cell(self, asked: Asked) -> Shot:
-        """Play, and work out what it has shown."""
+        """Run a play, and compute its figures."""
         told = self.site.play(asked)
         return Shot(asked, told, shown(told.played, told.worked, asked.seconds))
 
@@ -152,16 +152,16 @@ class Bench:
         """Add a percentile of the end-to-end times of an arm.
 
         Raises:
-            ExperimentError: In some round nothing was answered, so that there is none.
+            ExperimentError: In some round no frame was answered.
         """
         for cell in cells:
             if not len(cell.shown.e2e_ms):
                 skipped = cell.told.played.skipped or "none"
-                raise ExperimentError(f"{metric}: no frame was answered (answers not given: {skipped})")
+                raise ExperimentError(f"{metric}: no frame was answered (skipped answers: {skipped})")
         self.outcome.metrics[metric] = interval([cell.shown.e2e_ms for cell in cells], percentile(percent))
 
     def asked(self, size: Size, network: Network, compute_ms: float, *, canned: bool = False) -> Asked:
-        """Return a play of pixels of a size; or `canned`: of JPEGs of the paper's bytes, coded before."""
+        """Return a play of pixels of a size; if `canned`, of JPEGs of the paper's bytes, made before."""
         film = str(pictures.film(self.folder, size.pixels))
         answer = PIXELS
         if canned:
@@ -173,9 +173,9 @@ class Bench:
         return Asked(network=network, pictures=film, engine=engine, seconds=self.extent.seconds)
 
     def within(self, asked: Asked) -> Asked:
-        """Return a play whose answers are due within `ON_TIME_MS`, with bytes as Mez chooses them both ways.
+        """Return a play with answers due within `ON_TIME_MS`, where Mez chooses the bytes both ways.
 
-        The way up may take half of what the compute leaves.
+        The way up may take half of the time that the compute leaves.
         """
         film = Path(asked.pictures)
         engine = replace(
@@ -204,14 +204,14 @@ class Bench:
 
 
 def _paths(bench: Bench) -> None:
-    """An engine that does nothing: all sizes, all networks; and what Mez itself takes at 720p."""
+    """An engine that does nothing: all sizes, all networks; and Mez's own time at 720p."""
     quick = (("240p", LOOPBACK), ("720p", LOOPBACK), ("240p", "lte"), ("240p", "wan_east"))
     every = [(size.name, network) for network in NETWORKS for size in SIZES]
     chosen = quick if bench.run.quick else every
     arms = {
         f"{name} {network}": bench.asked(BY_NAME[name], NETWORKS[network], 0.0) for name, network in chosen
     }
-    # The pictures of the play of pixels, at the qualities that it has.
+    # The same pictures as in the play of pixels, with the same JPEG qualities.
     large = arms[f"720p {LOOPBACK}"]
     film = pictures.film(bench.folder, BY_NAME["720p"].pixels)
     sent, answered = (str(pictures.coded(bench.folder, film, quality)) for quality in (95, 90))
@@ -236,7 +236,7 @@ def _paper(bench: Bench) -> None:
 
 
 def _chosen(bench: Bench) -> None:
-    """The paper's compute on Wi-Fi, with pixels, and answers of as many bytes as Mez chooses."""
+    """The paper's compute on Wi-Fi, with pixels. Mez chooses the bytes of frames and answers."""
     sizes = SIZES[2:3] if bench.run.quick else SIZES
     arms = {size.name: bench.within(bench.asked(size, NETWORKS[WIFI], size.compute_ms)) for size in sizes}
     for name, cells in bench.rounds(arms, "Mez's own bytes").items():
@@ -247,7 +247,7 @@ def _chosen(bench: Bench) -> None:
 
 
 def _flash(bench: Bench) -> None:
-    """Motion to photon: a light in front of the camera, found in what the device shows."""
+    """Motion to photon: a light in front of the camera, detected in the pictures that the device shows."""
     size = BY_NAME["240p"]
     asked = bench.asked(size, NETWORKS[WIFI], COMPUTE_MS)
     through, alone, flashed = [], [], 0
@@ -277,11 +277,11 @@ def _flash(bench: Bench) -> None:
         metrics["motion_to_photon_ms_p90"] = interval(through, percentile(90))
         metrics["motion_to_photon_ms_p50_alone"] = interval(alone, median)
     else:
-        bench.outcome.notes.append("motion to photon is not judged: no flash was shown")
+        bench.outcome.notes.append("motion to photon is not judged: no answer showed a flash")
 
 
 def _flashes(seconds: float, seed: int) -> Iterator[float]:
-    """When the light goes on and off in turn."""
+    """Yield the times at which the light goes on and off in turn."""
     draw = random.Random(seed)
     at_s = WARM_UP_S
     while (at_s := at_s + draw.uniform(0.2, 0.35)) + FLASH_S < seconds:
@@ -323,12 +323,12 @@ def _channels(bench: Bench) -> None:
         bench.outcome.metrics["ratio_on_time_tokens"] = ratio_interval(own, best_fixed, mean)
     else:
         bench.outcome.notes.append(
-            "the ratio to tokens is not judged: in a round, no fixed quality had an answer on time"
+            "the ratio to tokens is not judged: in a round, the best fixed quality had no answer on time"
         )
 
 
 def _devices(bench: Bench) -> None:
-    """Several devices on one engine, which can do less than they ask for."""
+    """Several devices on one engine, which cannot answer all of their frames."""
     asked = bench.asked(BY_NAME["240p"], NETWORKS[LOOPBACK], COMPUTE_MS, canned=True)
     for count in COUNTS_QUICK if bench.run.quick else COUNTS:
         cells, off = [], []
@@ -361,7 +361,7 @@ def _kill(bench: Bench) -> None:
             ),
             kill_after(KILL_AFTER_S, killed),
         )
-        # The last frames of a play may be on their way when it ends.
+        # The last frames of a play may be in flight when it ends.
         until_ns = killed[0] + round((GAP_WITHIN_S - 0.5) * 1e9)
         gaps.append(gaps_s(told.played.got, killed[0], until_ns, told.cameras))
     bench.outcome.metrics["gap_s_max"] = interval(gaps, _largest)
@@ -371,7 +371,7 @@ def _largest(values: Values) -> float:
     return float(values.max())
 
 
-# ---- what came of it -------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------
 
 
 def _row(part: str, size: str, arm: str, cells: Sequence[Shot]) -> dict[str, Cell]:
@@ -411,7 +411,7 @@ def _row(part: str, size: str, arm: str, cells: Sequence[Shot]) -> dict[str, Cel
 
 
 def _bandwidth(cells: Sequence[Shot]) -> dict[str, float]:
-    """Mbit/s both ways: on the emulated link, headers and all; without one, of what was answered."""
+    """Return Mbit/s both ways: on the emulated link with headers; without a link, of answered frames."""
     seconds = sum(cell.asked.seconds for cell in cells)
     if all(cell.told.link for cell in cells):
         passed = {
@@ -446,7 +446,7 @@ def _tables(rows: Sequence[Mapping[str, Cell]]) -> list[Table]:
             *(_number(row[name]) for name in ("up_mbps", "down_mbps")),
         )
         where.add_row(*head, *(_number(row[f"{stage}_ms_p50"]) for stage in STAGES))
-    where.title = "where the time goes: medians in milliseconds"
+    where.title = "time by stage: medians in milliseconds"
     return [ways, where]
 
 
@@ -492,24 +492,24 @@ def _targets() -> list[Target]:
 def _notes() -> list[str]:
     networks = {**NETWORKS, **CHANGING}
     return [
-        "e2e: from the capture of a frame until the device's program has the picture made of it; all coding "
-        "but the decoding of the answer is in it",
-        "RTT: the round trip that the edge measured with pings, without what waits in the network's queue",
-        "compute is emulated by a wait: 10 ms at 240p is the paper's (V100), 22.5, 40 and 90 ms are derived "
-        "from it by the number of pixels",
-        "the paper's bytes: JPEGs of exactly its mean request and response, coded before; the paper defines "
-        "end to end as RTT and compute",
-        "own_ms_p50_720p: a picture of the 720p play (quality 95 up, 90 down) coded before, an engine that "
-        "does nothing: what Mez takes without any coding",
+        "e2e: from the capture of a frame until the device's program has the answer to it. It includes all "
+        "encoding and decoding except the decoding of the answer",
+        "RTT: the round trip that the edge measured with pings, without waiting in the network's queue",
+        "compute is emulated by a wait: 10 ms at 240p is the paper's (V100); 22.5, 40 and 90 ms are scaled "
+        "by the number of pixels",
+        "the paper's bytes: JPEGs of exactly its mean request and response, made in advance; the paper "
+        "defines end to end as RTT plus compute",
+        "own_ms_p50_720p: a picture of the 720p play (quality 95 up, 90 down) that was encoded in advance, "
+        "and an engine that does nothing: Mez's own time without encoding",
         f"motion to photon: from a light that goes on until a display of {DISPLAY_HZ:g} Hz shows it at its "
-        "next refresh; exposure, sensor and the delay of a real panel are not in it; alone: the device shows "
-        "what it captures itself",
+        "next refresh, without exposure, sensor and the delay of a real panel; alone: the device shows its "
+        "own frames",
         f"on time: answers within {ON_TIME_MS:g} ms, of all captured frames",
-        "own bytes, and Mez on changing channels: the engine asks for frames within half of what the compute "
-        f"leaves of {ON_TIME_MS:g} ms, and for a likeness (SSIM) of {FLOOR:g}; rungs are JPEG of 3 widths "
-        "and 4 qualities",
-        "tokens: at most two frames of fixed JPEG quality on their way, over Mez's own transport; the next "
-        "frame that is captured takes a free token; the best quality of each channel is taken",
+        "own bytes, and Mez on changing channels: the engine's latency bound is half of the time that the "
+        f"compute leaves of {ON_TIME_MS:g} ms, its accuracy floor is an SSIM of {FLOOR:g}; rungs are JPEG "
+        "of 3 widths and 4 qualities",
+        "tokens: at most two frames of fixed JPEG quality in flight, over Mez's own transport; the next "
+        "captured frame takes a free token; on each channel the best quality counts",
         "one machine runs devices, edge, engines and links; links: "
         + "; ".join(f"{network.name}: {network.about}" for network in networks.values()),
     ]
@@ -554,8 +554,8 @@ def _run(run: Run) -> Outcome:
     outcome.parameters["link_late_ms_max"] = late_ms_max
     if late_ms_max > LINK_LATE_MS:
         outcome.notes.append(
-            f"emulated links were late by up to {late_ms_max:.0f} ms of their own: this machine did other "
-            "work, and times include that"
+            f"the emulator of the links itself caused delays of up to {late_ms_max:.0f} ms: the machine did "
+            "other work, and the measured times include these delays"
         )
     if outcome.rows:
         outcome.plot = lambda drawing: _plot(drawing, outcome.rows)
@@ -564,7 +564,7 @@ def _run(run: Run) -> Outcome:
 
 OFFLOAD: Final = Experiment(
     name="offload",
-    summary="a frame up, a picture back: where the time goes, the paper's table, tokens, engines that die",
+    summary="a frame up, a picture back: time by stage, the paper's table, tokens, killed engines",
     needs="the demo's video (fetched once)",
     seconds_quick=150,
     seconds_full=3000,

@@ -1,4 +1,4 @@
-"""Measures what an outage costs: links are cut, brokers are killed, a camera changes its address."""
+"""Measures recovery from outages: links are cut, brokers are killed, a camera changes its address."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 LOG_BYTES: Final = 64 << 20
 LATENCY_MS: Final = 200.0
-"""The bound of the contract whose states are followed."""
+"""Latency bound of the contract whose states are recorded."""
 
 WAYS: Final = ("quic", "tcp")
 CUTS_S: Final = (0.1, 1.0, 10.0, 60.0)
 CUTS_QUICK_S: Final = (0.1, 1.0, 10.0)
 DOWN_S: Final = 1.0
-"""How long a killed broker is away before it is started again."""
+"""How long a killed broker stays down before it is started again."""
 
 SETTLE_S: Final = 1.5
-"""Between two outages, and after the last: states go back to what they were."""
+"""Time before and after each outage, in which the contract's state recovers."""
 
 RESUME_S_MAX: Final = 30.0
 
@@ -54,10 +54,10 @@ class Taken:
     """A frame that the application got.
 
     Attributes:
-        at_s: When, by `time.monotonic`.
-        captured_s: When it was captured, by the same clock; `None` while the clocks are compared anew.
+        at_s: When it arrived, by `time.monotonic`.
+        captured_s: When it was captured, by the same clock; `None` while the clock offset is unknown.
         skipped: Frames skipped before it, by reason.
-        state: Of the contract.
+        state: State of the contract.
     """
 
     at_s: float
@@ -71,8 +71,8 @@ class Application(Reading):
     """A subscription that is read on a thread of its own.
 
     Attributes:
-        frames: What came.
-        states: When the contract changed to what, as its events say.
+        frames: The frames that arrived.
+        states: The contract's events: time and new state.
     """
 
     edge: str
@@ -97,12 +97,12 @@ class Application(Reading):
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """What an outage did.
+    """The effects of an outage.
 
     Attributes:
-        way: What carried the link.
-        what: What happened.
-        resumed_s: From its end until the application had a frame captured after it. `None`: none came.
+        way: Transport of the link.
+        what: The kind of outage.
+        resumed_s: Time from the outage's end until a frame that was captured later; `None`: none came.
         gap_s: The longest time without a frame.
         skipped: Frames skipped meanwhile, by reason.
         states: The contract's states meanwhile, with the seconds since the outage began.
@@ -119,7 +119,7 @@ class Spell:
 
 
 class Site:
-    """Both brokers over one kind of link, with an application that watches."""
+    """Both brokers over one kind of link, with an application that subscribes."""
 
     def __init__(self, run: Run, way: str, source: str) -> None:
         self._run, self.way, self._source = run, way, source
@@ -131,14 +131,14 @@ class Site:
         deadline = time.monotonic() + RESUME_S_MAX
         while not any(taken.captured_s for taken in self.application.frames):
             if self.application.failure is not None or time.monotonic() > deadline:
-                raise ExperimentError(f"{way}: nothing is delivered ({self.application.failure})")
+                raise ExperimentError(f"{way}: no frame is delivered ({self.application.failure})")
             time.sleep(0.05)
 
     def _dial(self) -> Child:
         return self.brokers.dial_with(self.relay.address, self._source, self.way, f"camera {self.way}")
 
     def cut(self, seconds: float) -> Spell:
-        """Cut the link for so long."""
+        """Cut the link for this long."""
 
         def fault() -> None:
             self.relay.cut()
@@ -170,7 +170,7 @@ class Site:
         return self._suffer("edge broker killed", fault)
 
     def move(self) -> Spell:
-        """Change the address that the edge sees the camera at."""
+        """Change the address at which the edge sees the camera."""
         return self._suffer("camera's address changed", self.relay.move)
 
     def _suffer(self, what: str, fault: Callable[[], None]) -> Spell:
@@ -188,9 +188,8 @@ class Site:
         while resumed is None and time.monotonic() < ended + RESUME_S_MAX:
             time.sleep(0.02)
             if self.application.failure is not None:
-                raise ExperimentError(
-                    f"{self.way}, {what}: the subscription ended"
-                ) from self.application.failure
+                failure = self.application.failure
+                raise ExperimentError(f"{self.way}, {what}: the subscription ended: {failure}") from failure
             resumed = next((t.at_s for t in frames[first:] if t.captured_s and t.captured_s > ended), None)
         time.sleep(SETTLE_S)
         during = frames[max(0, first - 1) :]
@@ -209,7 +208,7 @@ class Site:
         )
 
     def stop(self) -> None:
-        """Stop what is no process of the run."""
+        """Stop the application and the relay, which are no processes of the run."""
         self.application.stop()
         self.relay.stop()
 
@@ -218,7 +217,7 @@ def _run(run: Run) -> Outcome:
     cuts = CUTS_QUICK_S if run.quick else CUTS_S
     rounds = 1 if run.quick else 3
     run.step("starting", done=0)
-    # What is lost and found again is what the table tells.
+    # No log lines about lost connections: the table shows them.
     logging.getLogger("mez").setLevel(logging.ERROR)
     source = motion_jpeg(run)
     sites = [Site(run, way, source) for way in WAYS]
@@ -233,7 +232,7 @@ def _run(run: Run) -> Outcome:
             run.step("changing the camera's address", done=0)
             spells.append(sites[WAYS.index("quic")].move())
             run.step("killing brokers")
-            # Not at once: the kernel ends a process together with the thread that started it.
+            # In this thread: the kernel ends a process together with the thread that started it.
             spells += [site.kill_camera() for site in sites]
             run.step("killing brokers")
             spells += [site.kill_edge() for site in sites]
@@ -245,7 +244,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _at_once(sites: Sequence[Site], step: Callable[[Site], Spell]) -> list[Spell]:
-    """Run both kinds of link side by side, because most of the time goes into waiting."""
+    """Run a step on both kinds of link in parallel, because it mostly waits."""
     with ThreadPoolExecutor(len(sites)) as pool:
         return list(pool.map(step, sites))
 
@@ -280,11 +279,11 @@ def _outcome(spells: Sequence[Spell], rounds: int) -> Outcome:
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, outcome.rows)
     outcome.notes = [
-        "resumed: from the end of the outage (the link is back; the killed broker says that it serves) until "
-        "the application has a frame that was captured after that",
-        "a relay in user space: bytes of TCP wait in the kernels of both ends while the link is cut, and go "
-        "on at once when it is back; on a path that drops packets they would wait for the kernel's timer, or "
-        "for the camera's next connection",
+        "resumed: from the end of the outage (the link is back; the killed broker serves again) until the "
+        "application has a frame that was captured after the end",
+        "the link is cut by a relay in user space: TCP bytes wait in the kernels of both ends, and continue "
+        "at once when the link is back. On a path that drops packets they would wait for TCP's "
+        "retransmission timer, or for the camera's next connection",
     ]
     return outcome
 
@@ -321,13 +320,13 @@ def _plot(drawing: Figure, rows: Sequence[Mapping[str, Cell]]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.axvline(2000, color="black", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("milliseconds from the end of the outage until delivery goes on")
+    axes.set_xlabel("milliseconds from the end of the outage until delivery resumes")
     axes.legend(frameon=False)
 
 
 OUTAGE: Final = Experiment(
     name="outage",
-    summary="links cut, brokers killed, an address changed: when delivery goes on, what is skipped",
+    summary="links cut, brokers killed, an address changed: when delivery resumes, which frames are skipped",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=60,
     seconds_full=420,

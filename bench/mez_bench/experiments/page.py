@@ -1,4 +1,4 @@
-"""Measures what the page costs an edge whose grid of 16 cameras is open in a browser, and those beside it."""
+"""Measures the cost of the page, with an open grid of 16 cameras, for the edge, links and applications."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ LOG_BYTES: Final = 64 << 20
 ALONE: Final = "alone"
 BESIDE: Final = "beside"
 SETTINGS: Final = (ALONE, BESIDE)
-"""Who reads the cameras: nobody but the page, or an application with a contract on each of them."""
+"""Readers of the cameras: only the page, or also an application with a contract on each camera."""
 
 CLOSED: Final = "closed"
 OPEN: Final = "open"
 PAGE: Final = (CLOSED, OPEN)
 
 STARTED_AT_ONCE: Final = 4
-"""More would wait for each other on a host with few processors."""
+"""Cameras that are started at once. More would wait for each other on a host with few processors."""
 
 START_SECONDS_MAX: Final = 60.0
 
 VIEW_SECONDS_MAX: Final = 2 * grid.FIRST_VIEW_S_MAX
 SETTLE_S: Final = 3.0
 VIEWS_END_S: Final = 6.0
-"""After the page was closed: the edge gives up its pictures 5 s after the last request."""
+"""Time after the page is closed: the edge stops making pictures 5 s after the last request."""
 
 CORE_SHARE_MAX: Final = 0.10
 PAGE_BYTES_MAX: Final = 400_000
@@ -61,16 +61,16 @@ LINK_BYTES_RATIO_MAX: Final = 1.02
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a client that asks as the page does has seen.
+    """The figures of a client with the page's requests.
 
     Attributes:
-        first_view_ms: From the first connection until each camera has a picture.
-        first_list_ms: Until the list of cameras is there.
-        page_bytes: Of the page's files as transferred: bodies and headers over HTTP/1.1.
-        pictures: New pictures while it was measured, of all cameras.
+        first_view_ms: Time from the first connection until each camera has a picture.
+        first_list_ms: Time from the first connection until the list of cameras.
+        page_bytes: Transferred bytes of the page's files: bodies and headers over HTTP/1.1.
+        pictures: New pictures of all cameras during the measurement.
         picture_age_ms: Their ages when the edge answered.
-        picture_bytes: Of all of them.
-        errors: Requests that failed.
+        picture_bytes: Their bytes.
+        errors: Error messages of failed requests.
     """
 
     first_view_ms: float
@@ -87,13 +87,13 @@ class Turn:
     """Some seconds with the page open or closed.
 
     Attributes:
-        seconds: How many.
-        edge_share: Processor time of the edge and of its helpers, by time.
-        cameras_share: The same of all camera brokers, with their ffmpeg.
-        link_bytes_per_second: Payload of all cameras that crossed.
-        ages_ms: Of the application's frames; none where there is no application.
-        came_as: Encoding of most of them.
-        opened: What the page has seen; `None`: it was closed.
+        seconds: Duration.
+        edge_share: Processor time of the edge and its helper processes, divided by elapsed time.
+        cameras_share: This share for all camera brokers, with their ffmpeg.
+        link_bytes_per_second: Payload of all cameras that crossed their links.
+        ages_ms: Ages of the application's frames; empty without an application.
+        came_as: Encoding of most of these frames.
+        opened: Figures of the page; `None`: it was closed.
     """
 
     seconds: float
@@ -106,7 +106,7 @@ class Turn:
 
 
 Turns = Mapping[tuple[str, str], Sequence[Turn]]
-"""By setting, and by whether the page is open; one for each round."""
+"""The turns by setting, and by whether the page is open; one for each round."""
 
 
 class Hall:
@@ -125,7 +125,7 @@ class Hall:
         names = [f"hall/cam{number:02}" for number in range(CAMERAS)]
         self._cameras: list[Child] = []
         for at in range(0, CAMERAS, STARTED_AT_ONCE):
-            # The source is coded once, and read from its file: a camera copies packets.
+            # The source is encoded once; each camera only copies packets from its file.
             started = [
                 self.brokers.dial_with(self.brokers.link_address, source, name=name, camera=name, wait=False)
                 for name in names[at : at + STARTED_AT_ONCE]
@@ -142,7 +142,7 @@ class Hall:
         return child
 
     def turn(self, application: Child | None, page: str, seconds: float) -> Turn:
-        """Measure for so long."""
+        """Measure a turn."""
         asks, view = self._opened() if page == OPEN else (None, None)
         time.sleep(SETTLE_S if asks else VIEWS_END_S)
         for child in (asks, application):
@@ -168,7 +168,7 @@ class Hall:
         )
 
     def _opened(self) -> tuple[Child, Mapping[str, float]]:
-        """Open the page, and return its client and what the first view took."""
+        """Open the page, and return its client and the figures of the first view."""
         keys = self.brokers.keys
         words = [sys.executable, str(Path(grid.__file__)), str(keys / "authority.pem")]
         asks = self._run.children.start("page", words)
@@ -183,7 +183,7 @@ class Hall:
         return asks, view
 
     def _cpu_ns(self) -> tuple[int, int]:
-        """Return the processor time of the edge and of all cameras, each with its helpers."""
+        """Return the processor time of the edge and of all cameras, with their helper processes."""
         edge = self.brokers.edge
         cameras = sum(camera.cpu_ns() + camera.helpers_cpu_ns() for camera in self._cameras)
         return edge.cpu_ns() + edge.helpers_cpu_ns(), cameras
@@ -228,7 +228,7 @@ def _run(run: Run) -> Outcome:
         "height": SIZE[1],
         "fps": FPS,
         "source": "the demo's video as H.264 of 1.5 Mbit/s, passed through",
-        "client": "as the grid asks, over HTTP/1.1; nothing is decoded",
+        "client": "requests of the grid, over HTTP/1.1; pictures are not decoded",
         "latency_ms": viewer.LATENCY_MS,
         "accuracy": viewer.FLOOR,
         "log_bytes": LOG_BYTES,
@@ -258,20 +258,20 @@ def _outcome(turns: Turns) -> Outcome:
     outcome.targets = [target for target in targets if target.metric in names]
     outcome.tables = [_table(turns)]
     outcome.notes = [
-        "page_core_share_16: processor time of the edge with the page open, less that with it closed, by "
-        "time. Nobody else reads the cameras. page_core_share_16_beside: an application with a contract "
-        "reads each of them",
+        "page_core_share_16: processor time of the edge with the page open minus with the page closed, "
+        "divided by elapsed time, without other readers. page_core_share_16_beside: the same while an "
+        "application with a contract reads each camera",
         "first_view_ms: from the first connection until all 16 cameras have a picture: files, sign-in, list, "
-        "pictures; first_list_ms: until the list is there",
-        "p95_ratio_page_open, link_bytes_ratio_page: beside the application, page open by page closed",
+        "pictures; first_list_ms: until the list of cameras",
+        "p95_ratio_page_open, link_bytes_ratio_page: page open divided by page closed, with the application",
     ]
     outcome.notes += [f"failed: {error}" for one in opened for error in one.errors[:1]][:5]
     return outcome
 
 
 def _of_setting(outcome: Outcome, setting: str, closed: Sequence[Turn], opened: Sequence[Turn]) -> None:
-    """Add what a setting shows."""
-    # Where nobody else reads, names are the plain ones of the targets.
+    """Add the figures of a setting."""
+    # Without other readers, metrics have the targets' names without a suffix.
     suffix = "" if setting == ALONE else f"_{setting}"
     more = [
         np.array([after.edge_share - before.edge_share]) for before, after in zip(closed, opened, strict=True)
@@ -319,9 +319,9 @@ def _row(setting: str, page: str, turn: Turn) -> dict[str, Cell]:
 
 
 def _table(turns: Turns) -> Table:
-    table = columns("cameras are read by", "page", "edge, cores", "cameras, cores", "link Mbit/s", "p95 ms")
-    table.add_column("pictures/s of each", justify="right")
-    readers = {ALONE: "the page alone", BESIDE: "an application with contracts"}
+    table = columns("readers", "page", "edge, cores", "cameras, cores", "link Mbit/s", "p95 ms")
+    table.add_column("pictures/s per camera", justify="right")
+    readers = {ALONE: "only the page", BESIDE: "an application with contracts"}
     for (setting, page), of_arm in turns.items():
         ages = np.concatenate([turn.ages_ms for turn in of_arm])
         rates = [turn.opened.pictures / CAMERAS / turn.seconds for turn in of_arm if turn.opened is not None]
@@ -340,7 +340,7 @@ _SHARES: Final = ("edge_share", "cameras_share")
 
 PAGE_COST: Final = Experiment(
     name="page",
-    summary="what the page with 16 cameras costs the edge, links and applications with contracts",
+    summary="cost of the page with 16 cameras for the edge, links and applications with contracts",
     needs="ffmpeg with libx264, the demo's video (fetched once)",
     seconds_quick=90,
     seconds_full=960,

@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 FLOORS: Final = (0.90, 0.95, 0.96, 0.98)
 
 FAMILIES: Final = ("h264", "tiles", "jpeg", "five-knobs")
-"""Of Mez. The five knobs are those of the paper, coded without loss; the others are what live links use."""
+"""Families of Mez. The five knobs are the paper's, with lossless coding; live links use the others."""
 
 OWN: Final = ("h264", "tiles", "jpeg")
 BASELINE: Final = "x264"
 
 STEPS: Final = (0.905, 0.945, 0.955, 0.965, 0.975, 0.985)
-"""Screened accuracies whose cheapest rungs are measured on all frames: about the floors, because screening
-errs."""
+"""Accuracies by screening whose cheapest rungs are measured on all frames: around the floors, because
+screening has errors."""
 
 ROUNDS_MAX: Final = 1
-"""Rounds of neighbours of the shortlist: it is the outcome of wider searches."""
+"""Rounds of neighbours of the shortlist. One is enough: the shortlist comes from wider searches."""
 
 ACCURACY_MIN: Final = 0.88
-"""What lies clearly below the lowest floor is not searched."""
+"""The search leaves out rungs with a lower accuracy, which is clearly below the lowest floor."""
 
 SHORTLIST: Final = Path(__file__).with_name("pareto_shortlist.json")
 """Rungs near the best of each family and video, from earlier searches: a full run begins with them and
@@ -67,7 +67,7 @@ TARGETS: Final = {
 }
 
 _NAMES: Final = {"five-knobs": "five_knobs", BASELINE: "x264_fixed_qp"}
-"""What families are called in metrics, where not by their own name."""
+"""Names of families in metrics, where they differ from the family's own name."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class _Cheapest:
     """Bytes of a family's cheapest rung at or above a floor, and in every resample.
 
     Attributes:
-        rung: Which one decides.
-        bytes: Of a published frame.
-        resampled: The same in every resample; where no rung reaches the floor there, what the best of them
-            costs.
+        rung: The cheapest rung.
+        bytes: Its bytes per published frame.
+        resampled: The bytes of the cheapest rung in every resample; of the most accurate rung where none
+            reaches the floor.
     """
 
     rung: str
@@ -99,14 +99,12 @@ def _run(run: Run) -> Outcome:
     video = demo_video()
     missing = x264.available()
     notes = [
-        f"accuracy: {APP} on the delivered frame against the same on the published one (JPEG "
-        "q95), micro-F1, IoU 0.5; "
-        "with hysteresis, or strict",
-        "bytes: mean over all published frames, independent frames every ten seconds included, also for x264 "
+        f"accuracy: {APP} on the delivered frame compared with the published frame (JPEG q95), micro-F1, "
+        "IoU 0.5; with hysteresis, or strict",
+        "bytes: mean over all published frames, with key frames every ten seconds, also for x264 "
         "(ultrafast, zerolatency)",
-        "intervals: block bootstrap over frames, the same draws for all rungs; where no rung "
-        "reaches the floor in a draw, "
-        "the family's most accurate one counts",
+        "intervals: block bootstrap over frames, with the same draws for all rungs; if no rung reaches the "
+        "floor in a draw, the family's most accurate rung counts",
     ]
     if missing is not None:
         notes.append(f"SKIPPED x264: {missing}")
@@ -132,11 +130,11 @@ def _run(run: Run) -> Outcome:
 
 
 def _panning(video: Path, run: Run) -> Path:
-    """Return the panning video, which is made once, without loss."""
+    """Return the panning video; made once, with a lossless codec."""
     made = CACHE / "vtest-pan.mkv"
     if not made.exists():
         if shutil.which("ffmpeg") is None:
-            raise ExperimentError("ffmpeg is not installed; it makes the panning video")
+            raise ExperimentError("ffmpeg is not installed; it is needed to make the panning video")
         made.parent.mkdir(parents=True, exist_ok=True)
         unfinished = run.folder / made.name
         words = ["ffmpeg", "-v", "error", "-i", str(video), "-vf", PAN, "-c:v", "ffv1", str(unfinished)]
@@ -215,18 +213,18 @@ def _cheapest(made: Made, families: Sequence[str], floor: float, strict: bool) -
     decides = int(reached.argmax())
     resampled = np.array([verdict.resampled(made.judge.drawn, strict) for verdict in verdicts])
     reaches = np.nan_to_num(resampled) >= floor
-    # The first that reaches it, from the fewest bytes up; else the most accurate.
+    # The rung with the fewest bytes that reaches the floor, else the most accurate rung.
     chosen = np.where(reaches.any(axis=0), reaches.argmax(axis=0), np.nan_to_num(resampled).argmax(axis=0))
     return _Cheapest(rungs[decides].rung, float(sizes[decides]), sizes[chosen])
 
 
 def _published(run: Run, notes: list[str]) -> dict[str, Profile]:
-    """Return the knob tables of the authors of Mez, where somebody has them."""
+    """Return the knob tables of the authors of Mez, if `--data` has them."""
     folder = run.data / "mez-tables" if run.data is not None else None
     if folder is None or not folder.is_dir():
         notes.append(
-            "SKIPPED the authors' tables: no folder mez-tables; name the one above it: --data DIR, "
-            "or MEZ_BENCH_DATA"
+            "SKIPPED the authors' tables: no folder mez-tables; name its parent with --data DIR or "
+            "MEZ_BENCH_DATA"
         )
         return {}
     profiles = {path.stem: tables.load(path) for path in sorted(folder.glob("*.csv"))}
@@ -282,7 +280,7 @@ def _panel(axes: Axes, profiles: Mapping[str, Profile], title: str) -> None:
                 sizes, [rung.accuracy_normalised.value for rung in best], "o-", ms=3, lw=1, label=name or one
             )
     axes.set_xscale("log")
-    axes.set_xlabel("bytes for a published frame")
+    axes.set_xlabel("bytes per published frame")
     axes.set_title(title, fontsize=9)
     axes.legend(frameon=False, fontsize=7, loc="lower right")
 

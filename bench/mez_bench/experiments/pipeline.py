@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 WORKERS: Final = 4
 CAMERAS: Final = 8
 USED_SHARE: Final = 0.6
-"""Of the workers' time."""
+"""Share of the workers' time that is used."""
 FIRST_SEED: Final = 1_000_001
 BEGIN_S: Final = 0.5
-"""From the command to the first frame that is due."""
+"""Time from the command until the first frame may be due."""
 CONSTANT: Final = "constant"
 SPREAD: Final = "spread"
 PARTS: Final = (CONSTANT, SPREAD)
@@ -73,7 +73,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long an experiment is."""
+    """The length of a run."""
 
     rounds: int
     seconds: float
@@ -84,7 +84,7 @@ QUICK: Final = Size(2, 9.0, 3.0)
 FULL: Final = Size(10, 75.0, 20.0)
 
 Measured = Mapping[str, Sequence[Shown]]
-"""By bus, the rounds."""
+"""The rounds, by bus."""
 
 
 def _run(run: Run) -> Outcome:
@@ -111,7 +111,7 @@ def _run(run: Run) -> Outcome:
             "rounds": size.rounds,
             "round_seconds": size.seconds,
             "durability": "records on disk, written without waiting for the disk, on both",
-            "kafka": "1 broker, acks=all, linger.ms=0, 1 partition a worker, cameras spread evenly",
+            "kafka": "1 broker, acks=all, linger.ms=0, 1 partition per worker, cameras spread evenly",
         },
         targets=[
             Target("mez_waiting_share_mean", "<=", 0.05),
@@ -134,7 +134,7 @@ def _run(run: Run) -> Outcome:
 def _measure(run: Run, sites: Sequence[Site], part: str, size: Size, before: int) -> Measured:
     found: dict[str, list[Shown]] = {site.bus: [] for site in sites}
     for number in range(size.rounds):
-        # Who begins changes, so that neither has the better half of every minute.
+        # The order changes with every round, so that no bus is always first.
         for site in sites if number % 2 == 0 else sites[::-1]:
             plan = _plan(site.names, part, before + number + 1, size.seconds)
             played, ways = site.play(plan, size.seconds)
@@ -144,7 +144,7 @@ def _measure(run: Run, sites: Sequence[Site], part: str, size: Size, before: int
 
 
 def _plan(names: Sequence[str], part: str, number: int, seconds: float) -> Plan:
-    """The same for every bus, but for the names of cameras."""
+    """Return the plan of a round: the same for every bus, except for the names of cameras."""
     random = np.random.default_rng(FIRST_SEED + number)
     rate = USED_SHARE * WORKERS / IDENTIFICATION_S
     interval_s = len(names) / rate
@@ -154,7 +154,7 @@ def _plan(names: Sequence[str], part: str, number: int, seconds: float) -> Plan:
     if part == SPREAD:
         p99_s = paper.STAGES_MS["identification"][1] / 1000
         drawn = lognormal(IDENTIFICATION_S, p99_s, len(names) * frames, random)
-        # So few draws miss the mean by some percent, and with it the workers' load.
+        # With so few draws, their mean is off by some per cent, and so would be the workers' load.
         work_s = (drawn * IDENTIFICATION_S / drawn.mean()).reshape(len(names), frames)
     return Plan(
         number=number,
@@ -172,7 +172,7 @@ def _plan(names: Sequence[str], part: str, number: int, seconds: float) -> Plan:
 
 
 def _fill(outcome: Outcome, part: str, measured: Measured) -> None:
-    """Figures of a part: medians of rounds, of which one may have met a busy machine."""
+    """Add the figures of a part: medians over rounds, since the machine may be busy in one of them."""
     behind = "" if part == CONSTANT else f"_{part}"
     for bus, rounds in measured.items():
         added = [excess([one.waited], [one.bound], [one.whole]) for one in rounds]
@@ -220,13 +220,13 @@ def _notes() -> list[str]:
     whole = sum(ms for ms, _ in paper.STAGES_MS.values()) + paper.WAITING_MS[0]
     return [
         "compute is emulated; the buses, the runner and its workers are real, on this host",
-        "bound: each record to the first worker that is free (D/D/c, and D/G/c with the spread), with the "
-        "arrivals and the work that were measured; first come, first served",
+        "bound: each record goes to the first free worker (D/D/c, and D/G/c with the spread), with the "
+        "measured arrivals and work; first come, first served",
         "figures are medians of rounds, each without its first 20 %",
         "Mez: the edge with --store (encrypted; on disk within 40 ms). Kafka: its log on disk without fsync "
         "(plaintext). Neither waits for the disk, so a power cut may lose the last records of either",
         f"the paper: {whole:.0f} ms end to end, {paper.WAITING_MS[0]:.0f} ms of it waiting; p99 2.21 s "
-        "(real video, 0 to 5 faces a frame, and a cluster)",
+        "(real video, 0 to 5 faces per frame, and a cluster)",
     ]
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 CLASSES: Final = ("calm", "mixed", "harsh")
 LINKS: Final = (*CLASSES, "step_60_12", "outages", "cellular", "walking_away", "elevator")
 WIFI: Final = ("wifi_cameras", "wifi_hidden", "wifi_oven", "wifi_roaming")
-"""Media of the Wi-Fi model, with others on them."""
+"""Media of the Wi-Fi model, shared with other stations."""
 FIRST_SEED: Final = 1_000_001
-"""The constants of the policies were set on other seeds."""
+"""The constants of the policies were tuned on other seeds."""
 DELAYS_MS: Final = (3, 20, 70)
 FRAME_MS: Final = 1000 / 15
 PLOTTED: Final = ("oracle", "quantile", "pi", "awstream_earlier", "ewma")
@@ -61,27 +61,27 @@ class Part:
 
 @dataclass(slots=True)
 class Runs:
-    """All runs: by place and policy, what each seed gave; and the frames of the first seed."""
+    """All runs: by place and policy, the results of each seed; and the frames of the first seed."""
 
     rows: dict[tuple[Place, str], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     frames: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     def policies(self, place: Place) -> list[str]:
-        """Return who ran there."""
+        """Return the policies that ran at a place."""
         return [policy for where, policy in self.rows if where == place]
 
     def best(self, place: Place, prefix: str) -> str:
-        """Return which of the policies that are tuned in hindsight was the best of all there."""
+        """Return the best policy at a place among those with this prefix, which are tuned in hindsight."""
         candidates = [policy for policy in self.policies(place) if policy.startswith(prefix)]
         return max(candidates, key=lambda policy: self.mean(place, policy, "utility"))
 
     def named(self, place: Place, policy: str) -> str:
-        """Return the run that a name of the tables stands for."""
+        """Return the policy that a name in the tables stands for."""
         prefixes = [prefix for prefix, name in HINDSIGHT.items() if name == policy]
         return self.best(place, prefixes[0]) if prefixes else policy
 
     def values(self, place: Place, policy: str, key: str) -> list[Values]:
-        """Return what each seed gave."""
+        """Return the values of each seed."""
         return [np.array([row[key]], dtype=np.float64) for row in self.rows[place, policy]]
 
     def mean(self, place: Place, policy: str, key: str) -> float:
@@ -89,7 +89,7 @@ class Runs:
         return _mean(np.concatenate(self.values(place, policy, key)))
 
     def share(self, place: Place, policy: str, key: str = "utility") -> Interval:
-        """Return the mean of all seeds as a share of the oracle's."""
+        """Return the mean of all seeds, divided by the oracle's mean."""
         name = self.named(place, policy)
         return ratio_interval(self.values(place, name, key), self.values(place, name, f"oracle_{key}"), _mean)
 
@@ -141,14 +141,14 @@ def _run(run: Run) -> Outcome:
         ],
         notes=[
             "oracle_share: the accuracy of frames that arrived in time, summed over all slots, as a share of "
-            "what a planner reaches that knows every millisecond and every size to come; exact for one "
-            "camera, for several a planner that loses at most 0.002 a frame and maximises the sum",
-            "ewma and pi_hindsight: the best constants for each kind of link, chosen after the fact; pi: the "
-            "published gains scaled to the link's true mean rate, its target the bound; pi_published: to the "
-            "letter",
-            "settle: from a step from 60 to 12 Mbit/s until the last late frame was there; one that was "
-            "cancelled counts until it was due. drain: until what was on its way at the step was through",
-            "the constants of the policies were set on other seeds of these links",
+            "the sum of an oracle: a planner that knows the link and all frame sizes in advance. It is exact "
+            "for one camera; for several it maximises the sum and loses at most 0.002 per frame",
+            "ewma and pi_hindsight: the best constants for each kind of link, chosen in hindsight; pi: the "
+            "published gains, scaled to the link's true mean rate, with the bound as target; pi_published: "
+            "as published",
+            "settle: from a step from 60 to 12 Mbit/s until the last late frame arrived; a cancelled frame "
+            "counts until it was due. drain: until the data in flight at the step had arrived",
+            "the constants of the policies were tuned on other seeds of these links",
         ],
     )
     outcome.plot = lambda drawing: _plot(drawing, runs)
@@ -212,7 +212,7 @@ def _collect(run: Run, part: Part, runs: Runs) -> None:
 
 def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
     child = run.children.start("measure policies", command)
-    # Many cameras have many plans.
+    # With many cameras, the oracle takes long.
     while (line := child.line(seconds_max=300)) is not None:
         yield json.loads(line)
 
@@ -375,7 +375,7 @@ def _plot(drawing: Figure, runs: Runs) -> None:
 
 POLICIES: Final = Experiment(
     name="policies",
-    summary="policies that choose rungs against an oracle",
+    summary="policies that choose rungs, compared with an oracle",
     needs="nothing",
     seconds_quick=45,
     seconds_full=700,

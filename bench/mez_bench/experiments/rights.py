@@ -1,4 +1,4 @@
-"""Measures how soon whoever loses its rights, or is revoked, has nothing any more, and what rights cost."""
+"""Measures how soon streams end after a grant is taken back or a revocation, and the cost of rights."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ QUIC: Final = "camera, QUIC"
 TCP: Final = "camera, TCP"
 
 ENDED_S_MAX: Final = 20.0
-"""Whatever has not ended by then counts as long."""
+"""How long a trial waits for a stream to end. One that has not ended counts with this time."""
 
 COMMAND_S_MAX: Final = 30.0
 FPS: Final = 30.0
 PIXELS: Final = (48, 64, 3)
 GRANTS: Final = (1, 1000)
 APPLIED_S: Final = 1.4
-"""After the file of rights was changed: the edge looks once a second."""
+"""Time after a change of the file of rights: the edge reads the file once a second."""
 
 BLOCK_S: Final = 1.5
-"""Frames are timed for so long before the file is changed again."""
+"""How long frames are timed before the file is changed again."""
 
 CAMERA: Final = "bench/steady"
 COST: Final = "bench/cost"
@@ -59,7 +59,7 @@ COST: Final = "bench/cost"
 SEED: Final = 39
 
 USER: Final = 61_000
-"""Users of this host, by number, whose programs stream through the Unix socket. They need not exist."""
+"""First of the user ids whose programs stream through the Unix socket. The users need not exist."""
 
 PROGRAM: Final = """
 import os, sys
@@ -79,10 +79,10 @@ with mez.subscribe(camera, edge="unix://" + socket, since=since, deliver=deliver
         reason = str(error)
     print(reason, flush=True)
 """
-"""What a program of another user does. It is root until it has imported what it needs."""
+"""A program of another user. It runs as root until it has imported what it needs."""
 
 Kind = tuple[str, str]
-"""What is taken away, and of whom."""
+"""What is done (`REVOKED` or `UNGRANTED`), and to which kind of stream or link."""
 
 
 class Site:
@@ -99,7 +99,7 @@ class Site:
         self._enrolled = 0
         self.mez("keys", "init", "--site", "bench")
         any_port = "127.0.0.1:0"
-        # Where other users of this host can reach it. Nothing else is in this folder.
+        # A folder that other users of this host can reach. It holds only the socket.
         self._public = tempfile.TemporaryDirectory(prefix="mez-rights-")
         self.socket = Path(self._public.name) / "edge.sock"
         self.edge = run.children.start(
@@ -123,7 +123,7 @@ class Site:
         run_to_end(" ".join(words[:2]), mez(*words, "--keys", str(self.keys)))
 
     def enrol(self, identity: str, *grants: str) -> Path:
-        """Let somebody join, and return its folder of keys."""
+        """Enrol an identity, and return its folder of keys."""
         token = mez("keys", "token", identity, *grants, "--keys", str(self.keys))
         made = subprocess.run(token, capture_output=True, text=True, timeout=COMMAND_S_MAX, check=False)
         if made.returncode != 0:
@@ -217,7 +217,7 @@ def _stream_of(site: Site, user: int, stack: ExitStack, *, past: bool) -> Watch:
 
 
 def _camera(site: Site, camera: str, keys: Path, link: str, stack: ExitStack) -> Watch:
-    """Connect a camera, and watch how long the edge has it."""
+    """Connect a camera, and watch until its link is gone."""
     publisher = stack.enter_context(site.publishing(camera, keys, link, 10.0))
     publisher.wait_connected(COMMAND_S_MAX)
 
@@ -230,7 +230,7 @@ def _camera(site: Site, camera: str, keys: Path, link: str, stack: ExitStack) ->
 
 
 def _trial(site: Site, number: int, random: np.random.Generator) -> dict[Kind, tuple[float, str]]:
-    """Let somebody of each kind in, take everything away, and return when and why each ended."""
+    """Connect a client of each kind, take its rights away, and return when and why each connection ended."""
     watch = ("--watch", CAMERA)
     read = (*watch, "--read", CAMERA, "--originals", CAMERA)
     ended: dict[Kind, tuple[float, str]] = {}
@@ -256,7 +256,7 @@ def _trial(site: Site, number: int, random: np.random.Generator) -> dict[Kind, t
             camera = f"bench/{link}{number}"
             keys = site.enrol(f"camera/{camera}")
             watches[REVOKED, kind] = _camera(site, camera, keys, link, stack)
-        # The edge looks once a second, and commands take as long each time: any moment of that second.
+        # The edge looks once a second: a random pause, so that the commands run at any moment of this second.
         time.sleep(random.random())
         taken = {UNGRANTED: time.perf_counter()}
         for who in ("live", "read"):
@@ -269,7 +269,7 @@ def _trial(site: Site, number: int, random: np.random.Generator) -> dict[Kind, t
         site.mez("keys", "revoke", *revoked, "--because", "the experiment")
         for (what, kind), watched in watches.items():
             ended[what, kind] = (watched.since(taken[what]), watched.reason)
-        # So that the deny list does not fill in a long run.
+        # Keep the deny list from filling up in a long run.
         site.mez("keys", "unrevoke", *revoked)
     return ended
 
@@ -283,7 +283,7 @@ def _misses_reason(kind: Kind, reason: str) -> bool:
 
 
 def _write_rights(site: Site, grants: int) -> None:
-    """Write a file of rights with so many grants for the application that is timed."""
+    """Write a file of rights with this many grants for the timed application."""
     cameras = ", ".join(f'"{name}"' for name in [COST, *(f"bench/other{n}" for n in range(1, grants))])
     text = f'default = "deny"\n\n[grants."app/cost"]\nwatch = [{cameras}]\n'
     whole = site.keys / "rights.new"
@@ -346,7 +346,7 @@ def _cost(run: Run, site: Site, pairs: int) -> dict[int, list[Values]]:
             stop.set()
             threads[0].join()
     if any(not block.size for of in blocks.values() for block in of):
-        raise ExperimentError("no frame came while frames were timed")
+        raise ExperimentError("no frame arrived while frames were timed")
     return blocks
 
 
@@ -403,7 +403,7 @@ def _outcome(
     blocks: Mapping[int, list[Values]],
     checks: Mapping[tuple[int, str], list[Values]],
 ) -> Outcome:
-    """Make a result of what was measured."""
+    """Make a result from the measurements."""
     outcome = Outcome()
     for (what, kind), seconds in ended.items():
         taken = np.array(seconds)
@@ -434,16 +434,17 @@ def _outcome(
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, ended)
     outcome.notes = [
-        "revoked_s_max is over all kinds: revocation, and grants that are taken back. It begins when the "
-        "command is started, and ends when the program has the reason, or when the camera's link is gone",
-        "grants_cost_ratio: frames from send() to the loop, over QUIC and gRPC; the file of rights changes "
-        "between 1 and 1,000 grants of this application while the stream runs",
-        "check_us: one look at the rights and at a full deny list, in the slowest arm: "
+        "revoked_s_max is over all kinds: revocations, and grants that are taken back. The time runs from "
+        "the start of the command until the program has the reason, or until the camera's link is gone",
+        "grants_cost_ratio: latency of frames from send() to the reader's loop, over QUIC and gRPC; the file "
+        "of rights changes between 1 and 1,000 grants of this application while the stream runs",
+        "check_us: one check of the rights and of a full deny list, in the slowest arm: "
         f"{worst[0]} grants, {worst[1]}",
     ]
     if not any(kind in (LIVE_HERE, READING_HERE) for _, kind in ended):
         outcome.notes.append(
-            "the Unix socket is left out: this user may do everything there, and only root can be another one"
+            "the Unix socket is left out: this user has all rights there, and only root can run programs as "
+            "other users"
         )
     return outcome
 
@@ -471,7 +472,7 @@ def _plot(drawing: Figure, ended: Mapping[Kind, Sequence[float]]) -> None:
 
 RIGHTS: Final = Experiment(
     name="rights",
-    summary="rights that are taken back, and revocation: how soon streams end, and what checks cost",
+    summary="grants taken back, and revocation: how soon streams end, and the cost of checks",
     needs="nothing but the build",
     seconds_quick=40,
     seconds_full=720,

@@ -1,4 +1,4 @@
-"""Compares what the profiler's search finds of each family on a real video with measuring all of it."""
+"""Compares the profiler's search with measuring all rungs, for each family on a real video."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 QUICK: Final = "h264"
 QUICK_WIDTHS: Final = 3
 QUICK_STEP: Final = 2
-"""A quick run searches the three widest of one family, at every other quantiser: little enough to measure
-all of it."""
+"""A quick run searches the three largest widths of one family, at every other quantiser: few enough rungs to
+measure them all."""
 
 ACCURACY_MIN: Final = 0.9
-"""The frontier is compared from here on: nobody sets a floor below."""
+"""The frontier is compared from this accuracy on: lower accuracy floors are not used."""
 
 SHORTFALL_MAX: Final = 0.02
 COST_SHARE_MAX: Final = 0.2
@@ -40,12 +40,12 @@ COST_SHARE_MAX: Final = 0.2
 
 @dataclass(frozen=True)
 class Compared:
-    """A family, searched and measured whole.
+    """A family, searched and completely measured.
 
     Attributes:
         every: All rungs.
-        found: Those that the search measured on all frames.
-        cost: What the search took.
+        found: The rungs that the search measured on all frames.
+        cost: The cost of the search.
     """
 
     every: Sequence[RungProfile]
@@ -53,10 +53,10 @@ class Compared:
     cost: Cost
 
     def shortfalls(self) -> list[float]:
-        """Return by how much the search is behind at the bytes of each rung of the frontier.
+        """Return the search's loss of accuracy at the bytes of each rung of the frontier.
 
-        In accuracy, where the frontier is worth having. The cheapest rung found may need a little more bytes
-        than the first of those; before it there is nothing to compare.
+        Only rungs from `ACCURACY_MIN` on count, and only from the bytes of the cheapest such rung found:
+        below it there is nothing to compare.
         """
         cheapest = min(
             (one.bytes_per_published_frame for one in self.found if _is_worth_having(one)), default=np.inf
@@ -69,7 +69,7 @@ class Compared:
         return [one.accuracy_normalised.value - _best_within(self.found, one) for one in best]
 
     def bytes_ratio(self) -> float:
-        """Return bytes of the cheapest rung found at `ACCURACY_MIN`, by those of the cheapest of all."""
+        """Return the bytes of the cheapest rung found at `ACCURACY_MIN`, divided by those of the cheapest."""
         found, every = (
             min((one.bytes_per_published_frame for one in rungs if _is_worth_having(one)), default=np.nan)
             for rungs in (self.found, self.every)
@@ -82,7 +82,7 @@ def _is_worth_having(one: RungProfile) -> bool:
 
 
 def _best_within(found: Sequence[RungProfile], other: RungProfile) -> float:
-    """Return the highest accuracy of rungs of at most as many bytes as another."""
+    """Return the highest accuracy of rungs with at most as many bytes as another rung."""
     most = other.bytes_per_published_frame
     return max(one.accuracy_normalised.value for one in found if one.bytes_per_published_frame <= most)
 
@@ -126,10 +126,10 @@ def _run(run: Run) -> Outcome:
         ]
     outcome.tables = [_table(compared)]
     outcome.notes = [
-        f"accuracy: {APP}, with hysteresis; the search is the one of `mez profile run`, which knows nothing",
-        f"shortfall: accuracy of the frontier of all rungs, less the best found of at most its bytes, from "
-        f"{ACCURACY_MIN} on",
-        "cost: frames that the detector searched, of those that measuring every rung takes",
+        f"accuracy: {APP}, with hysteresis; the search is that of `mez profile run`, without a shortlist",
+        f"shortfall: accuracy of a rung of the true frontier minus the best accuracy found with at most its "
+        f"bytes, from {ACCURACY_MIN} on",
+        "cost: frames that the detector searched, as a share of measuring every rung",
     ]
     outcome.plot = lambda drawing: _plot(drawing, compared)
     return outcome
@@ -154,7 +154,7 @@ def _compare(run: Run, crew: Crew, one: Family, frames: int) -> Compared:
 
 def _table(compared: Mapping[str, Compared]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    for column in ("family", "rungs", "screened", "measured", "of all frames", "worst behind", "on average"):
+    for column in ("family", "rungs", "screened", "measured", "cost", "shortfall, max", "shortfall, mean"):
         table.add_column(column, justify="left" if column == "family" else "right")
     for name, one in compared.items():
         cost, shortfalls = one.cost, one.shortfalls() or [float("nan")]
@@ -175,7 +175,7 @@ def _plot(drawing: Figure, compared: Mapping[str, Compared]) -> None:
         for rungs, label in ((one.every, "all rungs"), (one.found, "found")):
             axes.step(*_curve(frontier(rungs)), where="post", lw=1, label=label)
         axes.set_xscale("log")
-        axes.set_xlabel("bytes for a published frame")
+        axes.set_xlabel("bytes per published frame")
         axes.set_title(name, fontsize=9)
     panels[0].set_ylim(0.8, 1.005)
     panels[0].set_ylabel("accuracy with hysteresis")
@@ -189,7 +189,7 @@ def _curve(rungs: Sequence[RungProfile]) -> tuple[list[float], list[float]]:
 
 SEARCH: Final = Experiment(
     name="search",
-    summary="what the profiler's search finds of each family, beside measuring all of its rungs",
+    summary="the profiler's search, compared with measuring all rungs of each family",
     needs="the demo's video",
     seconds_quick=60,
     seconds_full=4200,

@@ -1,4 +1,4 @@
-"""Measures how long it takes to show any instant of a log of video, and to enter video in its midst."""
+"""Measures how long it takes to show any instant of a log of video, and to join a chain in the middle."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from mez_bench.stats import Interval, Values, interval, median, percentile
 from mez_bench.systems.mez import CAMERA, Brokers
 
 MEMORY_BYTES: Final = 8 << 20
-"""Of each broker: half a minute of the log, so that most of it is on disk only."""
+"""Memory of each broker: half a minute of the log, so that most of the log is on disk only."""
 MEMORY_BYTES_QUICK: Final = 1 << 20
-"""The same in a quick run, whose log is half a minute long."""
+"""Memory of each broker in a quick run, whose log is half a minute long."""
 LINK_BITS_PER_SECOND: Final = 20_000_000
 QUEUE_BYTES_MAX: Final = 1 << 20
 SEED: Final = 24
 SPAN_SECONDS: Final = 2.0
-"""What a reading may span at most. It ends with its first frame."""
+"""Time span of a reading, which ends with its first frame."""
 
 
 def _run(run: Run) -> Outcome:
@@ -99,14 +99,14 @@ def _run(run: Run) -> Outcome:
 
 
 def _timed(run: Run, what: str, act: Callable[[], float]) -> float:
-    """Return how many milliseconds it took."""
+    """Run an action, and return the milliseconds that it reports."""
     took = act()
     run.step(what)
     return took
 
 
 def _look(brokers: Brokers, at: float) -> float:
-    """Return how many milliseconds it takes from the question for an instant to the pixels."""
+    """Return the milliseconds from the request for an instant to the pixels."""
     begun = time.perf_counter()
     reading = mez.read(
         CAMERA,
@@ -119,7 +119,7 @@ def _look(brokers: Brokers, at: float) -> float:
     with reading as frames:
         frame = next(iter(frames), None)
         if frame is None:
-            raise ExperimentError(f"nothing of {at} is in the log")
+            raise ExperimentError(f"the log has no frame of {at}")
         frame.image.shape  # noqa: B018
         took = (time.perf_counter() - begun) * 1e3
     apart = frame.captured.timestamp() - at
@@ -129,13 +129,13 @@ def _look(brokers: Brokers, at: float) -> float:
 
 
 def _enter(brokers: Brokers) -> float:
-    """Return how many milliseconds a program that comes in the midst of a chain waits for a picture."""
+    """Return the milliseconds that a program waits for a picture if it joins in the middle of a chain."""
     begun = time.perf_counter()
     with mez.subscribe("**", edge=brokers.socket, keys=brokers.keys) as frames:
         for frame in frames:
             frame.image.shape  # noqa: B018
             return (time.perf_counter() - begun) * 1e3
-    raise ExperimentError("no frame came")
+    raise ExperimentError("no frame arrived")
 
 
 def _export(run: Run, brokers: Brokers, store: Path) -> tuple[list[tuple[int, bool]], float]:
@@ -173,21 +173,21 @@ def _outcome(shown: Sequence[float], entered: Sequence[float]) -> Outcome:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     for label in ("what", "p50 ms", "p95 ms", "max ms"):
         table.add_column(label, justify="left" if label == "what" else "right")
-    for label, values in (("any instant of the log", shown), ("a program that comes", entered)):
+    for label, values in (("any instant of the log", shown), ("a program that joins", entered)):
         table.add_row(label, *(figure(float(np.percentile(values, rank))) for rank in (50, 95, 100)))
     outcome.tables = [table]
     outcome.notes = [
-        "seek: from the question for an instant to the pixels of the frame behind it, each by a new reading",
-        "seek_cpu_ms: processor time of the edge and of the program for one look, on average",
-        "seek_cpu_ms_edge: the edge's part of it",
-        "enter: from the question for the newest frame to the first pixels, in the midst of a chain",
+        "seek: from the request for an instant to the pixels of the next frame, each by a new reading",
+        "seek_cpu_ms: processor time of the edge and of the program per seek, on average",
+        "seek_cpu_ms_edge: the edge's part of seek_cpu_ms",
+        "enter: from the subscription to the first pixels, in the middle of a chain",
     ]
     return outcome
 
 
 SEEK: Final = Experiment(
     name="seek",
-    summary="how long it takes to show any instant of a log of video, and to enter video in its midst",
+    summary="how long it takes to show any instant of a log of video, and to join a chain in the middle",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=60,
     seconds_full=720,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALLOCATIONS: Final[Mapping[str, str]] = {"equal bandwidth": "hall:bandwidth", "equal accuracy": "hall"}
-"""What is declared to the edge: the channel with its goal."""
+"""The channel as it is declared to the edge, with its goal."""
 
 BANDWIDTH, ACCURACY = ALLOCATIONS
 PEOPLE: Final = "pedestrians"
@@ -40,7 +40,7 @@ TOP: Final = "top-k"
 CAMERAS: Final = "cam/*"
 LOGS: Final = "log/*"
 EACH: Final = 2
-"""Cameras, and servers of the log."""
+"""Number of cameras, and of servers of the log."""
 
 CHANNEL_MBPS: Final = 0.3
 BEFORE_MBPS: Final = 2.4
@@ -68,23 +68,23 @@ PUBLISHED_OTHER: Final[Mapping[str, tuple[float, float, float]]] = {
     BANDWIDTH: (2823, 458, 0.777),
     ACCURACY: (3749, 207, 0.813),
 }
-"""Of augmented reality, beside which pedestrians were detected: kbit/s, mean latency in ms, F1. As published
-by the authors; no log of it is in the folder."""
+"""Figures of augmented reality, which shared the link with pedestrian detection: kbit/s, mean latency in ms,
+F1. As published by the authors; the folder has no log of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one application had of the channel.
+    """The figures of one application on the channel.
 
     Attributes:
         where: `world`, `brokers` or `published`.
         allocation: How the channel was divided.
-        application: Which.
-        accuracy: Of the frames that came; of the list of the top, at the deadline of each window.
-        on_time_share: Share of published frames that came within the bound; `None` where unknown.
+        application: Name of the application.
+        accuracy: Accuracy of the frames that arrived; for the top-k, of the list at each window's deadline.
+        on_time_share: Share of published frames that arrived within the bound; `None` where unknown.
         kilobits_per_second: Payload on the channel; `None` where unknown.
         latency_ms: Mean age in published logs, else the 95th percentile.
-        seed: Of one run.
+        seed: Seed of the run.
     """
 
     where: str
@@ -145,12 +145,12 @@ def _outcome(run: Run, rows: Sequence[Row], rounds: int, seeds: int) -> Outcome:
         ],
         tables=[table(shown, "", list(shown[0]))],
         notes=[
-            "worse_gain: accuracy of the worse application with equal accuracy, minus that with equal "
-            "bandwidth",
-            "pedestrians: accuracy of the rungs that came, by the profile. Top-k: Kendall's tau at each "
+            "worse_gain: accuracy of the worse application with equal accuracy, minus its accuracy with "
+            "equal bandwidth",
+            "pedestrians: accuracy of the delivered rungs, by the profile. Top-k: Kendall's tau at each "
             "window's deadline; in the world, accuracy of the rungs by the profile",
-            "latency: 95th percentile; of published logs the mean. Published: AWStream (Zhang et al. 2018), "
-            "pedestrians beside augmented reality on one bottleneck",
+            "latency: 95th percentile; the mean for published logs. Published: AWStream (Zhang et al. 2018), "
+            "pedestrians and augmented reality on one bottleneck",
         ],
         plot=lambda drawing: _plot(drawing, rows),
     )
@@ -162,7 +162,7 @@ def _mean(rows: Sequence[Row], allocation: str, application: str) -> Interval:
 
 
 def _worse(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """Return, of each run, the accuracy of the worse application with either allocation."""
+    """Return the accuracy of the worse application with either allocation, for each run."""
 
     def lowest(allocation: str, seed: int) -> float:
         return min(row.accuracy for row in rows if (row.allocation, row.seed) == (allocation, seed))
@@ -219,7 +219,7 @@ def _world(run: Run, allocation: str, seeds: int) -> list[Row]:
 
 
 def _scenario(allocation: str, seconds: float, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a scenario whose streams share one queue, which is declared to the edge."""
+    """Return a scenario whose streams share one queue, declared to the edge as a channel."""
     cameras = [
         {"name": pattern.replace("*", f"{number}"), **about}
         for pattern, about in streams.items()
@@ -271,10 +271,10 @@ class People(Reading):
         self.frames.append(kept)
 
     def row(self, allocation: str, seed: int, from_s: float, until_s: float) -> Row:
-        """Return what it had between two times of `time.monotonic`."""
+        """Return the figures between two times of `time.monotonic`."""
         mine = [frame for frame in self.frames if from_s <= frame[2] < until_s]
         if not mine:
-            raise ExperimentError(f"{allocation}: no frame of a camera came in the time that is judged")
+            raise ExperimentError(f"{allocation}: no frame of a camera arrived in the measured time")
         published = sum(
             max(sequences) - min(sequences) + 1
             for camera in {frame[0] for frame in mine}
@@ -321,7 +321,7 @@ def _brokers(run: Run, filmed: Subject, profile: Path, allocation: str, seed: in
             began_ns = int(servers.ask("begin")["began_ns"])
             wait(top, plan.seconds + AFTER_S, threading.Event())
             if people.failure is not None:
-                raise ExperimentError("a subscription ended") from people.failure
+                raise ExperimentError(f"a subscription ended: {people.failure}") from people.failure
             late_ms_max = channel.late_ms_max()
         finally:
             people.stop()
@@ -356,11 +356,12 @@ def _top_row(played: Played, allocation: str, seed: int, first: int) -> Row:
 
 
 def _published(run: Run) -> list[Row]:
-    """Return what AWStream's authors published; say loudly where it is not there."""
+    """Return the figures that AWStream's authors published, or report that they are missing."""
     if run.data is None:
         run.say(
             "[bold red]SKIPPED[/bold red] the published figures: shares needs the logs of AWStream's "
-            "authors (github.com/awstream/data); name their folder's parent with --data DIR or MEZ_BENCH_DATA"
+            f"authors (github.com/awstream/data); name the parent of {FOLDER} with --data DIR or "
+            "MEZ_BENCH_DATA"
         )
         return []
     missing = [name for name in FILES.values() if not (run.data / FOLDER / name).is_file()]
@@ -380,7 +381,7 @@ def _published(run: Run) -> list[Row]:
     return rows
 
 
-# --- for people ---
+# --- tables and plot ---
 
 
 def _cells(row: Row) -> dict[str, str | float | int | None]:
@@ -427,7 +428,7 @@ def _plot(drawing: Figure, rows: Sequence[Row]) -> None:
 
 SHARES: Final = Experiment(
     name="shares",
-    summary="pedestrians and a top-k share a channel: equal bandwidth against equal accuracy",
+    summary="pedestrians and a top-k share a channel: equal bandwidth compared with equal accuracy",
     needs="the demo's video (fetched once); --data DIR with awstream-mot/ for the published figures",
     seconds_quick=60,
     seconds_full=640,

@@ -1,4 +1,4 @@
-"""Runs the scenario `interference` with cameras that give H.264, coded by encoders of several kinds."""
+"""Runs the scenario `interference` with cameras that give H.264, of several encoder settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mez_bench.stats import Interval
 
 SCENARIO: Final = "interference"
 FLOOR: Final = 0.95
-"""The accuracy that the scenario asks for."""
+"""The accuracy floor of the scenario."""
 
 ON_TIME_MIN: Final = 0.98
-"""The share of the published frames that has to be on time, where the scenario's links carry any."""
+"""Target for the share of published frames on time, outside the times announced as infeasible."""
 
 QUICK: Final = ("slices",)
 QUICK_SECONDS: Final = 25
@@ -35,7 +35,7 @@ def _run(run: Run) -> Outcome:
     brands = run.parts(tuple(BRANDS))
     if run.quick and not run.subject.only:
         brands = QUICK
-    run.step("coding the video", done=0)
+    run.step("encoding the video", done=0)
     videos = {brand: h264_of(run, brand) for brand in brands}
     run.expect(len(brands))
     figures = {}
@@ -49,7 +49,7 @@ def _run(run: Run) -> Outcome:
 def _demo(run: Run, brand: str, video: str) -> Mapping[str, object]:
     profile = shipped.find("pedestrian-hog", demo_video())
     if profile is None:
-        raise ExperimentError("the profile of the demo's video does not come with this checkout")
+        raise ExperimentError("this checkout has no profile of the demo's video")
     result = run.folder / f"{brand}.json"
     command = mez_command("demo", "--scenario", SCENARIO, "--headless", "--video", video)
     command += ["--profile", str(profile), "--json", str(result), "--out", str(run.folder / brand)]
@@ -94,7 +94,7 @@ _FIGURES: Final = {
     "published_bytes": "published_bytes",
     "link_bytes": "link_bytes",
 }
-"""Metrics, by what the demo calls them."""
+"""Names of metrics, with the demo's names for them."""
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:

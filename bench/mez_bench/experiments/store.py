@@ -1,4 +1,4 @@
-"""Measures what a log on disk costs, and how fast it is recovered: the second half of `mez bench log`."""
+"""Measures the cost of a log on disk, and how fast it is recovered: the second half of `mez bench log`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FRAME_BYTES: Final = (3_000, 64_000, 500_000)
 GATED_BYTES: Final = 500_000
 PUBLISH_FPS: Final = 60.0
 PUBLISH_CALLS: Final = 25
-"""Calls of a turn: half a second, so that a pause of the machine, or a busy minute, meets all arms alike."""
+"""Calls of a turn: half a second, so that a pause or a busy minute of the machine affects all arms."""
 BLOCK_TURNS: Final = 10
-"""So many turns are one of the slow disk, and have a p99 of their own."""
+"""One turn of the slow disk is as long as this many turns, which together have a p99 of their own."""
 PUBLISH_ARMS: Final = ("publish_off", "publish_on", "publish_slow")
 TARGETS: Final = (
     Target("publish_p99_ratio_disk_on", "<=", 1.1),
@@ -33,9 +33,9 @@ TARGETS: Final = (
     Target("disk_ratio_3kb", "<=", 1.05),
 )
 NOTES: Final = (
-    "publishing with the disk off and on takes turns of half a second, with the slow disk of five seconds; "
-    "that takes a tenth of the bytes that are published, so frames are lost to it and the log says that it "
-    "is degraded",
+    "publishing: turns of half a second with the disk off and on, of five seconds with the slow disk. The "
+    "slow disk writes a tenth of the published bytes, so it misses frames, and the log reports that it is "
+    "degraded",
     "recovery reads from the disk, or from the system's cache where the metric says cached; both include "
     "checksums, decryption and memory for all frames",
 )
@@ -114,7 +114,7 @@ def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _summary(row: Mapping[str, Any]) -> dict[str, Cell]:
-    """Return a turn without its single calls."""
+    """Return a turn without the times of its calls."""
     cells = {name: value for name, value in row.items() if name != "calls_ns"}
     if "calls_ns" in row:
         cells |= {"calls": len(row["calls_ns"]), "p99_ns": float(np.percentile(row["calls_ns"], 99))}
@@ -136,7 +136,7 @@ def _by_block(calls: Sequence[Values]) -> list[Values]:
 
 
 def _per_gb(rows: Sequence[Mapping[str, Any]], key: str) -> list[Values]:
-    # Nanoseconds a byte are seconds a gigabyte.
+    # Nanoseconds per byte are seconds per gigabyte.
     return [np.array([row[key] / row["payload_bytes"]]) for row in rows]
 
 
@@ -146,8 +146,8 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     metrics = {
         "publish_p99_ratio_disk_on": ratio_interval(on, off, p99),
         "publish_p99_ratio_slow_disk": ratio_interval(slow, off, p99),
-        # A pause of the machine is in the figures above of the arm that it hit; here each block of 250 calls
-        # counts once.
+        # A pause of the machine raises the figures above of one arm. Here each block of 250 calls counts
+        # once.
         "publish_p99_ratio_disk_on_by_block": ratio_interval(_by_block(on), _by_block(off), median),
         "publish_p99_ratio_slow_disk_by_block": ratio_interval(_by_block(slow), _by_block(off), median),
         "publish_us_p99_disk_off": interval(off, p99),

@@ -1,4 +1,4 @@
-"""Measures what more subscribers of one camera cost: time, bytes on the link, processor time, memory."""
+"""Measures the cost of more subscribers of a camera: latency, bytes on the link, processor time, memory."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ COUNTS: Final = (1, 32)
 FIRST_FRAMES: Final = 5
 
 LOG_BYTES: Final = 8 << 20
-"""Of each broker: full within the first seconds, so that memory that grows belongs to subscribers."""
+"""Log of each broker: full within the first seconds, so that later growth of memory is due to subscribers."""
 
 LOCAL: Final = "local"
 REMOTE: Final = "grpc"
-"""Through the edge's socket; and as a program on another host would, through gRPC over TLS."""
+"""`LOCAL`: through the edge's socket. `REMOTE`: through gRPC over TLS, like a program on another host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Turn:
     """One burst to this many subscriptions.
 
     Attributes:
-        burst: What came of it.
-        link_bytes_per_frame: What crossed the link towards the edge, headers and all.
+        burst: The result of the burst.
+        link_bytes_per_frame: Bytes per frame on the link towards the edge, headers included.
         rss_mb: Resident memory afterwards, by process.
     """
 
@@ -147,7 +147,7 @@ def _outcome(turns: Turns) -> Outcome:
                 for lot, first in zip(lots, few, strict=True)
             ]
             metrics[f"{prefix}{process}_cpu_ms_per_frame_per_subscriber"] = interval(cpu, median)
-            # The first time: later on, memory that was given back to the allocator is taken again.
+            # Of the first round: in later rounds, freed memory is reused.
             growth_mb = (lots[0].rss_mb[process] - few[0].rss_mb[process]) / (many - one)
             metrics[f"{prefix}{process}_rss_mb_per_subscriber"] = Interval.exactly(growth_mb)
     delivered = [turn.burst for of_arm in turns.values() for turn in of_arm]
@@ -175,7 +175,7 @@ def _row(arm: Arm, turns: Sequence[Turn]) -> dict[str, Cell]:
     way, count = arm
     latencies = np.concatenate(_latencies(turns))
     if not len(latencies):
-        raise ExperimentError(f"{count} subscriptions ({way}) received nothing")
+        raise ExperimentError(f"{count} subscriptions ({way}) received no frame")
     row: dict[str, Cell] = {
         "way": way,
         "subscriptions": count,

@@ -18,7 +18,7 @@ SCENARIOS: Final = ROOT / "crates" / "testbed" / "scenarios"
 SEEDS: Final = 20
 SEEDS_QUICK: Final = 3
 FIRST_SEED: Final = 1_000_001
-"""The scenarios' expectations were written with other seeds."""
+"""The expectations of the scenarios were written with other seeds."""
 SPEED_S: Final = 120
 SPEED_REPEATS: Final = 10
 SPEED_REPEATS_QUICK: Final = 3
@@ -55,9 +55,10 @@ def _run(run: Run) -> Outcome:
         ],
         tables=[_table(rows)],
         notes=[
-            "every rule of crates/testbed/src/check is checked on every event; a breach ends the experiment "
-            "with its seed",
-            "times_real_time: five cameras of 15 frames a second and one application, on one thread",
+            "every rule of crates/testbed/src/check is checked on every event; a violation ends the "
+            "experiment and reports the seed",
+            "times_real_time: virtual time divided by real time, for five cameras with 15 frames per second "
+            "and one application, on one thread",
         ],
     )
 
@@ -89,7 +90,7 @@ def _table(rows: dict[str, list[dict[str, Any]]]) -> Table:
 
 WORLD: Final = Experiment(
     name="world",
-    summary="scenarios that are written down, in the deterministic world, and its speed",
+    summary="the shipped scenarios in the deterministic world, and its speed",
     needs="nothing",
     seconds_quick=15,
     seconds_full=90,

@@ -1,7 +1,7 @@
 """Plays devices: cameras whose frames go up, and displays that show the pictures that come back.
 
-Reads a plan (`plans.Devices`) from its standard input, says `ready` when all devices are connected, plays
-when a line comes, and answers with `plans.Played`.
+Reads a plan (`plans.Devices`) from its standard input, writes `ready` when all devices are connected, plays
+after the next line of input, and answers with `plans.Played`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ from mez_bench.offload.plans import Captured, Devices, Got, Played
 
 CONNECT_S_MAX: Final = 30.0
 LOOK_S: Final = 0.2
-"""How long an answer is waited for before a device looks whether the play is over."""
+"""How long a device waits for an answer before it checks whether the play is over."""
 
 TOKEN_S_MAX: Final = 2.0
-"""A token whose frame is not answered for so long is given back: the frame is lost."""
+"""A token comes back after this time without an answer: its frame is taken for lost."""
 
 LIT: Final = 180
-"""Where the mean of the middle of a picture is above, the light is on."""
+"""If the middle of a picture has a mean value above this, the light is on."""
 
 Picture: TypeAlias = Any
 """Pixels, or the bytes of a JPEG."""
 
 
 class Tokens:
-    """The frames of a device on their way. An answer gives back the tokens of all frames until its own.
+    """Tokens for the frames of a device that are in flight.
+
+    An answer gives back the tokens of its own frame and of all earlier ones.
 
     Args:
-        tokens_max: How many there are; `None`: there are always some.
+        tokens_max: Number of tokens; `None`: no limit.
     """
 
     def __init__(self, tokens_max: int | None) -> None:
@@ -50,7 +52,7 @@ class Tokens:
         self._on_way: deque[tuple[int, float]] = deque()
 
     def take(self, captured_ns: int, now_s: float) -> bool:
-        """Take one for a frame; tell whether there was one."""
+        """Take a token for a frame; tell whether there was one."""
         if self._max is None:
             return True
         with self._lock:
@@ -62,7 +64,7 @@ class Tokens:
             return True
 
     def give_back(self, captured_ns: int) -> None:
-        """Give back those of a frame that was answered and of the ones before it."""
+        """Give back the tokens of an answered frame and of all frames before it."""
         with self._lock:
             while self._on_way and self._on_way[0][0] <= captured_ns:
                 self._on_way.popleft()
@@ -73,8 +75,8 @@ class Device:
 
     Args:
         name: The camera's name.
-        publisher: Of its frames.
-        plan: Of all devices.
+        publisher: Publishes its frames.
+        plan: The plan of all devices.
     """
 
     def __init__(self, name: str, publisher: mez.Publisher, plan: Devices) -> None:
@@ -103,7 +105,7 @@ class Device:
         """Take no more answers.
 
         Raises:
-            Exception: What ended the display before. Its frames would count as not answered.
+            Exception: The display failed. Otherwise its frames would count as not answered.
         """
         self._stopping = True
         self._thread.join()
@@ -132,7 +134,7 @@ class Device:
 
 
 def middle(image: Any) -> Any:  # noqa: ANN401, arrays
-    """Return the part of a picture in which the light is."""
+    """Return the part of a picture that shows the light."""
     height, width = image.shape[:2]
     return image[height // 4 : height * 3 // 4, width // 4 : width * 3 // 4]
 
@@ -150,13 +152,13 @@ def is_on(flashes_s: Sequence[float], at_s: float) -> bool:
 
 
 def _play(plan: Devices, devices: Sequence[Device], pictures: Sequence[Picture]) -> int:
-    """Let each camera capture when it is due; return when it began, by the host's clock."""
+    """Let each camera capture when it is due; return when the play began, by the host's clock."""
     lit_pictures = [lit(picture) for picture in pictures] if plan.flashes_s else []
     began_s, began_ns = time.monotonic(), time.time_ns()
     frames = round(plan.seconds * plan.fps)
     for number in range(frames):
         for place, device in enumerate(devices):
-            # Cameras do not capture at the same moment.
+            # The cameras' phases are spread evenly.
             due_s = began_s + (number + place / len(devices)) / plan.fps
             if (left_s := due_s - time.monotonic()) > 0:
                 time.sleep(left_s)

@@ -1,7 +1,7 @@
 """Plays an engine: answers frames with pictures. Its compute is emulated by a wait.
 
-Reads a plan (`plans.Engine`) from its standard input, says `ready` when it has subscribed, and answers each
-further line with what it has done since the one before (`plans.Worked`).
+Reads a plan (`plans.Engine`) from its standard input, writes `ready` when it has subscribed, and answers each
+further line with the frames that it answered since the line before (`plans.Worked`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mez import _native
 from mez_bench.offload.plans import Engine, Worked
 
 PIXELS: Final = "pixels"
-"""The answer of an engine that looks at the frames."""
+"""Answers of an engine that decodes the frames: their pixels."""
 
 
 class Worker:

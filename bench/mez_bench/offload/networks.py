@@ -1,4 +1,4 @@
-"""The links between devices and the edge: those that rest, and those that change."""
+"""The links between devices and the edge: networks, and channels that change."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Final
 from mez_bench.contracts.links import square_wave, written
 
 QUEUE_KILOBYTES: Final = 256.0
-"""What may wait in the network's queue of each direction: three responses of 720p."""
+"""Limit of the network's queue in each direction: three responses of 720p."""
 
 LEAD_S: Final = 10.0
-"""A link lasts so much longer than the play on it."""
+"""By how much a link lasts longer than the play on it."""
 
 LOOPBACK: Final = "loopback"
 
@@ -23,10 +23,10 @@ class Network:
     """A link.
 
     Attributes:
-        name: Of the network.
-        about: Where it comes from.
+        name: Name of the network.
+        about: Its properties and where they come from.
         link: As in a scenario file; `None`: the loopback interface, with no link emulated on it.
-        wave: If it has two rates in turn: both in Mbit/s, and for how many seconds each.
+        wave: For a link that alternates between two rates: both in Mbit/s, and the seconds of each.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Network:
     wave: tuple[float, float, float] | None = None
 
     def scenario(self, folder: Path, seconds: float, fps: float, seed: int) -> Path:
-        """Write it as a scenario with one camera. Links that are drawn are drawn by the seed."""
+        """Write the network as a scenario with one camera. The seed is that of random links."""
         assert self.link is not None, "asked for only where a link is emulated"
         seconds += LEAD_S
         changes = []
@@ -87,7 +87,7 @@ NETWORKS: Final[Mapping[str, Network]] = {
         _wan("wan_west", 88, "West US"),
     )
 }
-"""Networks of the rows."""
+"""Networks with a row of their own in the results."""
 
 CHANGING: Final[Mapping[str, Network]] = {
     network.name: network

@@ -1,4 +1,4 @@
-"""What the cameras film, pictures of an exact size in bytes, and a profile of the rungs between them."""
+"""Makes the cameras' pictures, pictures of an exact size in bytes, and a profile of rungs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mez_bench.footage import demo_video
 from mez_bench.payload import write_jpeg
 
 PICTURES: Final = 24
-"""So many pictures of the video, one in `STRIDE`, are filmed again and again."""
+"""Number of pictures of the video, one in `STRIDE`, that the cameras publish in a loop."""
 STRIDE: Final = 5
 
 PROFILED: Final = 4
-"""So many of them are coded at each rung."""
+"""How many of the pictures are encoded at each rung."""
 
 QUALITIES: Final = (30, 50, 70, 90)
 SHARES: Final = (0.5, 0.75, 1.0)
@@ -28,16 +28,16 @@ SHARES: Final = (0.5, 0.75, 1.0)
 SSIM_C1: Final = (0.01 * 255) ** 2
 SSIM_C2: Final = (0.03 * 255) ** 2
 SSIM_SIGMA: Final = 1.5
-"""Of Wang et al., "Image quality assessment" (2004)."""
+"""Constants of Wang et al., "Image quality assessment" (2004)."""
 
 
 def film(folder: Path, size: tuple[int, int], *, dim: bool = False) -> Path:
     """Write pictures of the demo's video.
 
     Args:
-        folder: Where.
+        folder: Where they are written.
         size: Width and height.
-        dim: At half the brightness, so that a light stands out.
+        dim: Halve the brightness, so that a light stands out.
 
     Returns:
         A `.npy` of shape (pictures, height, width, 3), in the order blue, green, red.
@@ -61,7 +61,7 @@ def film(folder: Path, size: tuple[int, int], *, dim: bool = False) -> Path:
 
 
 def jpeg(folder: Path, size: tuple[int, int], size_bytes: int) -> Path:
-    """Write a JPEG of exactly so many bytes (`payload.write_jpeg`)."""
+    """Write a JPEG of exactly `size_bytes` (`payload.write_jpeg`)."""
     place = folder / f"{size[0]}x{size[1]}"
     place.mkdir(exist_ok=True)
     path = place / f"{size_bytes}.jpg"
@@ -69,7 +69,7 @@ def jpeg(folder: Path, size: tuple[int, int], size_bytes: int) -> Path:
 
 
 def coded(folder: Path, film_path: Path, quality: int) -> Path:
-    """Write the first picture of a film as a JPEG, coded as Mez codes it."""
+    """Write the first picture of a film as a JPEG, encoded by Mez's own encoder."""
     path = folder / f"{film_path.stem}-q{quality}.jpg"
     path.write_bytes(_native.encode_jpeg(np.load(film_path)[0], quality))
     return path
@@ -84,7 +84,7 @@ def profile(folder: Path, film_path: Path) -> Path:
     height, width = pictures.shape[1:3]
     rungs = []
     for share in SHARES:
-        # The codec takes even widths.
+        # The codec needs even widths.
         rung_width = round(width * share / 2) * 2
         size = (rung_width, round(height * rung_width / width))
         for quality in QUALITIES:

@@ -1,4 +1,4 @@
-"""What the processes of a play are told, and what they tell: lines of JSON."""
+"""Defines the plans that the processes of a play read, and the results that they write: lines of JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What a process plays as devices.
+    """The plan of a process that plays devices.
 
     Attributes:
         cameras: A name for each device.
-        edge: Where they dial, `HOST:PORT`.
+        edge: The edge's address, `HOST:PORT`.
         keys: The folder of keys.
         state: The folder for state.
-        pictures: What the cameras film, again and again: a `.npy` of shape (pictures, height, width, 3), in
-            the order blue, green, red; or a JPEG, which is sent as it is.
+        pictures: The pictures that the cameras publish in a loop: a `.npy` of shape (pictures, height, width,
+            3), in the order blue, green, red; or a JPEG, which is sent unchanged.
         fps: Frames per second of each camera.
-        seconds: How long it lasts.
-        answer_ms: The bound of answers.
-        quality: Of frames that are made of pixels.
-        tokens: The most frames of a device that may be on their way; `None`: the newest wins (Mez).
+        seconds: How long the play lasts.
+        answer_ms: The latency bound of answers.
+        quality: JPEG quality of frames that are encoded from pixels.
+        tokens: The most frames of a device in flight; `None`: the newest frame wins (Mez).
         flashes_s: When a light in front of the cameras goes on and off in turn, in seconds since the
             beginning.
     """
@@ -45,7 +45,7 @@ class Captured:
     Attributes:
         camera: The device's camera.
         captured_ns: When it was captured, by the host's clock.
-        is_sent: Whether there was a token for it.
+        is_sent: Whether it was sent: there was a token for it.
     """
 
     camera: str
@@ -60,9 +60,9 @@ class Got:
     Attributes:
         camera: The device's camera.
         captured_ns: When its frame was captured, by the host's clock.
-        ms: Milliseconds from then until each stage (`Answer.ms`).
-        answer_bytes: Of the answer.
-        is_lit: Whether the light is on in what was shown.
+        ms: Milliseconds from the capture until each stage (`Answer.ms`).
+        answer_bytes: Size of the answer.
+        is_lit: Whether the light is on in the picture that was shown.
     """
 
     camera: str
@@ -74,13 +74,13 @@ class Got:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a process of devices tells in the end.
+    """The result of a process that plays devices.
 
     Attributes:
         began_ns: When it began, by the host's clock.
         captured: All frames of all devices.
         got: All answers.
-        skipped: Answers that were not given, by reason.
+        skipped: Number of answers that were skipped, by reason.
     """
 
     began_ns: int
@@ -91,18 +91,18 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What a process plays as an engine.
+    """The plan of a process that plays an engine.
 
     Attributes:
         pattern: The cameras whose frames it answers.
-        edge: Where it subscribes.
-        compute_ms: How long it waits, as if it computed.
+        edge: The edge at which it subscribes.
+        compute_ms: How long it waits instead of computing.
         answer: `pixels`: it decodes each frame and answers with its pixels; or the file of a JPEG, with which
-            it answers without looking at the frame.
-        quality: Of answers of pixels; `None`: as Mez chooses.
+            it answers without decoding the frame.
+        quality: JPEG quality of answers of pixels; `None`: as Mez chooses.
         group: Engines of one group share the frames; `None`: it works alone.
-        latency_ms: The bound of its subscription.
-        accuracy: The floor of its subscription.
+        latency_ms: The latency bound of its subscription.
+        accuracy: The accuracy floor of its subscription.
         profile: The file of the profile of its subscription.
         every: Whether it takes every frame that crossed the link, and not only the newest.
     """
@@ -127,10 +127,10 @@ class Worked:
         camera: The device's camera.
         captured_ns: When it was captured.
         got_ns: When the engine had it.
-        decoded_ns: When it had its pixels.
+        decoded_ns: When the engine had its pixels.
         computed_ns: When the wait was over.
         answered_ns: When `Frame.answer` had returned.
-        frame_bytes: Of the frame as it came.
+        frame_bytes: Size of the frame on arrival.
     """
 
     camera: str

@@ -1,4 +1,4 @@
-"""What a play has shown. All stamps are of one host's clock: devices, edge and engines run on it."""
+"""Computes the figures of a play. All stamps are of one clock: devices, edge and engines run on one host."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mez_bench.offload.plans import Captured, Got, Played, Worked
 from mez_bench.stats import Values
 
 WARM_UP_S: Final = 1.0
-"""The first seconds of a play do not count: clocks have not been compared, and the link is not known."""
+"""The first seconds of a play do not count: the clock offsets and the link are not known yet."""
 
 ON_TIME_MS: Final = 100.0
 
 DISPLAY_HZ: Final = 60.0
-"""The display that is assumed: a picture appears at its next refresh, on average 8.3 ms later."""
+"""Assumed rate of the display: a picture appears at its next refresh, on average 8.3 ms later."""
 
 STAGES: Final = ("up", "queue", "engine_decode", "compute", "answer_code", "down", "decode")
-"""Where the time of an answer goes, in this order, without gaps: `up` from the capture until the edge has the
-frame, its coding included; `queue` until the engine has it; `engine_decode` until it has the pixels;
-`compute`; `answer_code` until the edge has the answer, its coding included; `down` until the device's program
-has it; `decode` until that has its pixels."""
+"""The stages of an answer, in this order, without gaps: `up` from the capture until the edge has the frame,
+its encoding included; `queue` until the engine has it; `engine_decode` until the engine has the pixels;
+`compute`; `answer_code` until the edge has the answer, its encoding included; `down` until the device's
+program has the answer; `decode` until the program has its pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Shown:
     """A play, without its warm-up.
 
     Attributes:
-        captured: Frames that the cameras captured.
-        e2e_ms: Of each answer: from the capture of its frame until the device's program had it.
-        stages_ms: Of each stage: how long it took, of the answers of which all stamps are known.
-        frame_bytes: Of frames as the engine got them.
-        answer_bytes: Of answers.
-        seconds: How long it lasted.
+        captured: Number of frames that the cameras captured.
+        e2e_ms: For each answer: time from the capture of its frame until the device's program had it.
+        stages_ms: For each stage: its durations, for the answers whose stamps are all known.
+        frame_bytes: Sizes of frames as the engine got them.
+        answer_bytes: Sizes of answers.
+        seconds: How long the play lasted.
     """
 
     captured: int
@@ -51,17 +51,17 @@ class Shown:
 
     @property
     def on_time_share(self) -> float:
-        """The share of the captured frames whose answer was there within `ON_TIME_MS`."""
+        """The share of the captured frames whose answer arrived within `ON_TIME_MS`."""
         return float(np.count_nonzero(self.e2e_ms <= ON_TIME_MS)) / max(1, self.captured)
 
     @property
     def answered_share(self) -> float:
-        """The share of the captured frames whose answer came."""
+        """The share of the captured frames whose answer arrived."""
         return len(self.e2e_ms) / max(1, self.captured)
 
 
 def shown(played: Played, worked: Iterable[Worked], seconds: float) -> Shown:
-    """Work out a play."""
+    """Compute the figures of a play."""
     from_ns = played.began_ns + round(WARM_UP_S * 1e9)
     captured = [frame for frame in played.captured if frame.captured_ns >= from_ns]
     got = [answer for answer in played.got if answer.captured_ns >= from_ns]
@@ -98,21 +98,21 @@ def stages(answer: Got, work: Worked | None) -> dict[str, float] | None:
 
 
 def shares(got: Iterable[Got], cameras: Sequence[str]) -> Values:
-    """Return how many answers each device had, relative to their mean."""
+    """Return the number of answers of each device, relative to the mean of all devices."""
     counts = dict.fromkeys(cameras, 0)
     for answer in got:
         counts[answer.camera] += 1
     values: Values = np.array(list(counts.values()), np.float64)
     if not values.any():
-        raise ExperimentError("no device had an answer")
+        raise ExperimentError("no device got an answer")
     relative: Values = values / values.mean()
     return relative
 
 
 def gaps_s(got: Iterable[Got], from_ns: int, until_ns: int, cameras: Sequence[str]) -> Values:
-    """Return the longest time without an answer of each device, in seconds, that ends after `from_ns`.
+    """Return each device's longest gap between answers that ends after `from_ns`, in seconds.
 
-    The time that runs at `from_ns` counts whole; the one that runs at `until_ns` counts as far as that.
+    A gap that is open at `from_ns` counts whole. A gap that is open at `until_ns` counts up to `until_ns`.
     """
     taken: dict[str, list[int]] = defaultdict(list)
     for answer in got:
@@ -129,7 +129,7 @@ def gaps_s(got: Iterable[Got], from_ns: int, until_ns: int, cameras: Sequence[st
 def motion_to_photon(
     flashes_s: Sequence[float], captured: Sequence[Captured], got: Sequence[Got], began_ns: int
 ) -> tuple[Values, Values]:
-    """Return how long after each flash it was to be seen, in milliseconds.
+    """Return the time from each flash until the display shows it, in milliseconds.
 
     Args:
         flashes_s: When the light went on and off in turn, in seconds since `began_ns`.
@@ -138,8 +138,8 @@ def motion_to_photon(
         began_ns: When the play began.
 
     Returns:
-        Of flashes that were shown while the light was on, on what the device shows; and, of the same flashes,
-        if the device showed what it captures itself.
+        The times with the engine's answers on the display; and the times if the display showed the device's
+        own frames. Both are of the flashes that an answer shows.
     """
     through, alone = [], []
     for on_s, off_s in zip(flashes_s[::2], flashes_s[1::2], strict=False):
@@ -159,6 +159,6 @@ def motion_to_photon(
 
 
 def refresh_ns(at_ns: int, began_ns: int) -> int:
-    """Return when the display shows what is there at a time: at its next refresh."""
+    """Return when the display shows a picture that is ready at a time: at the next refresh."""
     period_ns = 1e9 / DISPLAY_HZ
     return began_ns + round(math.ceil((at_ns - began_ns) / period_ns) * period_ns)

@@ -21,29 +21,29 @@ from mez_bench.systems.mez import Brokers
 LOG_BYTES: Final = 256 << 20
 FPS: Final = 30.0
 FIRST_RATE_MIN: Final = 1_000_000
-"""A link whose time stands still carries what it carries at first. Where that is less, in bits per second, no
-device could connect, so its time begins before they do; else it begins with the play."""
+"""In bits per second. Until the time of an emulated link begins, the link has its first rate. If that is less
+than this, no device could connect: so the time begins before they do. Otherwise it begins with the play."""
 
 TOLD_S_MAX: Final = 30.0
-"""How long a process of a play may take to tell what it did."""
+"""How long a process of a play may take to write its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is played.
+    """The parameters of a play.
 
     Attributes:
         network: The link between the devices and the edge.
-        pictures: What the cameras film (`plans.Devices.pictures`).
-        engine: What the engines do. Its `pattern` and `edge` are filled in.
-        seconds: How long.
-        devices: How many.
-        engines: How many.
-        answer_ms: The bound of answers.
-        quality: Of frames that are made of pixels.
+        pictures: The cameras' pictures (`plans.Devices.pictures`).
+        engine: The plan of the engines. `play` fills in `pattern` and `edge`.
+        seconds: Duration of the play.
+        devices: Number of devices.
+        engines: Number of engines.
+        answer_ms: The latency bound of answers.
+        quality: JPEG quality of frames that are encoded from pixels.
         tokens: As in `plans.Devices`.
         flashes_s: As in `plans.Devices`.
-        seed: Draws the link.
+        seed: Seed of the link.
     """
 
     network: Network
@@ -61,13 +61,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the processes of a play told.
+    """The results of the processes of a play.
 
     Attributes:
-        played: The devices.
-        worked: The engines that were still there in the end.
+        played: The result of the devices.
+        worked: The results of the engines that still ran at the end.
         round_trip_ms: The network's round trip, as the edge measured it; `None`: it did not.
-        link: What the emulated link has passed; `None` without one.
+        link: Counts of the emulated link; `None` without one.
         cameras: The devices' names.
     """
 
@@ -87,11 +87,11 @@ class Site:
         self._plays = 0
 
     def play(self, asked: Asked, during: Callable[[list[Child]], None] | None = None) -> Told:
-        """Play.
+        """Run a play.
 
         Args:
-            asked: What.
-            during: Called with the engines when the devices have begun; an engine that it ends tells nothing.
+            asked: The parameters.
+            during: Called with the engines when the devices have begun. It removes engines that it ends.
         """
         self._plays += 1
         names = [f"bench/p{self._plays}/d{number}" for number in range(asked.devices)]
@@ -114,7 +114,7 @@ class Site:
                 during(engines)
             else:
                 time.sleep(asked.seconds / 2)
-            # While the devices are connected: later the edge knows no round trip any more.
+            # While the devices are connected: later the edge has no round trip of them.
             cameras = mez_client.cameras(f"bench/p{self._plays}/*", edge=self._brokers.socket)
             told = devices.answer(asked.seconds + TOLD_S_MAX)
             passed: Any = None if link is None else link.ask("")
@@ -172,7 +172,7 @@ class Site:
 
 
 def kill_after(seconds: float, killed: list[int]) -> Callable[[list[Child]], None]:
-    """Return what ends the first engine without a word after so long, and notes when, by the host's clock."""
+    """Return a function that kills the first engine after this time, and adds the time to `killed`."""
 
     def kill(engines: list[Child]) -> None:
         time.sleep(seconds)

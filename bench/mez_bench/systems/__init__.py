@@ -1,1 +1,1 @@
-"""What is measured: Mez, and what it is measured beside."""
+"""The measured systems: Mez, and those that it is compared with."""

@@ -38,9 +38,9 @@ class Arm:
     """A system across the cable.
 
     Attributes:
-        system: What bursts go through.
+        system: The processes that bursts go through.
         sender: The process that writes to the cable.
-        bridge: The bridge, if that writes.
+        bridge: The bridge, if it is the sender.
     """
 
     system: System
@@ -48,7 +48,7 @@ class Arm:
     bridge: Child | None = field(default=None)
 
     def writes_ms(self) -> list[float] | None:
-        """How long the bridge's writes took since the last time, in milliseconds; `None` without a bridge."""
+        """Return how long the bridge's writes since the last call took, in ms; `None` without a bridge."""
         if self.bridge is None:
             return None
         self.bridge.tell("writes")
@@ -58,7 +58,7 @@ class Arm:
 
 
 def start(run: Run, line: Line, name: str) -> Arm:
-    """Start one of `ARMS`: who sends is the first host, who receives the second."""
+    """Start one of `ARMS`. The first host sends, the second receives."""
     if name == CYCLONE:
         writer = _cyclone(run, line, 0, "write")
         return Arm(System(name, writer, _cyclone(run, line, 1, "read"), {}), writer)
@@ -82,7 +82,7 @@ def _python(run: Run, line: Line, brokers: Brokers) -> Child:
 
 
 def _bridge(run: Run, line: Line) -> Arm:
-    """A camera, an edge and a bridge on the first host."""
+    """Start a camera, an edge and a bridge on the first host."""
     brokers = Brokers(run, LOG_BYTES, BRIDGE, within=line.within(0))
     publisher = brokers.publisher_within(brokers.link_address, size=SIZE, within=line.within(0))
     file = brokers.folder / "bridge.toml"
@@ -107,7 +107,7 @@ def _bridge(run: Run, line: Line) -> Arm:
 
 
 def _cyclone(run: Run, line: Line, host: int, does: str) -> Child:
-    """A participant that is Cyclone DDS alone."""
+    """Start a participant of Cyclone DDS alone."""
     program = types.program(_KIND)
     network = Network(DOMAIN, (DEVICE,), (ADDRESSES[1 - host],), False, SAMPLE_MIB_MAX << 20)
     words = [*line.within(host), str(cargo_program(run, "cyclone")), does, str(library.path())]

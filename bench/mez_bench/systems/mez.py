@@ -14,7 +14,7 @@ from mez_bench.run import Place, Run
 CAMERA: Final = "bench/cam"
 
 LOG_BYTES: Final = 48 << 20
-"""Of each broker, so that it is full, and frames are evicted, soon after the start."""
+"""Size of each broker's log: small, so that it is soon full and evicts frames."""
 
 LOCAL: Final = "Unix socket and shared memory"
 
@@ -24,10 +24,10 @@ class Brokers:
 
     Args:
         run: The run that they belong to, or a part of it.
-        log_bytes: The budget of each broker.
-        edge_words: More options of the edge. With `--store` the store's key is made.
+        log_bytes: Memory budget of each broker.
+        edge_words: More options of the edge. With `--store`, the store's key is created.
         host: The edge's address.
-        within: Words that start the edge on another host, if that is one of `mez_bench.line`.
+        within: Words before the command that run the edge on a host of `mez_bench.line`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Brokers:
         self.folder.mkdir()
         self.keys = self.folder / "keys"
         run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self.keys)))
-        # Whatever is measured, an application may do it.
+        # Applications get all rights: no experiment but that on rights measures grants.
         verbs = "watch,read,originals,reply,observe,profile"
         granted = mez("keys", "grant", "app/**", verbs, "**", "--keys", str(self.keys))
         run_to_end("mez keys grant", granted)
@@ -58,7 +58,7 @@ class Brokers:
         self.start_edge()
 
     def start_edge(self) -> None:
-        """Start the edge broker, again where it was before."""
+        """Start the edge broker; after the first start, at the same addresses."""
         words = mez(
             *("edge", "--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
             *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
@@ -96,19 +96,19 @@ class Brokers:
         within: Sequence[str] = (),
         wait: bool = True,
     ) -> Child:
-        """Start a camera broker with a recording, again and again, and wait for its first frame.
+        """Start a camera broker that plays a recording in a loop, and wait for its first frame.
 
         Args:
-            address: Where it dials.
+            address: The address that it dials.
             source: The recording.
-            link: What carries the link.
-            name: For people.
+            link: Transport of the link, `quic` or `tcp`.
+            name: Its name in messages and logs.
             camera: The camera's name.
             fps: Frames per second.
-            socket: Where it serves applications of its own host; `None`: nowhere.
+            socket: Socket for applications on its own host; `None`: it has none.
             words: More options of the command.
-            within: Words that start it on another host.
-            wait: Whether to wait; otherwise `Child.ready` does.
+            within: Words before the command that run it on another host.
+            wait: Whether to wait here; otherwise the caller calls `Child.ready`.
         """
         command = mez(
             *("camera", camera, "--edge", address, "--link", link, "--keys", str(self.keys)),
@@ -150,10 +150,10 @@ class Brokers:
         """Start a publisher with the camera broker in its own process, which dials this address.
 
         Args:
-            address: Where it dials.
-            link: What carries the link.
+            address: The address that it dials.
+            link: Transport of the link, `quic` or `tcp`.
             size: Width and height of the payloads.
-            within: Words that start it on another host.
+            within: Words before the command that run it on another host.
         """
         words = mez(
             *("measure", "publish-within", "--camera", CAMERA, "--edge", address, "--link", link),
@@ -184,12 +184,12 @@ def start_tcp(run: Run) -> System:
 
 
 def start_within(run: Run) -> System:
-    """Start Mez with the camera broker in the publisher's process: as many hops as peers without one have."""
+    """Start Mez with the camera broker in the publisher's process: as many hops as in peers without one."""
     return _start_within(run, "mez_within", "quic", "QUIC, mutual TLS 1.3")
 
 
 def start_within_tcp(run: Run) -> System:
-    """Start the same with its link over TCP."""
+    """Start Mez with the camera broker in the publisher's process, with its link over TCP."""
     return _start_within(run, "mez_within_tcp", "tcp", "TLS 1.3 over TCP, mutual")
 
 

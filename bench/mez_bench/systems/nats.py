@@ -1,6 +1,6 @@
-"""NATS: publisher → TLS → server at the edge → subscriber, as it is mostly used.
+"""NATS: publisher → TLS → server at the edge → subscriber, the usual setup.
 
-And with a leaf node beside the camera.
+A second setup has a leaf node beside the camera.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def start(run: Run) -> System:
 
 
 def start_leaf(run: Run) -> System:
-    """Start NATS with a leaf node of the edge's server beside the camera: as many hops as Mez has."""
+    """Start NATS with a leaf node of the edge's server beside the camera: as many hops as in Mez."""
     folder, keys = _folder(run, "nats_leaf")
     leaf_port = free_port()
     leafnodes = f'leafnodes {{\n  listen: "127.0.0.1:{leaf_port}"\n{_tls(keys, "server", verify=True)}}}\n'
@@ -69,7 +69,7 @@ def _tls(keys: Path, who: str, *, verify: bool = False) -> str:
 
 def _edge_server(run: Run, folder: Path, keys: Path, more: str = "") -> tuple[Child, int]:
     port = free_port()
-    # The subscriber runs on the server's host: TLS there would only cost it.
+    # The subscriber runs on the server's host: TLS would only take time.
     settings = f"allow_non_tls: true\n{_tls(keys, 'server', verify=True)}{more}"
     return _server(run, folder, "edge", port, settings), port
 

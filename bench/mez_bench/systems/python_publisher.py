@@ -1,6 +1,6 @@
-"""Publishes bursts as a user's Python program would. Driven as `bench/measure/src/stamp.rs` says.
+"""Publishes bursts as a user's Python program would. `bench/measure/src/stamp.rs` defines its commands.
 
-It takes the camera's name, the edge's address, the folder of keys, the folder for state and the log's bytes.
+Arguments: the camera's name, the edge's address, the folder of keys, the folder for state, the log's bytes.
 """
 
 import json
@@ -24,7 +24,7 @@ def main() -> None:
         print("ready", flush=True)
         for line in sys.stdin:
             word, number, first_ns, interval_ns, frames, payload = line.split()
-            assert word == "burst", "a publisher knows nothing else"
+            assert word == "burst", "a publisher has no other command"
             plan = (int(number), int(first_ns), int(interval_ns), int(frames))
             print(json.dumps(_burst(camera, *plan, bytearray(Path(payload).read_bytes()))), flush=True)
 

@@ -1,7 +1,7 @@
-"""Runs a bridge to DDS, and says how long each of its writes took.
+"""Runs a bridge to DDS, and reports how long each of its writes took.
 
-It takes the bridge's file and its folder for state. It answers each line of its standard input with one line
-of JSON: `{"write_ns": [...]}`, the writes since the last answer.
+Arguments: the bridge's file and its folder for state. It answers each line of its standard input with one
+line of JSON: `{"write_ns": [...]}`, the writes since the last answer.
 """
 
 import json
@@ -34,7 +34,7 @@ def _timed(self: Writer, parts: Sequence[Part]) -> None:
 
 def _answer() -> None:
     for _ in sys.stdin:
-        # A write that ends meanwhile is behind these, and is told with the next answer.
+        # A write that ends meanwhile is appended to the list, and is part of the next answer.
         told = list(_took_ns)
         del _took_ns[: len(told)]
         print(json.dumps({"write_ns": told}), flush=True)

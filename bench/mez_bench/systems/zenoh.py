@@ -1,4 +1,4 @@
-"""Zenoh: publisher → TLS → router at the edge → subscriber. One broker less than Mez."""
+"""Zenoh: publisher → TLS → router at the edge → subscriber. One broker fewer than Mez."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from mez_bench.run import Run
 
 SHARED_MEMORY: Final = "false"
 EXPRESS: Final = "true"
-"""Messages leave at once instead of being gathered; the other combinations have not been compared yet."""
+"""Messages are sent at once instead of in batches. Other combinations have not been compared yet."""
 
 
 def start(run: Run) -> System:

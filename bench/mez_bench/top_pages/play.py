@@ -30,12 +30,12 @@ AFTER_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all settings are tried on.
+    """What is the same for all settings.
 
     Attributes:
-        seed: Of the requests.
+        seed: Seed of the requests.
         windows: How many windows are published.
-        links: What the link of each server carries, in Mbit/s from a time in seconds on.
+        links: The rates of each server's link.
         bound_ms: The latency bound.
         floor: The accuracy floor of the contract.
         profile: The profile of the knobs.
@@ -64,11 +64,11 @@ class Taken:
     """A record that the application got.
 
     Attributes:
-        server: The place of its server.
-        window: Its number.
-        age_ms: How old it was then.
-        rung: What was done to it.
-        link_bytes: What of it crossed the link.
+        server: Index of its server.
+        window: Number of its window.
+        age_ms: Its age on arrival.
+        rung: The rung that was applied to it.
+        link_bytes: Its bytes on the link.
         counts: Pages with their requests.
     """
 
@@ -90,7 +90,7 @@ class Reader(Reading):
     frames: list[tuple[int, int, float, str, int, list[Any]]] = field(default_factory=list)
 
     def taken(self, began_ns: int) -> list[Taken]:
-        """Return what came, by windows since the first."""
+        """Return the records that arrived, with window numbers from the beginning."""
         window_ns = round(web_log.WINDOW_S * 1e9)
         return [
             Taken(server, (captured_ns - began_ns) // window_ns - 1, age_ms, rung, size, counts)
@@ -114,12 +114,12 @@ class Reader(Reading):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of a setting.
+    """The result of a setting.
 
     Attributes:
-        plan: What was played.
+        plan: The plan that was played.
         taken: The records that the application got.
-        late_ms_max: The most by which the emulated links were late themselves.
+        late_ms_max: Largest delay that the emulator of the links itself caused.
     """
 
     plan: Plan
@@ -129,14 +129,14 @@ class Played:
     def accuracy(
         self, true: Sequence[Sequence[str]], from_window: int, until_window: int
     ) -> np.ndarray[Any, Any]:
-        """Return how good the list of each window was at its deadline.
+        """Return the accuracy of each window's list at its deadline.
 
-        Of a server whose record was late or never came, the newest earlier one that was on time counts.
+        If a server's record was late or missing, its newest earlier record that was on time counts.
 
         Args:
             true: The true list of each window.
             from_window: The first window that is scored.
-            until_window: The first one after it that is not.
+            until_window: The first window after it that is not scored.
         """
         newest: dict[int, Taken] = {}
         timely = sorted(
@@ -153,7 +153,7 @@ class Played:
         return np.array(scores)
 
     def on_time_share(self, from_window: int, until_window: int) -> float:
-        """Return the share of published records that came within the bound."""
+        """Return the share of published records that arrived within the bound."""
         on_time = sum(
             from_window <= one.window < until_window and one.age_ms <= self.plan.bound_ms
             for one in self.taken
@@ -161,7 +161,7 @@ class Played:
         return on_time / ((until_window - from_window) * len(self.plan.links))
 
     def ages(self, from_window: int, until_window: int) -> list[float]:
-        """Return the ages of the records that came."""
+        """Return the ages of the records that arrived."""
         return [one.age_ms for one in self.taken if from_window <= one.window < until_window]
 
 
@@ -202,13 +202,13 @@ def scenario(plan: Plan, folder: Path) -> Path:
 
 
 def play(root: Path, plan: Plan, rung: str | None, stopping: threading.Event) -> Played:
-    """Play a rung that every record is made to, or with `None` leave the choice to Mez.
+    """Play a plan with one rung for all records, or with `None` leave the choice to Mez.
 
     Args:
-        root: A folder is made there.
-        plan: What is played.
+        root: Where the folder of the play is created.
+        plan: The plan.
         rung: The rung.
-        stopping: Ends it early.
+        stopping: Ends the play early.
     """
     folder = Path(tempfile.mkdtemp(prefix="top-", dir=root))
     with Children(folder) as children:
@@ -218,7 +218,7 @@ def play(root: Path, plan: Plan, rung: str | None, stopping: threading.Event) ->
         try:
             child = publish(children, brokers, plan, rung, [link.address for link in channel.scenario.links])
             reader.start()
-            # The subscription has reached the servers, and their connections have settled.
+            # The subscription needs time to reach the servers, and their connections to settle.
             time.sleep(1.5)
             channel.begin()
             began_ns = int(child.ask("begin")["began_ns"])
@@ -248,10 +248,10 @@ def publish(
 
 
 def wait(reader: Reader, seconds: float, stopping: threading.Event) -> None:
-    """Wait, while nothing fails."""
+    """Wait for so long, unless the reader fails or the experiment is stopped."""
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         if stopping.wait(0.1):
-            raise ExperimentError("the experiment was given up")
+            raise ExperimentError("the experiment was stopped")
         if reader.failure is not None:
-            raise ExperimentError("a subscription ended") from reader.failure
+            raise ExperimentError(f"a subscription ended: {reader.failure}") from reader.failure

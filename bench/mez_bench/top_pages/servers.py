@@ -1,8 +1,8 @@
 """Publishes the counts of a site's servers: `servers.py KEYS FOLDER SEED WINDOWS RUNG NAME=EDGE…`.
 
-It says `ready` when all are connected. With the next line it begins, says when, and publishes a window of
-each server every `WINDOW_S`. RUNG is a rung that every record is made to before it is sent, or `-`: records
-are sent as they are, and Mez turns the knobs.
+It writes `ready` when all servers are connected. After a line of input it writes when it begins, and
+publishes a window of each server every `WINDOW_S`. RUNG is applied to every record before it is sent. With
+`-`, records are sent unchanged, and Mez turns the knobs.
 """
 
 import json
@@ -17,14 +17,14 @@ ADAPTIVE = "-"
 
 
 def _bodies(seed: int, server: int, servers: int, windows: int, rung: str) -> list[bytes]:
-    """Return the records of a server. They are made before, because that takes longer than a window."""
+    """Return the records of a server. They are made in advance, because that takes longer than a window."""
     traffic = web_log.Traffic(seed, servers)
     counted = (web_log.record(traffic.counts(number, server)) for number in range(windows))
     return [body if rung == ADAPTIVE else web_log.KNOBS.apply(rung, body, web_log.JSON) for body in counted]
 
 
 def main(keys: str, folder: str, seed: str, windows: str, rung: str, *edges: str) -> None:
-    """Publish, and wait to be ended."""
+    """Publish all windows, and wait for another line of input."""
     servers = dict(word.split("=", 1) for word in edges)
     bodies = [_bodies(int(seed), at, len(servers), int(windows), rung) for at in range(len(servers))]
     publishers = []

@@ -1,5 +1,5 @@
-//! The functions of Cyclone DDS 11 that are called, and their structures. The library is loaded from the package
-//! `cyclonedds`, as the bridge does it (`python/mez/bridge/dds/library.py`), so that nothing has to be installed.
+//! The functions of Cyclone DDS 11 that this program calls, and their structures. The library is loaded from the package
+//! `cyclonedds`, like in the bridge (`python/mez/bridge/dds/library.py`), so that nothing has to be installed.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -12,7 +12,7 @@ const ANY_STATE: u32 = 0x7F;
 const TAKE_MAX: usize = 16;
 const RELIABLE: c_int = 1;
 const KEEP_LAST: c_int = 0;
-/// Samples that are kept for sending again.
+/// The number of samples that are kept for retransmission.
 const DEPTH: c_int = 10;
 const FOREVER_NS: i64 = i64::MAX;
 const WAIT_NS: i64 = 100_000_000;
@@ -21,7 +21,7 @@ const WAIT_NS: i64 = 100_000_000;
 pub struct Plan<'a> {
     pub topic: &'a str,
     pub kind: &'a str,
-    /// Bytes in memory, alignment, and how many instructions the program has.
+    /// Bytes in memory, alignment, and the number of instructions of the program.
     pub shape: [u32; 3],
     pub words: Vec<u32>,
 }
@@ -54,7 +54,7 @@ struct Iovec {
     size: usize,
 }
 
-/// What is known of a sample. Only whether it has data is looked at.
+/// Information about a sample. Only `is_valid` is used: whether the sample has data.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct SampleInfo {
@@ -63,7 +63,7 @@ struct SampleInfo {
     rest: [u64; 6],
 }
 
-/// Takes part in a domain, until the process ends.
+/// A participant in a domain, until the process ends.
 pub struct Domain {
     library: Arc<Library>,
     participant: i32,
@@ -169,7 +169,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes a message of which the frame is the last field.
+    /// Writes a message whose last field is the frame.
     pub fn write(&self, head: &[u8], frame: &[u8], padding: usize) -> Result<(), String> {
         let padded = [0_u8; 4];
         let part = |of: &[u8]| Iovec { base: of.as_ptr().cast(), size: of.len() };

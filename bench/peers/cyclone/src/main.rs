@@ -68,15 +68,15 @@ fn read(domain: Domain, plan: &Plan<'_>) -> Result<(), Failure> {
     Ok(stamp::subscribe(&receipts, subscribe)?)
 }
 
-/// What the camera is called in the header of a message.
+/// The camera's name in the header of a message.
 const FRAME_ID: &[u8] = b"bench/cam\0";
 const FORMAT: &[u8] = b"jpeg\0";
 const ENCODING_BYTES: usize = 4;
 
-/// A message up to its image: how it is encoded, a stamp, texts with their lengths, and the image's length.
+/// A message up to its image: the encoding, a time stamp, texts with their lengths, and the image's length.
 fn head(payload_bytes: usize) -> Vec<u8> {
     let mut head = vec![0, 1, 0, (payload_bytes.wrapping_neg() % 4) as u8];
-    // The measured stamp lies in the payload.
+    // This time stamp is 0: the measured stamp is in the payload.
     head.extend_from_slice(&[0; 8]);
     for text in [FRAME_ID, FORMAT] {
         head.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -87,7 +87,7 @@ fn head(payload_bytes: usize) -> Vec<u8> {
     head
 }
 
-/// The image in a message. One with other texts, or cut short, has none that anybody sent.
+/// The image in a message. If the message has other texts or is cut off, the result is no image that was sent.
 fn payload(sample: &[u8]) -> &[u8] {
     let begin = head(0).len();
     let padding = usize::from(sample.get(ENCODING_BYTES - 1).copied().unwrap_or(0) & 3);

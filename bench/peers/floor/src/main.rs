@@ -1,7 +1,7 @@
 //! The floor: publisher → Unix socket → relay → TLS over TCP → relay → Unix socket → subscriber, whole frames, one copy a hop,
-//! no log, no protocol but a length. What a broker takes longer than this is its own doing.
+//! no log, no protocol but a length. Any time beyond this is the cost of a broker.
 //!
-//! `keys` makes the certificates that every peer uses, so that all ciphers have the same to do.
+//! `keys` makes the certificates that every peer uses, so that all have the same cost of ciphers.
 
 use std::error::Error;
 use std::fs;
@@ -35,7 +35,7 @@ const USAGE: &str = "write one of:
   subscribe SOCKET";
 const FRAME_BYTES_MAX: usize = 32 << 20;
 const RECEIPTS_MAX: usize = 64;
-/// Buffers of the subscriber that are used in turn, so that no memory has to be fetched from the kernel.
+/// The number of buffers that the subscriber uses in turn, so that the kernel need not provide new memory.
 const BUFFERS: usize = 4;
 
 fn main() -> Result<(), Failure> {
@@ -91,7 +91,7 @@ fn subscribe(socket: &str) -> Result<(), Failure> {
         while let Ok(mut buffer) = buffers.recv() {
             match read_frame(&mut stream, &mut buffer) {
                 Ok(true) => {}
-                ended => return eprintln!("floor: the edge is gone: {ended:?}"),
+                ended => return eprintln!("floor: the connection to the edge ended: {ended:?}"),
             }
             let received_ns = pace::now_ns();
             let payload = Lent { buffer, back: back.clone() };
@@ -108,7 +108,7 @@ fn subscribe(socket: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A buffer that goes back when it has been looked at.
+/// A buffer that is returned for reuse once its content was checked.
 struct Lent {
     buffer: Vec<u8>,
     back: SyncSender<Vec<u8>>,
@@ -122,7 +122,7 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Where nobody takes it any more, the program is about to end.
+        // An error means that the receiver is gone: the program is about to end.
         let _ = self.back.send(std::mem::take(&mut self.buffer));
     }
 }
@@ -176,11 +176,11 @@ fn edge(listen: &str, socket: &str, keys: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As the link of Mez: no waiting for more, and CUBIC, where the kernel has it.
+/// Sets the options of Mez's link: no delay to collect more bytes, and CUBIC if the kernel has it.
 fn tune(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     if let Err(error) = sockopt::set_tcp_congestion(tcp, "cubic") {
-        eprintln!("floor: CUBIC is not to be had ({error}); the system's default it is");
+        eprintln!("floor: CUBIC is not available ({error}); using the system's default");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! NATS at its best for one camera: the publisher speaks TLS to the server at the edge, without a broker of its own in between,
-//! or plain TCP to one on its own host; the subscriber, on the server's host, speaks plain TCP to it.
+//! NATS at its best for one camera. The publisher connects to the server at the edge by TLS, without a broker in between, or to
+//! a server on its own host by plain TCP. The subscriber is on the edge server's host, and connects by plain TCP.
 
 use std::error::Error;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// As many threads as Mez's programs have.
+/// A runtime with as many threads as in Mez's programs.
 fn runtime() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
@@ -50,7 +50,7 @@ fn publish(address: &str, keys: Option<&Path>) -> Result<(), Failure> {
     let client = runtime.block_on(options.connect(address))?;
     let largest = client.server_info().max_payload;
     eprintln!("nats: connected to {address}; payloads up to {largest} bytes");
-    // It returns once the client has the frame; a task of the client writes it.
+    // `publish` returns once the client has the frame; a task of the client writes the frame.
     let send = |frame: Vec<u8>| {
         runtime.block_on(client.publish(SUBJECT, frame.into())).map_err(|error| error.to_string())
     };
@@ -76,13 +76,13 @@ fn subscribe(address: &str) -> Result<(), Failure> {
                     let receipt =
                         stamp::Receipt { subscription: index, received_ns, payload: message.payload };
                     if sender.try_send(receipt).is_err() {
-                        eprintln!("nats: frames come faster than they are compared");
+                        eprintln!("nats: a frame was dropped: frames arrive faster than they are compared");
                     }
                 }
             };
             open.push(Task(runtime.spawn(follow)));
         }
-        // The server knows of the subscriptions before any frame is sent.
+        // The server must know the subscriptions before any frame is sent.
         runtime.block_on(client.flush()).map_err(|error| error.to_string())
     };
     stamp::subscribe(&receipts, subscribe)?;

@@ -1,7 +1,7 @@
-//! Zenoh at its best for one camera: the publisher speaks TLS to the router at the edge, without a router of its own in
-//! between; the subscriber, on the router's host, uses a Unix socket or shared memory.
+//! Zenoh at its best for one camera. The publisher connects to the router at the edge by TLS, without a router in between. The
+//! subscriber is on the router's host, and uses a Unix socket or shared memory.
 //!
-//! The router is what `zenohd` is, a session in router mode, without plugins.
+//! The router is a session in router mode without plugins, like `zenohd`.
 
 use std::error::Error;
 use std::path::Path;
@@ -25,7 +25,7 @@ const USAGE: &str = "write one of:
   subscribe LOCAL_ENDPOINT SHARED_MEMORY(true|false)";
 const KEY: &str = "bench/cam";
 const RECEIPTS_MAX: usize = 4096;
-/// What Zenoh's own documentation advises for large messages.
+/// The value that Zenoh's documentation recommends for large messages.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 
 fn main() -> Result<(), Failure> {
@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// A session that talks to nobody but those named.
+/// A session that connects only to the named endpoints.
 fn open(mode: &str, settings: &[(&str, String)]) -> Result<Session, Failure> {
     let mut config = Config::default();
     let common = [
@@ -83,7 +83,7 @@ fn publish(address: &str, keys: &Path, express: bool) -> Result<(), Failure> {
         "client",
         &[
             ("connect/endpoints", format!(r#"["tls/{address}"]"#)),
-            // Shared memory would leave the link out.
+            // Shared memory would bypass the link.
             ("transport/shared_memory/enabled", "false".into()),
             ("transport/link/tls/root_ca_certificate", file(keys, "authority.pem")),
             ("transport/link/tls/connect_certificate", file(keys, "client.pem")),
@@ -93,7 +93,7 @@ fn publish(address: &str, keys: &Path, express: bool) -> Result<(), Failure> {
     )?;
     let publisher = session
         .declare_publisher(KEY)
-        // By default a frame is dropped where it does not fit into the queues at once.
+        // By default, a frame is dropped if the queues have no room for it at once.
         .congestion_control(CongestionControl::Block)
         .priority(Priority::RealTime)
         .express(express)
@@ -120,7 +120,7 @@ fn subscribe(local: &str, shared_memory: &str) -> Result<(), Failure> {
                 let received_ns = pace::now_ns();
                 let payload = Whole { pieces: sample.payload().clone(), whole: OnceLock::new() };
                 if sender.try_send(stamp::Receipt { subscription: index, received_ns, payload }).is_err() {
-                    eprintln!("zenoh: frames come faster than they are compared");
+                    eprintln!("zenoh: a frame was dropped: frames arrive faster than they are compared");
                 }
             };
             let subscriber = session.declare_subscriber(KEY).callback(took).wait();
@@ -132,8 +132,8 @@ fn subscribe(local: &str, shared_memory: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A payload that may have come in pieces. It is made whole where it is compared: in Zenoh's favour that is not timed, though
-/// a decoder would need it.
+/// A payload that may arrive in pieces. The pieces are joined when the payload is compared. This is not timed, in Zenoh's favour,
+/// although a decoder would need the joined payload.
 struct Whole {
     pieces: ZBytes,
     whole: OnceLock<Vec<u8>>,
