@@ -30,6 +30,8 @@ pub(crate) struct Own {
     pub(crate) begins: bool,
     /// The mean bytes of the source's frames.
     pub(crate) mean_bytes: f64,
+    /// Whether the chain rests, because the link had no room for it a short time ago.
+    pub(crate) rests: bool,
 }
 
 /// A frame that may be sent next, and the circumstances of the decision.

@@ -35,7 +35,7 @@ use self::rungs::{Rungs, finer};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
-use crate::controller::{Arrival, Calibration, Cap, Choice, Decision, Offer, Policy, SentFrame};
+use crate::controller::{Arrival, Calibration, Cap, Choice, Decision, Offer, Policy, SentFrame, SourceFrame};
 use crate::frame::{ChainLink, FrameId, Rung};
 use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
@@ -466,20 +466,20 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 
 /// Decides whether a frame of a source's chain is sent as it is. It is, if the channel has room for such frames and one of these holds:
 ///
-/// - The frame is likely enough to be on time.
-/// - It is a key frame, and the policy would take the best rung, whose frames are too small to tell what the link carries beyond them. The key
-///   frame is then a trial. If the link cannot carry it, the chain ends, and rests before the next trial.
+/// - The frame is likely enough to be on time, and the chain does not rest.
+/// - It is a keyframe, the chain does not rest, and the policy would take the best rung, whose frames are too small to tell what the link
+///   carries beyond them. The keyframe is then a trial. If the link cannot carry it, the chain ends, and rests before the next trial.
 /// - No rung keeps the contract, and a frame at the rung of the policy's choice would serve no better. This happens where frames wait for something
 ///   other than their own bytes, such as a busy processor. Encoding them at a rung would only add work.
 fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
     let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
-    if let Some(own) = own.filter(|own| policy.carries(offer, own.bytes as f64)) {
+    if let Some(own) = own.filter(|own| !own.rests && policy.carries(offer, own.bytes as f64)) {
         return Course::Own { own, infeasible: false };
     }
     let decision = policy.decide(offer);
     let (Some(own), Decision::Send(choice)) = (own, decision) else { return Course::Rung(decision) };
     let is_best = choice.rung + 1 == offer.ladder.len() && !choice.infeasible;
-    if own.begins && is_best && policy.measured_little() {
+    if own.begins && !own.rests && is_best && policy.measured_little() {
         return Course::Own { own, infeasible: false };
     }
     let source = SourceFrame { bytes: own.bytes as f64, mean_bytes: own.mean_bytes };

@@ -17,7 +17,7 @@ use self::lent::Considered;
 pub(super) use self::lent::{Lent, Present};
 use self::source_chain::SourceChain;
 use self::waiting::Waiting;
-use super::adapt::{Adapter, EncodePlan, Plan};
+use super::adapt::{Adapter, EncodePlan, Own, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transform, Transformed};
@@ -314,6 +314,7 @@ impl Live {
         if untouched {
             self.source_chain.handle_undecoded(now);
         }
+        self.source_chain.handle_transformed(now, matches!(transformed, Transformed::Made { .. }));
         let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
@@ -448,8 +449,10 @@ impl Live {
         let has_floor = asked.is_some();
         let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
         let may = asked.as_ref().is_none_or(|joint| present.profiles.take_source_video(joint));
-        let possible = possible.filter(|_| may && (!has_floor || !self.source_chain.rests(now)));
-        let own = possible.filter(|own| own.first_bytes <= link.frame_bytes_max);
+        let rests = has_floor && self.source_chain.rests(now);
+        let own = possible.filter(|_| may).map(|own| Own { rests, ..own });
+        let possible = own.filter(|own| !own.rests);
+        let own = own.filter(|own| own.first_bytes <= link.frame_bytes_max);
         if !has_floor && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some()) {
             return self.send(now, link, adapter, next.record.frame, next.published, None);
         }

@@ -31,6 +31,8 @@ const LASTS_MIN: Duration = Duration::from_secs(10);
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
 /// The longest rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
+/// A chain no longer rests after this time without a frame at a rung.
+const UNMADE_TIME_MAX: Duration = Duration::from_secs(2);
 /// The source is asked for a keyframe at most once in this time. The time doubles after each
 /// request that did not help. A keyframe has about ten times the bytes of other frames.
 const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
@@ -63,6 +65,8 @@ pub(super) struct SourceChain {
     since: Option<Instant>,
     rest_time: Duration,
     rests_until: Option<Instant>,
+    /// Since when no frame that was given to the codec was encoded, outside of the source's own chain.
+    unmade_since: Option<Instant>,
     /// Whether the source must be asked for a keyframe.
     asks: bool,
     /// When the source was last asked, and the pause before the next request. `None` once the chain has begun again.
@@ -95,6 +99,7 @@ impl SourceChain {
             first_bytes: first.bytes().min(u64::from(u32::MAX)) as u32,
             begins: parent(first.meta()).is_none(),
             mean_bytes: self.mean_bytes(),
+            rests: false,
         })
     }
 
@@ -176,6 +181,7 @@ impl SourceChain {
             self.sent.clear();
             self.link = Some(link);
             self.since.get_or_insert(now);
+            self.unmade_since = None;
             self.asked = None;
         }
         let first = self.span.filter(|_| parent.is_some()).map_or(meta.id.sequence, |(first, _)| first);
@@ -229,6 +235,21 @@ impl SourceChain {
     /// of the source would help at once, even while it may not begin the chain, because it can be encoded at a rung.
     pub(super) fn handle_undecoded(&mut self, now: Instant) {
         self.ask(now);
+    }
+
+    /// A frame that was to be encoded at a rung was encoded, or was not.
+    ///
+    /// A chain rests because frames at rungs serve better. Where none could be encoded for [`UNMADE_TIME_MAX`], this does not hold: the processor is
+    /// too busy, and more so while the source's video is decoded. The next keyframe may then begin the chain.
+    pub(super) fn handle_transformed(&mut self, now: Instant, is_made: bool) {
+        if is_made {
+            self.unmade_since = None;
+            return;
+        }
+        let since = *self.unmade_since.get_or_insert(now);
+        if now.saturating_since(since) >= UNMADE_TIME_MAX {
+            self.rests_until = None;
+        }
     }
 
     /// Asks the source for a keyframe, unless it was asked a short time ago.
