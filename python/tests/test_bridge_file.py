@@ -95,7 +95,7 @@ def test_all_faults_are_told_at_once_each_with_its_field(tmp_path: Path) -> None
     assert told["notes.result"].endswith("did you mean results?")
     assert told["stream.frames.deliver"] == "is 'all'; give 'every' or 'newest'"
     assert "kafka.credentials" in told["kafka.password"]
-    assert "there are bridge, mez, kafka, notes and stream.NAME" in told["streams"]
+    assert "the tables are bridge, mez, kafka, notes and stream.NAME" in told["streams"]
 
 
 @pytest.mark.parametrize(
