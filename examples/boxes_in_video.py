@@ -3,7 +3,7 @@
     mez store export gate/cam1 gate.mp4 --store /var/lib/mez/store --since -10m
     python boxes_in_video.py gate.mp4
 
-Frames that the detector left out show the boxes of the last one that it searched.
+Frames that the detector skipped show the boxes of the last frame that it searched.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python detector.py 'dock/*' --edge edge.local --accuracy 0.9
 
-With --accuracy frames may be compressed as far as the detector keeps that accuracy, by the profile that comes
-with Mez. Without it they come as the cameras published them. It ends when none has come for 10 seconds.
+With --accuracy, frames may be compressed as long as the detector keeps this accuracy, by the profile that
+comes with Mez. Without it, frames come as they were published. It ends if no frame has come for 10 seconds.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""An application that takes its frames too late, what its contract says then, and what helps.
+"""An application that takes its frames too late, the state of its contract then, and what helps.
 
     python late.py dock/cam1 --edge edge.local
 
@@ -27,12 +27,12 @@ with mez.subscribe(options.camera, edge=options.edge, latency_ms=bound, timeout=
             state = frame.contract.state
             print(f"{frame.camera}: {frame.contract}", flush=True)
         if state == "application_late" and bound == options.latency_ms:
-            # A faster detector helps, and so does a bound that has room for the wait.
+            # A faster detector helps, and so does a larger bound.
             bound += 1000
-            print(f"What to do: be faster, or ask for less. It asks for {bound:.0f} ms now.", flush=True)
+            print(f"Use a faster detector, or a larger bound. The bound is {bound:.0f} ms now.", flush=True)
             frames.update(latency_ms=bound)
         if state == "ok" and bound != options.latency_ms:
             break
         if frames.delivered >= options.frames:
-            print(f"It reads {state} after {frames.delivered} frames. If that is ok, try more --work-ms.")
+            print(f"The state is {state} after {frames.delivered} frames. If it is ok, raise --work-ms.")
             break

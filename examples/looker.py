@@ -1,9 +1,9 @@
-"""Looks at what the cameras show, beside applications with a contract, without changing anything for them.
+"""Saves what the cameras show, without any effect on applications that have a contract.
 
     python looker.py 'dock/*' --edge edge.local
 
-It gives no accuracy floor. So it takes the frames that the contracts need: the camera sends none of them
-twice, and none of them finer. Without a contract on the camera it gets originals.
+It gives no accuracy floor. So it gets the frames that the contracts need: the camera sends no frame twice or
+at a higher quality for it. Without a contract on the camera, it gets originals.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python own_model.py street.mp4
 
-There are no keys to make and no brokers to start. With real cameras the edge and the publisher are elsewhere:
-what is left is `for frame in mez.subscribe("dock/*", edge="edge.local")`.
+You need no keys, and start no brokers. With real cameras, the edge and the publisher run elsewhere. Then the
+program only needs `for frame in mez.subscribe("dock/*", edge="edge.local")`.
 """
 
 import argparse
@@ -32,7 +32,7 @@ with mez.edge() as edge, mez.publisher("dock/cam1", edge=edge) as camera, edge.s
         try:
             frame = frames.next(timeout=1)
         except mez.WaitTimeoutError:
-            continue  # published before the camera knew that somebody subscribes
+            continue  # published before the camera knew of the subscription
         boxes, _ = model.detectMultiScale(frame.image)
         frame.reply([(x, y, x + width, y + height) for x, y, width, height in boxes])
         came_back = camera.next_reply(timeout=30).detections

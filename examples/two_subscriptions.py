@@ -2,7 +2,7 @@
 
     python two_subscriptions.py 'dock/*' --edge edge.local --seconds 60
 
-The first has a contract. The second has none and takes what the first one gets: an album changes nothing.
+The first has a contract. The second has none, and gets the same frames as the first one, at no extra cost.
 """
 
 import argparse

@@ -124,12 +124,12 @@ def publish(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     all_answered = threading.Event()
 
     def frames() -> Iterator[Any]:
-        """What is sent; gRPC calls this on a thread of its own."""
+        """The messages to send. gRPC calls this on its own thread."""
         next_at = time.monotonic()
         for number in range(arguments.frames):
             time.sleep(max(0.0, next_at - time.monotonic()))
             next_at += 1 / arguments.fps
-            # By the broker's clock: that is when the frame was captured, whatever the way there takes.
+            # The capture time by the broker's clock, independent of the time that the message takes.
             had = time.monotonic_ns() + clock.offset_ns
             if jpegs:
                 image = {"encoding": messages.ENCODING_JPEG, "payload": jpegs[number % len(jpegs)]}
@@ -166,7 +166,7 @@ def publish(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
 
 
 def told(reply: Any) -> dict[str, Any]:
-    """What an application replied. Boxes are in the pixels of the frame as we published it."""
+    """The reply of an application. Boxes are in the pixels of the frame as we published it."""
     about = {"sequence": reply.sequence, "application": reply.application}
     if reply.WhichOneof("content") != "detections":
         return {**about, "payload": reply.payload.decode(errors="replace")}

@@ -12,7 +12,7 @@ It uses only ``mez.proto`` and gRPC. A client in any language does the same:
 
 It prints a JSON object for each frame, each stretch of time that is not held, and each loss of the edge.
 """
-# What is generated when the program starts has no types that a checker could know.
+# The code that is generated at the start has no types for a checker.
 # ruff: noqa: ANN401
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ import grpc
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "foreign_client"))
 from client import PROTO, connect, generate, say
 
-# How long to wait before an edge that is gone is asked again.
+# The pause before the next try to reach a lost edge, in seconds.
 REDIAL_S = 0.25
 
 
 class Last:
-    """The last frame of each camera, on disk before anybody hears of the frame."""
+    """The last frame of each camera, stored on disk."""
 
     def __init__(self, path: Path) -> None:
-        """Takes up what an earlier start of this program had."""
+        """Reads the frames of an earlier start of this program."""
         self.path = path
         self.frames: dict[str, list[int]] = json.loads(path.read_text()) if path.exists() else {}
 
@@ -47,14 +47,14 @@ class Last:
         return last is None or [frame.epoch, frame.sequence] > last[:2]
 
     def keep(self, frame: Any) -> None:
-        """Notes a frame. The file is whole whenever the program ends."""
+        """Stores a frame, atomically: the file is complete even if the program is killed."""
         self.frames[frame.camera] = [frame.epoch, frame.sequence, frame.captured_utc_ns]
         new = self.path.with_suffix(".new")
         new.write_text(json.dumps(self.frames))
         new.replace(self.path)
 
     def messages(self, messages: Any) -> list[Any]:
-        """The same for the edge."""
+        """The last frames as messages for the edge."""
         return [
             messages.LastFrame(camera=camera, epoch=epoch, sequence=sequence, captured_utc_ns=captured)
             for camera, (epoch, sequence, captured) in self.frames.items()
@@ -62,7 +62,7 @@ class Last:
 
 
 def stretch(messages: Any, camera: str, not_held: Any) -> None:
-    """Prints a stretch of time that nobody can count."""
+    """Prints a time span whose frames cannot be counted."""
     reason = messages.NotHeldReason.Name(not_held.reason).removeprefix("NOT_HELD_REASON_").lower()
     say(
         event="not_held",
@@ -89,12 +89,12 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any, last: La
         frame = event.frame
         if frame.HasField("not_held"):
             stretch(messages, frame.camera, frame.not_held)
-        # Within an epoch the numbers say how many are missing, and they add up with what is told.
+        # Within an epoch, the sequence numbers show how many frames are missing. This equals `skipped`.
         skipped = {messages.SkipReason.Name(each.reason): each.count for each in frame.skipped}
         if not last.follows(frame):
-            # The camera has lost its memory and counts anew; the stretch above says so.
+            # The camera has lost its epoch counter and counts from the start, as `not_held` above reports.
             last.frames.pop(frame.camera)
-        # Whatever is done with the frame is done before it is noted: it would not come again.
+        # Process the frame before it is stored: a stored frame does not come again.
         captured = frame.captured_utc_ns
         say(
             event="frame",

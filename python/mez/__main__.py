@@ -20,7 +20,7 @@ _IN_PYTHON = {
     "top": "mez.top",
 }
 
-# How the native code starts the command again: without the package, which takes long to import.
+# How the native code starts `mez` again: without the package, because its import takes long.
 _ITSELF = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_again.py")), str(_native.__file__)]
 
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in _IN_PYTHON:
         status: int = importlib.import_module(_IN_PYTHON[words[0]]).main(words[1:])
         return status
-    # Python would only note Ctrl-C and raise it when the command is over.
+    # With Python's handler, Ctrl-C would have no effect until the native command returns.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.cli_main(["mez", *words], _ITSELF)
 

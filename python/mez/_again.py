@@ -1,7 +1,7 @@
 """Runs the command `mez` for the native code that starts it again.
 
-It is a script, not a module of the package: the package imports NumPy, and a process that only decodes for
-the edge needs a fraction of the time and the memory without it.
+It is a script, not a module of the package: the package imports NumPy, and without NumPy the edge's decoder
+processes need a fraction of the time and the memory.
 """
 
 import sys
@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 
 def main(native: str, *words: str) -> int:
-    """Run the command line with these words, by the native code in this file."""
+    """Run the command line `words` with the native module at the path `native`."""
     loader = ExtensionFileLoader("_native", native)
     spec = spec_from_file_location("_native", native, loader=loader)
     assert spec is not None, "a loader was given"

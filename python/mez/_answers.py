@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ANSWER_MS = 200.0
 
-# Epoch, sequence, capture time, width and height, JPEG, seconds since the capture by stage, what was not
-# given before it by reason.
+# Epoch, sequence, capture time, width and height, JPEG, seconds since the capture by stage, number of answers
+# skipped before this one by reason.
 _Parts: TypeAlias = tuple[
     int, int, int, tuple[int, int], bytes, list[tuple[str, float]], list[tuple[str, int]]
 ]
@@ -147,7 +147,7 @@ class Answers:
         if parts is None:
             raise WaitTimeoutError(
                 f"no answer for camera {self._camera} within {timeout} s; "
-                f"applications send them with Frame.answer (not given so far: {dict(self.skipped) or 'none'})"
+                f"applications use Frame.answer to send them (skipped so far: {dict(self.skipped) or 'none'})"
             )
         return Answer(parts, time.monotonic())
 
@@ -165,7 +165,7 @@ class Answers:
         """Stop receiving answers. The edge then sends no more. A second call has no effect."""
         if not self._closed:
             self._closed = True
-            # A publisher that is closed takes none in any case.
+            # A closed publisher takes no answers anyway.
             with contextlib.suppress(EndedError):
                 self._native.take_answers(None)
 

@@ -33,21 +33,21 @@ _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86
 
 
 def invalid(field: str, message: str) -> ArgumentError:
-    """An error that names its argument."""
+    """An `ArgumentError` that names its argument."""
     error = ArgumentError(message)
     error.field = field
     return error
 
 
 def wrong_type(field: str, message: str) -> ArgumentTypeError:
-    """An error that names its argument."""
+    """An `ArgumentTypeError` that names its argument."""
     error = ArgumentTypeError(message)
     error.field = field
     return error
 
 
 def _shown(value: object) -> str:
-    """What was given, for an error: as Python writes it, and not more of it than helps."""
+    """The `repr` of a value for an error message, at most 100 characters."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 
@@ -63,7 +63,7 @@ def whole(field: str, value: object, low: int, high: int) -> int:
 
 
 def number(field: str, value: object) -> float:
-    """A number; infinities and NaN are left to those who know what they mean."""
+    """A number. It may be infinite or NaN: callers check this."""
     if isinstance(value, str | bytes | bool):
         raise wrong_type(field, f"{field} is {_shown(value)}; give a number")
     try:
@@ -85,14 +85,14 @@ def text(field: str, value: object) -> str:
 
 
 def image_size(value: object) -> str:
-    """Of which size images are."""
+    """The size of images: `sent` or `published`."""
     if value not in ("sent", "published"):
         raise invalid("size", f'size is {_shown(value)}; write "sent" or "published"')
     return str(value)
 
 
 def edges(value: object | None) -> list[object]:
-    """What was given for `edge`, as a list of at most eight; an empty one where nothing was."""
+    """The edges given as `edge`: a list of at most eight. Empty for `None`."""
     if value is None:
         return []
     several = list(value) if isinstance(value, list | tuple) else [value]
@@ -107,14 +107,14 @@ def optional_text(field: str, value: object | None) -> str | None:
 
 
 def texts(field: str, value: object) -> list[str]:
-    """Several texts. One text by itself is none, though it is a sequence of them."""
+    """A list of texts. A single text is refused, although it is a sequence of texts."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise wrong_type(field, f"{field} is {value!r}; give a list of texts")
     return [text(field, item) for item in value]
 
 
 def last_frames(field: str, value: Mapping[str, object] | None) -> list[tuple[str, int, int, int | None]]:
-    """The last frame of each camera: a frame, or its epoch, sequence and perhaps capture time."""
+    """The last frame of each camera: a frame, or its epoch, sequence and optionally capture time."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
@@ -164,7 +164,7 @@ def channels(value: Mapping[str, str | Iterable[str]] | None) -> list[tuple[str,
 def rights(
     value: Mapping[str, Mapping[str, str | Iterable[str]]] | None,
 ) -> list[tuple[str, str, str]] | None:
-    """Grants, each as who, verb and cameras; `None` where nothing was said."""
+    """Grants, each as (who, verb, pattern of cameras). `None` if no rights were given."""
     example = 'such as {"app/counter": {"watch": ["dock/*", "yard/cam1"]}}'
     if value is None:
         return None
@@ -248,7 +248,7 @@ def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None,
             "profile",
             f"profile is {_shown(value)}; give a path, a dict, or the name of a profile at the edge",
         )
-    # A name has neither a folder nor an ending; the edge keeps it under one.
+    # The name of a profile at the edge has neither a folder nor an ending.
     if isinstance(value, str) and not value.endswith(".json") and os.sep not in value:
         return None, value
     path = Path(value).expanduser()
@@ -310,7 +310,7 @@ def on_disk(
     durability: str,
     notes: bool = False,
 ) -> tuple[str, str | None, int, float | None, str, bool] | None:
-    """What is told of a store; `None` without a folder for it."""
+    """The checked settings of a store. `None` without a folder."""
     folder = optional_path("store", store)
     key = optional_path("store_key", store_key)
     size = whole("store_bytes", store_bytes, 16 << 20, 1 << 50)

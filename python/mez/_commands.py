@@ -1,4 +1,4 @@
-"""What the commands share that run until Ctrl-C: words, errors, exit statuses, and one run at a time."""
+"""Shared by commands that run until Ctrl-C: arguments, errors, exit statuses, and one run at a time."""
 
 import argparse
 import fcntl
@@ -25,8 +25,8 @@ class Commands:
 
     Args:
         name: Its name: `mez bridge`.
-        does: What it is for, in a sentence.
-        examples: What stands below its help.
+        does: Its purpose, in a sentence.
+        examples: The text below its help.
     """
 
     def __init__(self, name: str, does: str, examples: str) -> None:
@@ -78,7 +78,7 @@ def add_state(command: argparse.ArgumentParser, keeps: str) -> None:
 
 
 def folder(kind: str, name: str, state: Path | None = None) -> Path:
-    """Where a pipeline, a bridge or an engine keeps what outlives it.
+    """The folder in which a pipeline, a bridge or an engine keeps its state between runs.
 
     Args:
         kind: The folder of its kind: `pipelines`, `bridges` or `engines`.
@@ -105,11 +105,11 @@ def until_ended(
     Args:
         place: Its folder.
         what: What it is, for people.
-        run: Runs it until an end is wished, and returns the exit status.
+        run: Runs it until the `Interrupt` asks for the end, and returns the exit status.
         at_once: Called after a second Ctrl-C.
 
     Raises:
-        StateError: Somebody runs it already, or the folder cannot be used.
+        StateError: It is already running on this host, or the folder cannot be used.
     """
     with _lock(place, what), Interrupt() as end:
         try:
@@ -120,7 +120,7 @@ def until_ended(
 
 
 def runs(place: Path) -> bool:
-    """Whether somebody on this host runs what keeps its state in this folder."""
+    """Whether a process on this host holds the lock of this folder."""
     try:
         with (place / "lock").open() as lock:
             return not _taken(lock)
@@ -129,7 +129,7 @@ def runs(place: Path) -> bool:
 
 
 def _lock(place: Path, what: str) -> IO[str]:
-    """Be the one that runs it, until the file is closed."""
+    """Take the lock of the folder. It is held until the returned file is closed."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         file = (place / "lock").open("a")
@@ -138,7 +138,7 @@ def _lock(place: Path, what: str) -> IO[str]:
     if not _taken(file):
         file.close()
         raise StateError(
-            f"the {what} {place.name} runs on this host already; stop it first, or give this one another name"
+            f"the {what} {place.name} is already running on this host; stop it first, or choose another name"
         )
     return file
 
@@ -153,7 +153,7 @@ def _taken(file: IO[str]) -> bool:
 
 
 class Teller:
-    """Says lines, for any thread.
+    """Prints lines. Any thread may call it.
 
     Args:
         is_json: Lines of JSON, instead of lines for people.
@@ -166,14 +166,14 @@ class Teller:
         self._lock = threading.Lock()
 
     def tell(self, sentence: str) -> None:
-        """Say a sentence: `{"at_ns": …, "say": …}`."""
+        """Print a sentence; as JSON: `{"at_ns": …, "say": …}`."""
         if self._is_json:
             self._say(json.dumps({"at_ns": time.time_ns(), "say": sentence}))
         else:
             self._say(f"{time.strftime('%H:%M:%S')} {sentence}")
 
     def show(self, status: Mapping[str, Any], line: str) -> None:
-        """Say how it does: `{"status": {…}}`, or the line for people."""
+        """Print the status as JSON, `{"status": {…}}`, or the line for people."""
         if self._is_json:
             self._say(json.dumps({"status": status}))
         else:

@@ -1,4 +1,4 @@
-"""The states of contracts (docs/contracts.md#states), as those that watch them see them."""
+"""The states of contracts (docs/contracts.md#states), worst first."""
 
 from typing import Final
 

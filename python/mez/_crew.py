@@ -25,22 +25,22 @@ SILENT_S_MAX: Final = 5.0
 """How much longer than one piece of work may take a worker may be silent before it counts as hung."""
 
 STOP_S_MAX: Final = 2.0
-"""How long a worker that was asked to end may take once nobody waits for its record any more."""
+"""How long after the deadline a worker that was asked to end may run before it is killed."""
 
-# What adds up over the lives of a worker.
+# The fields of `Report` that are summed over the restarts of a worker.
 _COUNTS: Final = ("taken", "done", "failed", "made", "work_ns", "waited", "waited_ns")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What some of the workers do: all of them the same.
+    """A task for one or several identical workers.
 
     Attributes:
         name: Its name; that of its first worker is `NAME-0`.
         workers: How many work on it.
-        command: The command line of a worker, of its number and the path of its page (`Hand`).
+        command: Returns the command line of a worker for its number and the path of its page (`Hand`).
         work_s_max: How long it may work on one record or frame before it is killed, in seconds.
-        memory_mib_max: How much memory it may have before it is started again; `None`: any.
+        memory_mib_max: A worker that uses more memory than this is restarted. `None`: no limit.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Job:
 
 @dataclass(slots=True)
 class Post:
-    """A worker's place: the process, and what became of it.
+    """The place of a worker: its current process, and its history over restarts.
 
     Attributes:
-        job: What it does.
+        job: Its job.
         number: Which of its workers, from 0.
         child: The process.
-        hand: The page that says what it has in hand.
-        report: What it last said.
-        reported_at_s: When that was, by `time.monotonic`.
-        restarts: How often it was started again.
-        note: Why it last ended, for people; empty: it never did.
+        hand: The page with the identity of the record that it works on.
+        report: Its last report.
+        reported_at_s: When the last report came, by `time.monotonic`.
+        restarts: How often it was restarted.
+        note: Why it last ended, for people. Empty if it never ended.
     """
 
     job: Job
@@ -79,12 +79,12 @@ class Post:
     before: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str) -> int:
-        """A count of the report, of all lives together."""
+        """A count of the report, summed over all restarts."""
         value: int = getattr(self.report, name)
         return self.before.get(name, 0) + value
 
     def hear(self, line: str) -> None:
-        """Take a report. What is none was printed before the worker could take its output away."""
+        """Take a report. Other lines are ignored: the worker printed them before it redirected its output."""
         try:
             told: dict[str, Any] = json.loads(line)
             self.report = Report(**{of.name: told[of.name] for of in fields(Report)})
@@ -93,7 +93,7 @@ class Post:
         self.reported_at_s = time.monotonic()
 
     def end_life(self) -> None:
-        """Add up what this life did, and begin anew."""
+        """Add the counts of the ended process to the sums, and reset the report."""
         if self.report.done or self.report.failed:
             self.idle_lives = 0
         for name in _COUNTS:
@@ -107,10 +107,10 @@ class Crew:
     All calls come from one thread, which lives as long as the workers: they end with it.
 
     Args:
-        jobs: What there is to do.
+        jobs: The jobs.
         logs: The folder for what workers log, a file for each.
-        tell: Told what people should know: a sentence.
-        unusable: What is raised if a worker says that starting it again does not help.
+        tell: Called with a sentence for people.
+        unusable: The error to raise if a worker exits with `UNUSABLE`: restarting it does not help.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class Crew:
         return [post for post in self.posts if post.job.name in wanted]
 
     def waiting(self, posts: Iterable[Post]) -> Report | None:
-        """What a worker says that waits; `None`: none does.
+        """The report of a worker that waits for its bus or edge. `None` if no worker waits.
 
-        One that is refused is not overlooked behind one whose bus or edge is away.
+        A worker that is refused takes precedence over one whose bus or edge is away.
         """
         reports = (post.report for post in posts if post.report.away)
         return max(reports, key=lambda report: report.is_refused, default=None)
@@ -159,10 +159,10 @@ class Crew:
         post.child.start()
 
     def watch(self, seconds: float) -> None:
-        """Wait, at most so long; return early if a worker ended. Start again what is due.
+        """Wait for at most `seconds`, or until a worker ends. Restart the workers that are due.
 
         Raises:
-            Error: Of the kind `unusable`: a worker cannot work. Starting it again does not help.
+            Error: Of the type `unusable`: a worker cannot run, and restarting it does not help.
         """
         now = time.monotonic()
         due = [post.restart_at_s for post in self.posts if post.restart_at_s is not None]
@@ -185,7 +185,7 @@ class Crew:
             post.end_life()
             return
         if exited.status == UNUSABLE:
-            raise self._unusable(f"{name} cannot work.{post.child.last_words()}")
+            raise self._unusable(f"{name} cannot run.{post.child.last_words()}")
         in_hand = held(post.hand)
         post.hand.unlink(missing_ok=True)
         post.idle_lives += 1
@@ -193,13 +193,13 @@ class Crew:
         pause_s = min(BACKOFF_FIRST_S * 2 ** (post.idle_lives - 1 if post.idle_lives else 0), BACKOFF_S_MAX)
         post.restart_at_s = exited.at_s + pause_s
         if exited.status == TOO_LARGE:
-            post.note = f"had more than {post.job.memory_mib_max} MiB"
+            post.note = f"used more than {post.job.memory_mib_max} MiB of memory"
         else:
             post.note = post.why_killed or str(exited)
         post.why_killed = ""
-        at = f" while it worked on {in_hand}" if in_hand else ""
+        at = f" while processing {in_hand}" if in_hand else ""
         said = post.child.last_words() if exited.status > 0 and exited.status != TOO_LARGE else ""
-        self._tell(f"{name} {post.note}{at}; it is started again in {pause_s:g} s.{said}")
+        self._tell(f"{name} {post.note}{at}; it restarts in {pause_s:g} s.{said}")
 
     def _kill_if_hung(self, post: Post) -> None:
         limit_s = post.job.work_s_max
@@ -207,7 +207,7 @@ class Crew:
         if post.report.in_hand_s > limit_s:
             post.why_killed = f"worked for more than {limit_s:g} s on {post.report.in_hand}, and was killed"
         elif silent_s > limit_s + SILENT_S_MAX and post.child.ready:
-            post.why_killed = f"said nothing for {silent_s:.0f} s, and was killed"
+            post.why_killed = f"sent no report for {silent_s:.0f} s, and was killed"
         else:
             return
         pid = post.child.pid
@@ -215,20 +215,20 @@ class Crew:
             os.kill(pid, signal.SIGKILL)
 
     def leave_ended(self) -> None:
-        """From now on start nothing again: the end is near."""
+        """Restart no worker from now on: the crew is about to stop."""
         self._again = False
         for post in self.posts:
             post.restart_at_s = None
 
     def stop(self, posts: Sequence[Post], until_s: float) -> list[Post]:
-        """Have workers finish what they have in hand and end.
+        """Ask workers to finish their current record and to end.
 
         Args:
             posts: The workers.
-            until_s: By `time.monotonic`: then, and `STOP_S_MAX`, they are killed.
+            until_s: The deadline by `time.monotonic`. `STOP_S_MAX` later, workers that still run are killed.
 
         Returns:
-            Those that had to be killed.
+            The workers that had to be killed.
         """
         for post in posts:
             post.child.ask_to_stop()

@@ -1,4 +1,4 @@
-"""What the bytes of a data record are, and back: JSON, text, arrays, tables. Never pickles."""
+"""Converts payloads of data records to bytes and back: JSON, text, arrays, tables. Never pickles."""
 
 import importlib
 import io
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 def pack(payload: object, content_type: str | None) -> tuple[bytes, str]:
-    """Bytes for the wire, and what they are."""
+    """The bytes of a payload, and their content type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), content_type or BYTES
     if (
@@ -41,19 +41,21 @@ def pack(payload: object, content_type: str | None) -> tuple[bytes, str]:
         and content_type is not None
         and _charset(content_type) not in ("utf-8", "us-ascii")
     ):
-        raise invalid("content_type", f"content_type is {content_type!r}, and text goes as UTF-8; give bytes")
+        raise invalid(
+            "content_type", f"content_type is {content_type!r}, but text is sent as UTF-8; give bytes"
+        )
     kind, packed = _packed(payload)
     if content_type is not None and _kind(content_type) != _kind(kind):
         name = type(payload).__name__
         raise invalid(
             "content_type",
-            f"content_type is {content_type!r}, and a payload of type {name} becomes {kind}; give bytes",
+            f"content_type is {content_type!r}, but a payload of type {name} is sent as {kind}; give bytes",
         )
     return packed, content_type or kind
 
 
 def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN401, what was published
-    """What `pack` was given, or bytes.
+    """The payload that `pack` was given. Bytes if the content type is unknown.
 
     Raises:
         DataError: The bytes are not what their content type says.
@@ -80,14 +82,14 @@ def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN40
         NotImplementedError,
     ) as error:
         raise DataError(
-            f"the record says that it is {content_type}, and cannot be read as that ({error}); "
+            f"the record has the content type {content_type}, but cannot be decoded as such ({error}); "
             "frame.payload has its bytes"
         ) from error
     return bytes(payload)
 
 
 def essence(content_type: str | None) -> str:
-    """Return the content type, among those of this module, of which a record is; else what it says itself."""
+    """Return the content type of this module that fits; else the type without parameters, in lower case."""
     kind = _kind(content_type or BYTES)
     return TEXT if kind == "text" else kind
 
@@ -119,7 +121,7 @@ def _packed(payload: object) -> tuple[str, bytes]:
         raise wrong_type(
             "payload",
             f"payload has the type {name} and cannot be written as JSON ({error}); give bytes with a "
-            "content_type, text, plain values, an array of NumPy or a table of pyarrow",
+            "content_type, text, plain values, a NumPy array or a pyarrow table",
         ) from error
 
 
@@ -137,7 +139,7 @@ def _array_bytes(payload: object) -> bytes:
 
 
 def _array(payload: memoryview) -> Any:  # noqa: ANN401, NumPy may be loaded late
-    """The array, without a copy and read-only. Its size is believed only once the bytes are there."""
+    """The array, without a copy and read-only. Its shape must fit the number of bytes."""
     import numpy as np
 
     file = io.BytesIO(payload)
@@ -148,9 +150,9 @@ def _array(payload: memoryview) -> Any:  # noqa: ANN401, NumPy may be loaded lat
         else:
             shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
     except Exception as error:  # NumPy's parser lets out what tokenize and literal_eval raise.
-        raise ValueError(f"no header of an array: {error}") from error
+        raise ValueError(f"the header of the array is invalid: {error}") from error
     if dtype.hasobject:
-        raise ValueError("an array of Python objects")
+        raise ValueError("an array of Python objects is not read")
     rest = payload[file.tell() :]
     if any(length < 0 for length in shape) or math.prod(shape) * dtype.itemsize != len(rest):
         raise ValueError(f"{len(rest)} bytes for an array of shape {shape} and type {dtype}")
@@ -180,8 +182,8 @@ def _table(payload: memoryview) -> Any:  # noqa: ANN401, pyarrow may not be ther
     version = tuple(int(part) for part in re.findall(r"\d+", arrow.__version__)[:3])
     if version < (14, 0, 1):
         raise MissingPackageError(
-            "frame.data of a table needs pyarrow 14.0.1 or later, because earlier ones may run code that a "
-            "table brings along (pip install -U pyarrow); frame.payload has its bytes"
+            "frame.data of a table needs pyarrow 14.0.1 or later, because earlier versions may run code from "
+            "the table (pip install -U pyarrow); frame.payload has its bytes"
         )
     with arrow.ipc.open_stream(arrow.py_buffer(payload)) as reader:
         return reader.read_all()

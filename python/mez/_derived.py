@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from mez._frame import Frame
 
-# The most records of a stream that are kept for frames that are not asked about yet, and their bytes.
+# The most records of a stream, and their bytes, that are kept until their frames are asked about.
 RECORDS_MAX = 1024
 BYTES_MAX = 64 << 20
 
 
 class Following:
-    """The streams in which a subscription looks for records. Each is followed once it is asked for."""
+    """The streams in which a subscription looks for records. A stream is opened at its first use."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Following:
         self._closed = False
 
     def find(self, frame: "Frame", name: str, timeout_s: float | None) -> "Frame | None":
-        """The record of `NAME/name` that was made of the frame, waited for."""
+        """Wait for the record of the stream `CAMERA/name` that was made of the frame."""
         stream = f"{frame.camera}/{arguments.text('name', name)}"
         with self._lock:
             if self._closed:
@@ -48,14 +48,14 @@ class Following:
         return followed.find(frame, timeout_s)
 
     def _open(self, stream: str, frame: "Frame") -> _native.Subscription:
-        # A record is younger than its frame. Whoever may not read the past gets what comes from now on.
+        # A record is younger than its frame. Without the right to read the past, only new records come.
         try:
             return self._subscribe(self._client, stream, frame.captured_ns)
         except PermissionDenied:
             return self._subscribe(self._client, stream, None)
 
     def close(self) -> None:
-        """Follow nothing any more. Whoever waits is told."""
+        """Close all streams. Calls of `find` that wait raise an error."""
         with self._lock:
             self._closed = True
             streams = list(self._streams.values())
@@ -64,7 +64,7 @@ class Following:
 
 
 class _Stream:
-    """A stream that is followed by a thread of its own."""
+    """A stream, which is read by its own thread."""
 
     def __init__(self, native: _native.Subscription, received: "Callable[[_native.Arrival], Frame]") -> None:
         self._native = native
@@ -106,7 +106,7 @@ class _Stream:
         if record.of is None:
             return
         with self._came:
-            # Of several records of one frame, the first: it may have been given out already.
+            # If a frame has several records, keep the first: it may have been returned already.
             if self._records.setdefault((record.of.camera, record.of.id), record) is record:
                 self._bytes += record.payload.nbytes
             while len(self._records) > RECORDS_MAX or (self._bytes > BYTES_MAX and len(self._records) > 1):

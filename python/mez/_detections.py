@@ -14,7 +14,7 @@ _Point: TypeAlias = tuple[float, float, float | None]
 Parts: TypeAlias = tuple[list[float], float | None, int | None, str, int | None, _Mask | None, list[_Point]]
 """A detection for the native module."""
 
-_OPAQUE: Final = "to send a value of your own as it is, send json.dumps(value).encode()"
+_OPAQUE: Final = "to send your own value unchanged, send json.dumps(value).encode()"
 _NO_CLASS: Final = -1
 _INTEGER_MAX: Final = {"class_ids": (1 << 31) - 1, "tracker_ids": (1 << 63) - 1}
 
@@ -116,11 +116,11 @@ class Detections:
         return f"<Detections {len(self)}{size}{' with ' if known else ''}{', '.join(known)}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is decoded when it is looked at travels as it is.
+        # Masks stay encoded: they are decoded only when they are read.
         return _restored, (self.size, self._parts())
 
     def _parts(self) -> list[Parts]:
-        """For the native module."""
+        """The detections, for the native module."""
         count = len(self)
         scores = [None] * count if self.scores is None else [_known(score) for score in self.scores.tolist()]
         class_ids = [None] * count if self.class_ids is None else self.class_ids.tolist()
@@ -137,7 +137,7 @@ class Detections:
         ]
 
     def _plain(self) -> list[dict[str, object]]:
-        """As JSON would have it, without masks."""
+        """The detections as plain values for JSON, without masks."""
         plain: list[dict[str, object]] = []
         for box, score, class_id, name, tracker_id, _mask, points in self._parts():
             known = {
@@ -152,7 +152,7 @@ class Detections:
 
 
 def received(size: tuple[int, int], parts: Sequence[Parts]) -> Detections:
-    """What a publisher got from the native module."""
+    """Detections from the parts that the native module returns."""
     import numpy as np
 
     boxes, scores, class_ids, names, tracker_ids, masks, points = (
@@ -179,7 +179,7 @@ def received(size: tuple[int, int], parts: Sequence[Parts]) -> Detections:
 
 
 def _restored(size: tuple[int, int] | None, parts: Sequence[Parts]) -> Detections:
-    """Detections that were pickled."""
+    """Restore pickled detections."""
     found = received(size or (1, 1), parts)
     found.size = size
     if isinstance(found.masks, _Masks):
@@ -188,10 +188,10 @@ def _restored(size: tuple[int, int] | None, parts: Sequence[Parts]) -> Detection
 
 
 def of(result: object) -> Detections | None:
-    """What a result says of boxes; `None` if it is opaque.
+    """The detections in a result. `None` if the result is opaque.
 
     Raises:
-        ArgumentError: It is boxes, but not what boxes can be.
+        ArgumentError: The result has boxes that are not valid.
     """
     if isinstance(result, Detections):
         return result
@@ -245,7 +245,7 @@ def _of_list(result: Sequence[Any]) -> Detections | None:
 def _of_array(result: Any) -> Detections | None:  # noqa: ANN401, an array of whatever package
     import numpy as np
 
-    # Tensors on an accelerator are fetched first; those that are trained come without their gradient.
+    # Detach tensors that need a gradient, and copy those on an accelerator to main memory.
     for way in ("detach", "cpu"):
         result = getattr(result, way, lambda given=result: given)()
     array = np.asarray(result)
@@ -272,7 +272,7 @@ _BOX: Final[Mapping[str, Sequence[str]]] = {
     "x1": ("x1", "y1", "x2", "y2"),
     "width": ("x", "y", "width", "height"),
 }
-"""By which key a mapping is known to be a box, and what it then has to have."""
+"""The key that marks a mapping as a box, and the keys that the mapping then needs."""
 
 _KNOWN: Final = {
     "score": "scores",
@@ -293,11 +293,13 @@ def _of_mappings(result: Sequence[Mapping[str, Any]]) -> Detections:
         form = next(_BOX[key] for key in _BOX if key in item)
         unknown = item.keys() - {*form} - _KNOWN.keys()
         if unknown or not item.keys() >= {*form}:
-            wrong = f"has {', '.join(sorted(map(repr, unknown)))}" if unknown else "is no whole box"
+            wrong = (
+                f"has unknown keys {', '.join(sorted(map(repr, unknown)))}" if unknown else "is incomplete"
+            )
             raise invalid(
                 "result",
-                f"detection {place} {wrong}; a box is {', '.join(map(repr, form))}, with "
-                f"{', '.join(map(repr, _KNOWN))} where known; {_OPAQUE}",
+                f"detection {place} {wrong}; a box has {', '.join(map(repr, form))}, and optionally "
+                f"{', '.join(map(repr, _KNOWN))}; {_OPAQUE}",
             )
         values = [item[key] for key in form]
         if form == _BOX["width"]:
@@ -328,7 +330,7 @@ def _boxes(given: "ArrayLike") -> "NDArray[np.float32]":
     try:
         boxes = np.asarray(given, np.float32)
     except (TypeError, ValueError) as error:
-        raise wrong_type("xyxy", f"xyxy is no array of numbers ({error}); {_OPAQUE}") from None
+        raise wrong_type("xyxy", f"xyxy is not an array of numbers ({error}); {_OPAQUE}") from None
     if boxes.size == 0:
         return np.zeros((0, 4), np.float32)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
@@ -419,7 +421,7 @@ def _runs(given: "NDArray[np.bool_]") -> _Mask:
 
 
 class _Masks(Sequence["NDArray[np.bool_] | None"]):
-    """Masks that are decoded when they are looked at: together they may fill the memory."""
+    """Masks that are decoded when they are read: all of them together could fill the memory."""
 
     def __init__(self, runs: Sequence[_Mask | None], size: tuple[int, int] | None) -> None:
         self.runs = list(runs)

@@ -285,12 +285,12 @@ def edge(
     import tempfile
 
     temporary_keys = keys is None
-    # Not a TemporaryDirectory: a forked child that ends would remove its parent's.
+    # Not a TemporaryDirectory: a forked child would delete its parent's folder when it ends.
     path = arguments.optional_path("socket", socket)
     folder = Path(tempfile.mkdtemp(prefix="mez-")) if temporary_keys or path is None else None
     known = arguments.optional_path("state", state)
     if known is None and temporary_keys and store is None:
-        # Or else its cameras would stand among those of the host's own edge.
+        # Otherwise its cameras would be mixed with those of the host's own edge.
         known = f"{folder}/state"
     try:
         native = _native.Edge(
@@ -348,7 +348,7 @@ def cameras(
     found = [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
     if not found and edge is None and pattern is not None and not set(pattern) & set("*/"):
         warnings.warn(
-            f"the edge that was asked knows no camera {pattern!r}; if that is a host, write "
+            f"the edge knows no camera {pattern!r}; if {pattern!r} is a host, write "
             f"mez.cameras(edge={pattern!r})",
             stacklevel=2,
         )

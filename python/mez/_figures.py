@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 
 def number_within(least: float, most: float) -> Callable[[str], float]:
-    """What reads an option's number, for argparse. It refuses others."""
+    """A converter for argparse that accepts numbers from `least` to `most`."""
 
     def number(text: str) -> float:
         value = float(text)
@@ -18,8 +18,8 @@ def number_within(least: float, most: float) -> Callable[[str], float]:
 
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
-    """Return the exact percentile (linear between neighbours), or `None` of nothing."""
-    # Not above: `import mez` should not need NumPy.
+    """Return the exact percentile (linear between neighbours), or `None` without values."""
+    # Imported here, because `import mez` should not need NumPy.
     import numpy as np
 
     known = np.fromiter(values, dtype=np.float64)

@@ -105,7 +105,7 @@ class Replier(Protocol):
         published: tuple[int, int],
         detections: tuple[tuple[int, int], list[_detections.Parts]],
     ) -> None:
-        """Send what was found, without waiting."""
+        """Send detections, without waiting."""
 
 
 class Finder(Protocol):
@@ -313,11 +313,11 @@ class Frame(Settled):
             ImageError: The picture is damaged, has more than 67 megapixels, or the frame is a data record.
                 You can still read `payload`.
         """
-        # In this order: whoever finds no pixels has the picture, also if another thread is just done with it.
+        # Before the check of `_image`: another thread may set `_image`, and then drop `_picture`.
         shown = self._picture
         if self._image is None:
             self._image = self._decode(shown)
-            # The pixels are enough.
+            # Once there are pixels, the picture is not needed.
             self._picture = None
             self._opened()
         return self._image
@@ -363,7 +363,7 @@ class Frame(Settled):
         """
         if self._following is None:
             raise EndedError(
-                f"{self!r} was copied between processes; ask for its records where it was received"
+                f"{self!r} was copied between processes; call derived() in the process that received it"
             )
         limit = optional_number("timeout_ms", timeout_ms)
         return self._following.find(self, name, None if limit is None else limit / 1e3)
@@ -450,13 +450,13 @@ class Frame(Settled):
 
     def _decode(self, shown: _native.Picture | None) -> "NDArray[np.uint8]":
         self._refuse_data()
-        # Here, so that a program that never looks at pixels does not load it.
+        # Imported here, so that a program that reads no pixels does not load NumPy.
         import numpy as np
 
         wide, high = self._image_size
         if max(self.width * self.height, wide * high) > _native.PIXELS_MAX:
             raise ImageError(
-                f"{self!r} has more than the {_native.PIXELS_MAX} pixels that are decoded; "
+                f"{self!r} has more than {_native.PIXELS_MAX} pixels, which is the limit for decoding; "
                 "publish smaller images"
             )
         image = np.empty((self.height, self.width, 3), np.uint8)
@@ -511,7 +511,9 @@ class Frame(Settled):
                 the edge, so the next call raises this, and its result is not sent.
         """
         if self._replier is None:
-            raise EndedError(f"{self!r} was copied between processes; reply where it was received")
+            raise EndedError(
+                f"{self!r} was copied between processes; call reply() in the process that received it"
+            )
         found = _detections.of(result)
         if found is None:
             self._replier.reply(self.camera, self.epoch, self.sequence, reply_bytes(result))
@@ -547,7 +549,9 @@ class Frame(Settled):
             Error: The frame is of a derived stream, which takes no answers. The next call raises this too.
         """
         if self._replier is None:
-            raise EndedError(f"{self!r} was copied between processes; answer where it was received")
+            raise EndedError(
+                f"{self!r} was copied between processes; call answer() in the process that received it"
+            )
         self._replier.answer(self.camera, self.epoch, self.sequence, image)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -556,7 +560,7 @@ class Frame(Settled):
             for name in self.__slots__
             if not name.startswith("_") and name != "payload"
         }
-        # Nobody else has the frames that video needs.
+        # Video is decoded here: another process does not have the previous frames.
         image = self.image if self.encoding in ("h264", "h265", "av1", "tiles") else None
         return _restore, (state, bytes(self.payload), self._image_size, image)
 
@@ -583,12 +587,12 @@ def _restore(
     image_size: tuple[int, int],
     image: "NDArray[np.uint8] | None" = None,
 ) -> Frame:
-    """A frame that was pickled."""
+    """Restore a pickled frame."""
     frame = Frame.__new__(Frame)
     for name, value in state.items():
         setattr(frame, name, value)
     frame.payload = memoryview(payload)
-    # The clock of another host would say nothing.
+    # The monotonic clocks of two hosts cannot be compared.
     frame._captured_monotonic_ns = None
     frame._image = image
     frame._image_size = image_size

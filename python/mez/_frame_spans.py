@@ -1,13 +1,13 @@
 """Sends spans of OpenTelemetry for a sample of the frames.
 
-The root `frame` lasts from the capture until the frame has arrived at the edge. Below it are the steps of
-`mez.Trace` up to there, each named after the stage that ends it, and `delivery`: from there until the
-application is done. Below that are the other steps, and `work`: from `taken` until the application asks for
-the next frame.
+The root span `frame` lasts from the capture until the frame has arrived at the edge. Its children are the
+steps of `mez.Trace` up to the arrival, each named after the stage that ends it, and `delivery`: from the
+arrival until the application is done. The children of `delivery` are the other steps, and `work`: from
+`taken` until the application asks for the next frame.
 
-Identities are hashes of the frame's identity and capture time; those of `delivery` and what is below it also
-of application, process and subscription. So all programs use the same ones for what they have in common.
-`mez.pipeline.spans` uses the same trace.
+The identities of spans are hashes of the frame's identity and capture time. Those of `delivery` and its
+children also contain the application, the process and the subscription. So all programs use the same
+identities for the spans that they share. `mez.pipeline.spans` uses the same trace.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _AT_CAMERA: Final = frozenset(
     ("published", "considered", "chosen", "encoding", "encoded", "queued", "sent"),
 )
 _SHARED: Final = _AT_CAMERA | {"arriving", "arrived"}
-"""Stages that are the same whoever gets the frame."""
+"""Stages that do not depend on the subscription."""
 
 _AT_EDGE: Final = frozenset(("arriving", "arrived", "decoded", "logged", "handed"))
 
@@ -41,11 +41,11 @@ _log = logging.getLogger("mez")
 _KINDS: Final = {"sent": PRODUCER, "arrived": CONSUMER, "handed": PRODUCER, "received": CONSUMER}
 
 _NUMBERS: Final = itertools.count(1)
-"""Of the subscriptions of this process that are traced."""
+"""Numbers for the traced subscriptions of this process."""
 
 _DIGITS: Final = 14
 _RANDOM: Final = 16**_DIGITS
-"""The last 56 bits of an identity are random, as in the W3C's Trace Context; samples go by them."""
+"""The last 56 bits of a trace's identity are random, as in the W3C's Trace Context. They select samples."""
 
 
 class FrameTraces:
@@ -54,7 +54,7 @@ class FrameTraces:
     Args:
         endpoint: A receiver of OTLP over HTTP, without the path `/v1/traces`.
         share: The share of frames that are sent, above 0 and at most 1.
-        application: Who works on them.
+        application: The name of the application.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
@@ -67,19 +67,19 @@ class FrameTraces:
         if not 0 < share <= 1:
             raise arguments.invalid("traced", f"traced is {share}; give a share above 0, at most 1")
         self._endpoint = endpoint
-        # It begins with the first frame: a subscription that cannot be opened leaves no thread behind.
+        # Created with the first frame, so that a subscription that cannot be opened leaves no thread behind.
         self._exporter: Exporter | None = None
         self._share = share
         self._application = application
         self._worker = f"{os.getpid()}@{socket.gethostname()}"
         self._number = next(_NUMBERS)
         self._at_work: tuple[Frame, int] | None = None
-        # Another thread may close it.
+        # Another thread may call `close`.
         self._lock = threading.Lock()
         self._over = False
 
     def took(self, frame: "Frame") -> None:
-        """The application has a frame from now on."""
+        """The application takes a frame, and begins to work on it."""
         try:
             if frame.trace.ms and int(_trace(frame)[-_DIGITS:], 16) < self._share * _RANDOM:
                 self._at_work = (frame, time.monotonic_ns())
@@ -87,7 +87,7 @@ class FrameTraces:
             self._give_up()
 
     def done(self) -> None:
-        """It is done with the frame that it took last."""
+        """The application is done with the frame that it took last."""
         at_work, self._at_work = self._at_work, None
         if at_work is None:
             return
@@ -105,7 +105,7 @@ class FrameTraces:
             self._give_up()
 
     def close(self) -> None:
-        """Send what waits, for a short time. Closing twice does nothing."""
+        """Send the spans that wait, for a short time. A second call has no effect."""
         self.done()
         with self._lock:
             self._over, exporter, self._exporter = True, self._exporter, None
@@ -113,19 +113,19 @@ class FrameTraces:
             exporter.close()
 
     def _give_up(self) -> None:
-        """Trace no more: whatever is wrong with that is no business of the application's loop."""
+        """Stop tracing: an error of tracing must not end the application's loop."""
         with self._lock:
             if not self._over:
-                _log.exception("frames are no longer traced")
+                _log.exception("tracing failed; this subscription sends no more spans")
             self._over = True
 
 
 def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> Iterator[Span]:
-    """The spans of a frame whose way is known (`frame.trace`).
+    """The spans of a frame that has a trace (`frame.trace`).
 
     Args:
-        frame: It.
-        worked_ns: For how long the application worked on it.
+        frame: The frame.
+        worked_ns: How long the application worked on it.
         reader: The application, its process, and which of its subscriptions it is.
     """
     application, worker, number = reader
@@ -181,7 +181,7 @@ def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> It
 
 
 def _of_frame(frame: "Frame") -> dict[str, Value]:
-    """What is the same whoever gets the frame."""
+    """Attributes that do not depend on the subscription."""
     told: dict[str, Value] = {
         "mez.camera": frame.camera,
         "mez.frame": f"{frame.epoch}-{frame.sequence}",

@@ -1,4 +1,4 @@
-"""What a member of a group says of its records."""
+"""A group as its members use it: its settings, and reports on records."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,8 @@ from mez import _native
 from mez.errors import EndedError
 
 if TYPE_CHECKING:
-    # Name, how many at once, whether the next settles the one before, order, seconds, tries, bound.
+    # Name, records at once, whether taking the next record settles the previous one, whether records of a
+    # camera are ordered, `again_after` in seconds, tries, `open_max`.
     GroupAsk = tuple[str, int, bool, bool, float | None, int | None, int | None]
 
 
@@ -55,7 +56,10 @@ class Settled:
         if self.attempt == 0:
             return
         if self._settler is None:
-            raise EndedError(f"{self!r} was copied between processes; settle it where it was received")
+            raise EndedError(
+                f"{self!r} was copied between processes; "
+                "call done() or failed() in the process that received it"
+            )
         self._settler.settle(self.camera, self.epoch, self.sequence, error)
 
 
@@ -68,14 +72,14 @@ def asked(
     open_max: int | None,
     at_once: int,
 ) -> "GroupAsk | None":
-    """What is asked of a group, checked, for the native module."""
+    """The checked settings of a group, for the native module."""
     if group is None:
         given = {"ordered": ordered, "again_after": again_after, "tries": tries, "open_max": open_max}
         for name, value in given.items():
             if value is not None:
-                raise arguments.invalid(name, f"{name} is of groups; give group, or leave {name} out")
+                raise arguments.invalid(name, f"{name} needs a group; give group, or leave {name} out")
         if at_once != 1:
-            raise arguments.invalid("at_once", "at_once is of groups; give group, or leave at_once out")
+            raise arguments.invalid("at_once", "at_once needs a group; give group, or leave at_once out")
         return None
     if ordered not in (None, "camera"):
         raise arguments.invalid("ordered", f'ordered is {ordered!r}; give "camera", or leave it out')

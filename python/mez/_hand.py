@@ -1,4 +1,4 @@
-"""What a worker has in hand, in a page that its supervisor can read after the worker was killed."""
+"""The record that a worker has in hand: its supervisor can read it after the worker was killed."""
 
 import mmap
 import os
@@ -10,7 +10,7 @@ BYTES_MAX: Final = 1024
 
 
 class Hand:
-    """A worker's page. Writing to it costs no call of the system.
+    """A worker's page. Writing to it needs no system call.
 
     Args:
         path: The file behind it.
@@ -25,13 +25,13 @@ class Hand:
             os.close(file)
 
     def hold(self, record: str) -> None:
-        """Write down a record's identity; empty: none is in hand."""
+        """Write the identity of the record in hand. Empty: none is in hand."""
         told = record.encode()[:BYTES_MAX]
         self._page[:] = told.ljust(BYTES_MAX, b"\0")
 
 
 def held(path: Path) -> str:
-    """The identity of the record that was in hand; empty: none, or nobody knows."""
+    """The identity of the record that was in hand. Empty if there was none, or the page cannot be read."""
     try:
         return path.read_bytes().rstrip(b"\0").decode(errors="replace")
     except OSError:

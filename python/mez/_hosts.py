@@ -1,10 +1,10 @@
-"""What is known of a host by its name alone."""
+"""Tells from the name of a host whether it is this host."""
 
 import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host of an address, without its port, is this one."""
+    """Whether the host of an address (without a port) is this host."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""An edge broker that runs inside this process, as something to connect to."""
+"""An edge broker inside this process, to which publishers and subscriptions connect."""
 
 import os
 import weakref
@@ -15,9 +15,9 @@ class InProcessEdge:
 
     def __init__(self, native: _native.Edge, folder: Path | None, temporary_keys: bool) -> None:
         self._native = native
-        # A site that ends with this edge has no use for epochs that go on.
+        # A temporary site ends with this edge, so the epochs of its cameras need not continue later.
         self._camera_state = folder / "state" if folder and temporary_keys else None
-        # Also when the interpreter ends, so that no folder is left behind.
+        # Also called when the interpreter ends, so that no folder is left behind.
         self._finalize = weakref.finalize(self, _close, os.getpid(), native, folder)
 
     @property
@@ -54,7 +54,7 @@ class InProcessEdge:
         return not self._finalize.alive
 
     def _open(self) -> Self:
-        """The edge itself, unless it is closed: nobody would ever answer."""
+        """This edge. Raises `EndedError` if it is closed, because a closed edge never answers."""
         if self.closed:
             raise EndedError("the edge is closed; start another with mez.edge()")
         return self
@@ -79,7 +79,7 @@ class InProcessEdge:
 
 
 def _reachable(address: str) -> str:
-    """An address to dial, where a broker listens on every address of this host."""
+    """An address to dial: loopback, if the broker listens on every address of this host."""
     for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
         if address.startswith(everywhere):
             return here + address.removeprefix(everywhere)
@@ -88,7 +88,7 @@ def _reachable(address: str) -> str:
 
 def _close(process: int, native: _native.Edge, folder: Path | None) -> None:
     if process != os.getpid():
-        # A forked child, whose parent goes on.
+        # A forked child: the edge belongs to its parent.
         return
     native.close()
     if folder is not None:

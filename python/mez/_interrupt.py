@@ -6,7 +6,7 @@ from typing import Self
 
 
 class EndedEarlyError(Exception):
-    """Somebody wanted an end before there was anything to sum up."""
+    """The user ended the program before there was a result."""
 
 
 class Interrupt:
@@ -24,7 +24,7 @@ class Interrupt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give them back."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -1,4 +1,4 @@
-"""Brings frames and the records that were made of them together."""
+"""Joins frames with the records that were made of them."""
 
 import logging
 import threading
@@ -20,9 +20,9 @@ from mez.errors import EndedError, Error, WaitTimeoutError
 if TYPE_CHECKING:
     import asyncio
 
-# Records without a pair that wait for the next pair. Of more, the newest are told, and all are counted.
+# The most strays that wait for the next pair. Only the newest are kept; all are counted.
 _STRAYS_MAX = 64
-# How often a wait looks whether Ctrl-C was pressed.
+# How often a wait checks for Ctrl-C.
 _SLICE_S = 0.1
 
 _log = logging.getLogger("mez")
@@ -201,7 +201,7 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
 
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        # A pair that is there already must not keep other tasks from running.
+        # Even if a pair is ready each time, other tasks must run.
         await asyncio.sleep(0)
         try:
             while True:
@@ -237,10 +237,10 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
         state = "closed" if self._closed else f"{frames} frames and {records} records wait"
         return f"<Join {self._frames.pattern} with {self._records.pattern}, {state}>"
 
-    # What follows is called with `_changed` held.
+    # The next methods are called with `_changed` held.
 
     def _take(self) -> Pair | None:
-        """The next pair, if there is one. Raises what ended the join."""
+        """The next pair, if there is one. Raises the error that ended the join."""
         if self._closed:
             raise EndedError("the join is closed; open a new one")
         if not self._ready:
@@ -256,14 +256,14 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
         return None
 
     def _drain(self) -> None:
-        """Takes what comes out of the join now."""
+        """Take all pairs and strays that are ready."""
         while (joined := self._native.poll()) is not None:
             kind, frame, records, reason = joined
             if kind == "pair":
                 if len(self._ready) >= self._pairs_max and not self._past:
                     gone = self._ready.popleft()
                     self._dropped += 1
-                    # What it would have told is told with a later pair.
+                    # Its strays and its number of dropped pairs are reported with a later pair.
                     self._dropped_untold += 1 + gone.dropped
                     self._strays.extendleft(reversed(gone.strays))
                 strays, dropped = tuple(self._strays), self._dropped_untold
@@ -295,7 +295,7 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
         try:
             while self._has_room(side):
                 frame = subscription.next()
-                # Video was decoded here: what it holds is a picture.
+                # Decoded video also holds its picture, with 1.5 bytes per pixel.
                 across, down = frame.width, frame.height
                 pixels = across * down * 3 // 2 if frame._picture is not None else 0
                 size = frame.payload.nbytes + pixels
@@ -326,7 +326,7 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
             self._tell()
 
     def _has_room(self, side: int) -> bool:
-        """Waits, of the past, until the next frame or record has room. False: the join is closed."""
+        """Of the past, wait until there is room for the next frame or record. False: the join is closed."""
         with self._changed:
             while not self._closed and self._past:
                 if self._native.wants[side] and len(self._ready) < self._pairs_max:
@@ -346,7 +346,7 @@ def _wake(loop: "asyncio.AbstractEventLoop", changed: "asyncio.Event") -> None:
     try:
         loop.call_soon_threadsafe(changed.set)
     except RuntimeError:
-        # The loop was closed while a thread had something for it.
+        # The loop was closed before this thread could wake it.
         return
 
 
@@ -414,11 +414,11 @@ def join(
     """
     if until is not None and since is None:
         raise arguments.invalid(
-            "until", "until goes with since; without since, what comes from now on is joined"
+            "until", "until needs since; without since, only new frames and records are joined"
         )
     if isinstance(derived, str) and derived == frames:
         raise arguments.invalid(
-            "derived", f"derived is {derived!r}, as frames is; give the stream that was made of these frames"
+            "derived", f"frames and derived are both {derived!r}; give the stream derived from these frames"
         )
     past = since is not None
     native = _native.Join(
@@ -445,7 +445,7 @@ def join(
         return made
 
     try:
-        # The records first: those of the first frames must not be missed.
+        # Records first, so that the records of the first frames are not missed.
         made = open_side("derived", derived)
         source = open_side("frames", frames)
     except Error:

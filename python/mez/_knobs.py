@@ -1,4 +1,4 @@
-"""Knobs for data records: how a publisher says by what its records may be degraded."""
+"""Knobs for data records: a publisher declares how its records may be degraded."""
 
 import atexit
 import logging
@@ -15,10 +15,10 @@ from mez import _data, _native
 from mez.errors import DataError
 
 SKIP: Final = "skip"
-"""The knob that leaves records out. It does nothing to a record."""
+"""The knob that skips records. It does not change a record."""
 
 _STOP_TIME_MAX: Final = 1.0
-"""How long the program's end waits for a function that runs, in seconds."""
+"""How long the end of the program waits for a running function, in seconds."""
 
 _log = logging.getLogger("mez")
 
@@ -89,14 +89,14 @@ def knob(
         arguments.whole("key", key, 0, 1 << 20)
     if name == SKIP:
         if operator is not None or key is not None:
-            raise arguments.invalid("operator", "skip leaves records out, and has no operator and no key")
+            raise arguments.invalid("operator", "skip has neither an operator nor a key; leave both out")
         for number in numbers:
             if number not in range(256):
                 raise arguments.invalid(
                     "values", f"skip has the value {number}; give whole numbers, 0 to 255"
                 )
     made = Knob(name, numbers, operator, key)
-    # What cannot be declared by itself cannot be declared with others either.
+    # A knob that is invalid by itself is also invalid with others, so this call raises the error.
     _declare([made], "function" if operator is None and name != SKIP else None)
     return made
 
@@ -254,14 +254,14 @@ def _declare(knobs: Sequence[Knob], function: str | None) -> _native.Knobs:
 
 
 def _supervise(native: _native.Knobs, function: Degrade) -> None:
-    """Starts a thread for the function whenever all others are busy: one of them may hang."""
+    """Start another thread for the function whenever all others are busy, because a call may hang."""
     threads = []
     while native.wants_thread():
         thread = threading.Thread(target=_serve, args=(native, function), name="mez degrade", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            _log.error("no thread for the function %s that degrades records: %s", _name(function), error)
+            _log.error("cannot start a thread for the degrade function %s: %s", _name(function), error)
             native.close()
             return
         threads.append(thread)
@@ -290,10 +290,10 @@ def _degraded(function: Degrade, body: bytes, content_type: str, named: list[tup
 
 def _fits(made: bytes, body: bytes) -> None:
     if not made:
-        raise DataError("nothing came of it; a record needs one byte at least")
+        raise DataError("the result is empty; a record needs at least one byte")
     if len(made) > len(body):
         raise DataError(
-            f"{len(made)} bytes came of {len(body)}; what degrades a record must not make it larger"
+            f"the result has {len(made)} bytes, and the record {len(body)}; a knob must not make it larger"
         )
 
 

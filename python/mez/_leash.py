@@ -1,7 +1,7 @@
 """Runs a command that the kernel kills when the process that started this one ends, however it ends.
 
-Run by its path, as a script: `python -I -S _leash.py PARENT_PID COMMAND [ARGUMENT…]`. Not in the parent
-between fork and exec, where no Python may run in a process with threads.
+Run it by its path, as a script: `python -I -S _leash.py PARENT_PID COMMAND [ARGUMENT…]`. The parent cannot do
+this between fork and exec, because no Python may run there in a process with threads.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ def main(parent: int, command: list[str]) -> None:
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         error = ctypes.get_errno()
         sys.exit(f"leash: prctl(PR_SET_PDEATHSIG) failed: {os.strerror(error)}")
-    # It may have ended before the kernel was asked to watch it.
+    # The parent may have ended before the kernel was asked to watch it.
     if os.getppid() != parent:
-        sys.exit("leash: the process to follow has ended already")
-    # Python ignores it from its own start on, and the command would inherit that.
+        sys.exit("leash: the parent process has already ended")
+    # Python ignores SIGPIPE, and the command would inherit this.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execv(command[0], command)
 

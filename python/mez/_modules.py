@@ -13,7 +13,7 @@ from mez.errors import Error
 
 
 class LoadError(Exception):
-    """It cannot be imported, because of its cause. The message says what, without what to do."""
+    """A file or module cannot be loaded. The message gives the reason, but no remedy."""
 
 
 class NoFileError(LoadError):
@@ -28,7 +28,7 @@ def module(name: str, folder: Path | None = None) -> ModuleType:
         folder: Where files, and modules beside them, are looked for. Default: the current folder.
 
     Raises:
-        LoadError: There is none, or it raised when it was imported.
+        LoadError: It does not exist, or it raised an error when it was imported.
     """
     place = "" if folder is None else str(folder)
     if place not in sys.path:
@@ -55,10 +55,10 @@ def named(what: str, folder: Path | None = None) -> Callable[..., Any]:
 
     Args:
         what: Its name.
-        folder: As of `module`.
+        folder: As for `module`.
 
     Raises:
-        LoadError: Its file or module cannot be imported, or has nothing of that name that can be called.
+        LoadError: The file or module cannot be imported, or has no callable of this name.
     """
     place, _, name = what.rpartition(":")
     found = getattr(module(place, folder), name, None)
@@ -71,7 +71,7 @@ def named(what: str, folder: Path | None = None) -> Callable[..., Any]:
 def told(error: BaseException) -> str:
     """An error of a user's function, for people: its type, its text, and where it was raised.
 
-    Of an error of Mez, the text alone: it says what to do.
+    For an error of Mez, only the text: it says what to do.
     """
     if isinstance(error, Error):
         return str(error)

@@ -1,4 +1,4 @@
-"""Reads what was said of a camera's frames: results, changes of contracts, and why there were no frames."""
+"""Reads the notes about a camera: replies, and states of contracts and of the source."""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -111,7 +111,7 @@ def notes(
     name = arguments.text("camera", camera)
     span = (arguments.optional_utc_ns("since", since), arguments.optional_utc_ns("until", until))
     client = connect(edge, keys=keys, connect_timeout=connect_timeout)
-    # The first page now, so that errors come from this call.
+    # The first page is read now, so that errors are raised by this call.
     return _pages(client, name, span, client.notes(name, *span, None))
 
 
@@ -124,7 +124,7 @@ def after(
         client: The connection to the edge.
         camera: The camera's name.
         since_ns: The first time that is wanted; `None`: the oldest.
-        place: Only notes behind this place; `None`: all.
+        place: Only notes after this place; `None`: all.
 
     Returns:
         The notes, oldest first, and whether there may be more.
@@ -139,7 +139,7 @@ def _pages(
     span: tuple[int | None, int | None],
     page: tuple[list[_NoteParts], bool],
 ) -> Iterator[Note]:
-    """All notes, of which `page` are the first."""
+    """All notes; `page` is the first page of them."""
     parts, more = page
     yield from map(_note, parts)
     while more and parts:
@@ -148,7 +148,7 @@ def _pages(
 
 
 def _note(parts: _NoteParts) -> Note:
-    """What the native module has read."""
+    """A note from the parts that the native module returns."""
     _place, noted_ns, missing, application, reply, contract, source = parts
     said = None
     captured_ns = None

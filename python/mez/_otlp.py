@@ -38,7 +38,7 @@ CLOSE_S_MAX: Final = 2.0
 """How long the end of a worker waits for its last spans to be sent."""
 
 AGAIN_STATUS: Final = (429, 502, 503, 504)
-"""Answers after which the protocol has a client try again."""
+"""Status codes after which the protocol lets a client try again."""
 
 HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 AUTHORITY: Final = "OTEL_EXPORTER_OTLP_CERTIFICATE"
@@ -47,7 +47,7 @@ _log = logging.getLogger("mez")
 
 
 def fault_of(address: str) -> str | None:
-    """What is wrong with the address of a receiver, and what to do; `None`: nothing."""
+    """What is wrong with the address of a receiver, and what to do. `None` if the address is valid."""
     try:
         parts = urllib.parse.urlsplit(address)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -55,18 +55,18 @@ def fault_of(address: str) -> str | None:
     except ValueError:
         is_address = False
     if not is_address:
-        return f"{address!r} is no address; give http://localhost:4318, or https://HOST:PORT"
+        return f"{address!r} is not an address; give http://localhost:4318, or https://HOST:PORT"
     if parts.username is not None:
-        return f"secrets do not belong here; put them into {HEADERS}"
+        return f"the address must not contain secrets; put them into {HEADERS}"
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        return "spans would go over the network in the clear; give https://"
+        return "spans would cross the network unencrypted; give https://"
     if parts.path.rstrip("/").endswith("/v1/traces"):
-        return "the path /v1/traces is added by itself; leave that out"
+        return "the path /v1/traces is added automatically; leave it out"
     return None
 
 
 def message(spans: Sequence[Span]) -> dict[str, Any]:
-    """An `ExportTraceServiceRequest`, which is a `TracesData` too: spans by who made them."""
+    """An `ExportTraceServiceRequest`, which is also a `TracesData`: spans, grouped by service and worker."""
     by_maker: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         by_maker.setdefault((span.service, span.worker), []).append(span)
@@ -126,10 +126,11 @@ def encoded(spans: Sequence[Span]) -> bytes:
 
 
 class Exporter:
-    """Sends spans to a receiver of OTLP over HTTP, from a thread of its own. It never holds up a record.
+    """Sends spans to a receiver of OTLP over HTTP, from its own thread. It never delays a record.
 
-    Headers, such as those of a tenant, are in `OTEL_EXPORTER_OTLP_HEADERS` (`NAME=VALUE,…`), and an authority
-    of one's own in `OTEL_EXPORTER_OTLP_CERTIFICATE`, as all exporters of OpenTelemetry have it.
+    As for all exporters of OpenTelemetry, headers, such as those of a tenant, come from the variable
+    `OTEL_EXPORTER_OTLP_HEADERS` (`NAME=VALUE,…`), and a private authority from
+    `OTEL_EXPORTER_OTLP_CERTIFICATE`.
 
     Args:
         endpoint: The address without the path `/v1/traces`: `http://localhost:4318`.
@@ -148,7 +149,7 @@ class Exporter:
         self._thread.start()
 
     def put(self, spans: Iterable[Span]) -> None:
-        """Have spans sent; those for which there is no room are dropped and counted."""
+        """Queue spans to be sent. Spans for which there is no room are dropped and counted."""
         for span in spans:
             try:
                 self._queue.put_nowait(span)
@@ -156,12 +157,12 @@ class Exporter:
                 self.dropped += 1
 
     def close(self) -> None:
-        """Send what waits, for a short time, and say what was dropped."""
+        """Send the spans that wait, for a short time, and log how many were dropped."""
         self._until_s = time.monotonic() + CLOSE_S_MAX
         self._over.set()
         self._thread.join(CLOSE_S_MAX)
         if self._thread.is_alive():
-            # A receiver that takes a connection and says nothing is not waited for.
+            # The receiver accepts connections but does not answer: stop waiting.
             self.dropped += self._queue.qsize()
         if self.dropped:
             _log.warning("%d spans were not sent to %s", self.dropped, self._endpoint.geturl())
@@ -184,7 +185,7 @@ class Exporter:
         return spans
 
     def _send(self, body: bytes, count: int) -> None:
-        """Send a message, again where the protocol says so."""
+        """Send a message, and send it again if the protocol allows this."""
         for pause_s in (*AGAIN_S, None):
             why, is_again = self._post(body)
             if not why:
@@ -193,15 +194,15 @@ class Exporter:
                 return
             if not self._away:
                 self._away = True
-                _log.warning("spans are not taken by %s: %s", self._endpoint.geturl(), why)
+                _log.warning("%s does not accept spans: %s", self._endpoint.geturl(), why)
             if pause_s is None or not is_again or time.monotonic() + pause_s > self._until_s:
                 break
-            # Once the end is wished, what is left of the tries comes at once.
+            # After `close`, the remaining tries follow without a pause.
             self._over.wait(pause_s)
         self.dropped += count
 
     def _post(self, body: bytes) -> tuple[str, bool]:
-        """Post a message; return why it was not taken, and whether to try again."""
+        """Post a message. Return why it was not accepted (empty: it was), and whether to try again."""
         try:
             connection = self._connection()
             try:

@@ -15,12 +15,12 @@ DOTS_PER_INCH: Final = 150
 
 @contextlib.contextmanager
 def drawing(size: tuple[float, float], font: float, error: type[Error]) -> Iterator["Figure"]:
-    """An empty picture, and the style for what is drawn while the block runs.
+    """An empty picture, and the style for everything that is drawn while the block runs.
 
     Args:
         size: Width and height in inches.
         font: The size of letters, in points.
-        error: What is raised without Matplotlib.
+        error: The error to raise if Matplotlib is not installed.
     """
     try:
         import matplotlib as mpl

@@ -1,4 +1,4 @@
-"""A frame's pixels as other libraries want them. Mez itself needs none of those."""
+"""Converts a frame's pixels for other libraries, which Mez itself does not need."""
 
 import importlib
 from pathlib import Path
@@ -44,7 +44,7 @@ def tensor(image: "NDArray[np.uint8]", library: str) -> Any:  # noqa: ANN401, to
 
 
 def file_and_encoding(path: StrPath) -> tuple[Path, str]:
-    """A file, and the encoding that its name promises."""
+    """A file, and the encoding that fits the ending of its name."""
     text = optional_path("path", path)
     assert text is not None
     file = Path(text)

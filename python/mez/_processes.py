@@ -46,7 +46,7 @@ class Exit:
     status: int
 
     def __str__(self) -> str:
-        """Say it to a person."""
+        """`exited with 1`, or `killed by SIGKILL`."""
         if self.status >= 0:
             return f"exited with {self.status}"
         try:
@@ -56,7 +56,7 @@ class Exit:
 
     @property
     def from_outside(self) -> bool:
-        """Whether somebody ended it (`kill`, `kill -9`), rather than a fault of its own."""
+        """Whether a signal from outside ended it (`kill`, `kill -9`), and not its own fault."""
         return -self.status in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -92,7 +92,7 @@ def run_to_end(name: str, command: Sequence[str]) -> str:
 def free_port() -> int:
     """Return a port of the loopback interface that is free for UDP and for TCP at this moment.
 
-    It is below those that Linux gives to outgoing connections, so that none of them takes it meanwhile.
+    The port is below Linux's range for outgoing connections, so that none of them takes it meanwhile.
     """
     while True:
         port = random.randrange(20_000, 32_000)
@@ -209,7 +209,7 @@ class Child:
         return self.exited
 
     def await_ready(self, give_up: Callable[[], bool]) -> None:
-        """Wait until it serves, or until `give_up` says so.
+        """Wait until it serves, or until `give_up` returns true.
 
         Raises:
             ProcessError: It ended, or takes too long.
@@ -249,7 +249,7 @@ class Child:
         return True
 
     def last_words(self) -> str:
-        """Return the end of its log, to be put behind a message; empty where there is none."""
+        """Return the end of its log, to be appended to a message. Empty if there is no log."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_SHOWN_MAX))
@@ -261,15 +261,14 @@ class Child:
         return "\n  It last logged:\n    " + "\n    ".join(lines[-LOG_LINES_SHOWN:])
 
     def close(self) -> None:
-        """Give back what watching an ended process holds."""
+        """Close the descriptor of an ended process."""
         if self._pidfd is not None and self.exited is not None:
             os.close(self._pidfd)
             self._pidfd = None
 
     def _bury(self, process: subprocess.Popen[str]) -> None:
         """Wait for the process, which has ended or was killed, and end what is left of its group."""
-        # Before it is waited for: until then its number, which is also the group's, cannot be given to
-        # another.
+        # Before `wait`: until then, its number, which is also that of its group, cannot be reused.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         self.exited = Exit(time.monotonic(), process.wait())

@@ -37,7 +37,7 @@ def _origin(of: object) -> tuple[str, int, int, int] | None:
         return None
     if not isinstance(of, Origin):
         raise arguments.wrong_type(
-            "of", f"of is a {type(of).__name__}; give a frame, or what its `origin` says"
+            "of", f"of is a {type(of).__name__}; give a frame, or the `origin` of a frame"
         )
     return of.camera, of.id.epoch, of.id.sequence, of.captured_ns
 
@@ -173,7 +173,7 @@ class Publisher:
         return self._acknowledged(record)
 
     def _acknowledged(self, frame: tuple[int, int] | None) -> FrameId | None:
-        """What `send` returns, when it is on disk if that was asked for."""
+        """What `send` returns. With `acknowledge="disk"`, wait until the record is on disk."""
         if frame is None:
             return None
         published = FrameId(*frame)
@@ -267,7 +267,7 @@ class Publisher:
         if reply is None:
             raise WaitTimeoutError(
                 f"no reply for camera {self._camera} within {timeout} s; "
-                "applications send them with Frame.reply"
+                "applications use Frame.reply to send them"
             )
         epoch, sequence, application, payload, found = reply
         detections = None if found is None else received(*found)
@@ -302,7 +302,10 @@ class Publisher:
             EndedError: The publisher is closed.
         """
         if self._answers is not None and not self._answers.closed and not self.closed:
-            raise BusyError(f"the answers for camera {self._camera} are taken already; close those first")
+            raise BusyError(
+                f"the answers for camera {self._camera} are already being received; "
+                "close the earlier Publisher.answers first"
+            )
         self._answers = Answers(self._native, self._camera, answer_ms)
         return self._answers
 
@@ -352,7 +355,7 @@ class Publisher:
     ) -> None:
         why = None if error is None else _why_lost(error)
         if why is not None:
-            # What is raised already says more than that the publisher is closed.
+            # The exception that ended the block must not be replaced by an error of `lost`.
             with contextlib.suppress(Error):
                 self.lost(why)
         self.close()
@@ -484,7 +487,7 @@ def publisher(
     if acknowledge != "memory":
         raise arguments.invalid(
             "acknowledge",
-            "only a derived stream is acknowledged by the edge's disk; give of as well, or leave it out",
+            f"acknowledge is {acknowledge!r}, but only a derived stream has it; give of, or leave it out",
         )
     if broker is not None and edge is not None:
         raise arguments.invalid(
@@ -559,7 +562,7 @@ def _derived(
 
 
 def _why_lost(error: BaseException) -> str | None:
-    """Why the source is lost if this exception ends a program; `None` if somebody ended it on purpose."""
+    """Why the source is lost if this exception ends a program. `None` if the program ended on purpose."""
     if isinstance(error, SystemExit):
         # A status of 0 or none is no failure; a text is what the program printed last.
         if not error.code:
@@ -583,6 +586,6 @@ def _share(value: float) -> float:
 
 def _edges_of_environment() -> list[str]:
     named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",") if name.strip()]
-    # For applications it may be a Unix socket, which means this host.
+    # For applications, the variable may name a Unix socket, which means this host.
     others = [name for name in named if not name.startswith("unix:")]
     return others if others or not named else ["localhost"]

@@ -1,4 +1,4 @@
-"""What a result of an application is sent as, if it is no boxes."""
+"""Converts results of an application that are not boxes to bytes."""
 
 import json
 
@@ -6,10 +6,10 @@ from mez._arguments import wrong_type
 
 
 def reply_bytes(result: object) -> bytes:
-    """What a result that is no boxes is sent as.
+    """The bytes of a result that is not boxes.
 
     Raises:
-        ArgumentTypeError: JSON cannot say it.
+        ArgumentTypeError: JSON cannot represent it.
     """
     if isinstance(result, bytes | bytearray | memoryview):
         return bytes(result)
@@ -22,7 +22,7 @@ def reply_bytes(result: object) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Arrays and numbers of NumPy, and of whoever follows its example, as lists and numbers."""
+    """Arrays and numbers of NumPy, and other objects with `tolist`, as lists and numbers."""
     convert = getattr(value, "tolist", None)
     if convert is None:
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

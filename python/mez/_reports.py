@@ -1,4 +1,4 @@
-"""What a worker tells its supervisor, as lines of JSON on its standard output."""
+"""Reports of a worker to its supervisor: lines of JSON on the worker's standard output."""
 
 import contextlib
 import json
@@ -15,10 +15,10 @@ REPORT_S: Final = 0.5
 """How often a worker reports, in seconds."""
 
 TOO_LARGE: Final = 75
-"""The exit status of a worker that has more memory than it may, and asks to be started again."""
+"""The exit status of a worker that exceeded its memory limit, and asks to be restarted."""
 
 UNUSABLE: Final = 76
-"""The exit status of a worker whose file or function cannot be used: starting it again does not help."""
+"""The exit status of a worker whose file or function cannot be used: restarting it does not help."""
 
 
 @dataclass(slots=True)
@@ -31,14 +31,14 @@ class Report:
         failed: Tries that failed.
         made: Records that its bus has confirmed.
         work_ns: Time in the stage's function.
-        waited: Records of which it is known how long they waited for this worker.
-        waited_ns: That time, of all of them.
+        waited: Records whose waiting time for this worker is known.
+        waited_ns: The sum of these waiting times.
         in_hand: The record that it works on; empty: none.
-        in_hand_s: For how long the stage's function has worked on it, in seconds; 0: it waits for a bus.
-        away: Why it waits for a bus; empty: it does not.
-        is_refused: It waits because the bus refuses it.
-        memory_mib: Its memory.
-        last_error: How the last failed try ended.
+        in_hand_s: How long the stage's function has worked on it, in seconds. 0: the worker waits for a bus.
+        away: Why it waits for a bus. Empty: it does not wait.
+        is_refused: Whether it waits because the bus refuses it.
+        memory_mib: The memory of the process, in MiB.
+        last_error: The error of the last failed try.
     """
 
     taken: int = 0
@@ -61,7 +61,7 @@ class Report:
 
 
 class Reports:
-    """The standard output of a worker, for reports alone: what others print goes where errors go."""
+    """The standard output of a worker, only for reports: other output goes to standard error."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -70,13 +70,13 @@ class Reports:
         self._saying = threading.Lock()
 
     def say(self, line: str) -> None:
-        """Say a line, for any thread."""
+        """Print a line. Any thread may call it."""
         with self._saying, contextlib.suppress(BrokenPipeError):
             self._output.write(line + "\n")
             self._output.flush()
 
     def keep_saying(self, report: Callable[[], Report]) -> None:
-        """Say a report every half second from now on, by a thread."""
+        """Start a thread that prints a report every half second."""
 
         def keep() -> None:
             while True:
@@ -87,7 +87,7 @@ class Reports:
 
 
 def memory_mib() -> float:
-    """The memory of this process; 0: nobody knows."""
+    """The memory of this process, in MiB. 0 if it is unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):

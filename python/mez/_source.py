@@ -1,4 +1,4 @@
-"""Whether the source of a camera gives frames."""
+"""The state of a camera's source."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -40,5 +40,5 @@ class Source:
 
 
 def source(told: tuple[SourceState, str, float | None, float | None]) -> Source:
-    """A source as the native module tells of it."""
+    """A source from the parts that the native module returns."""
     return Source(*told)

@@ -1,6 +1,6 @@
-"""What a span of OpenTelemetry is here, and how its identities are made.
+"""Spans of OpenTelemetry, and their identities.
 
-They are made of those of frames and records. So programs that know nothing of each other agree on them.
+The identities are hashes of those of frames and records, so that independent programs compute the same ones.
 """
 
 import hashlib
@@ -21,16 +21,16 @@ class Span:
     """A span.
 
     Attributes:
-        trace: Its trace: 32 hexadecimal digits, as the identities below 16.
-        id: Its identity.
-        parent: That of the span above it; empty: none.
+        trace: The identity of its trace: 32 hexadecimal digits.
+        id: Its identity: 16 hexadecimal digits.
+        parent: The identity of its parent span. Empty: it has none.
         service: The service that did it: `faces.detect` of a pipeline, `mez.edge` of a frame.
-        worker: Which of its processes; empty: nobody knows.
-        name: What it is.
+        worker: The process of this service. Empty if it is unknown.
+        name: Its name.
         kind: `INTERNAL`, `PRODUCER` or `CONSUMER`.
         start_ns: Its start, in nanoseconds since 1970 by the wall clock of the host that stamped it.
         end_ns: Its end, never before its start.
-        attributes: What is to be known about it.
+        attributes: Its attributes.
     """
 
     trace: str
@@ -56,5 +56,5 @@ def trace_of(root: str, captured_ns: int) -> str:
 
 
 def hashed(size: int, *parts: str) -> str:
-    """So many bytes that stand for these parts, in hexadecimal digits."""
+    """A hash of the parts, of `size` bytes, in hexadecimal digits."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=size).hexdigest()

@@ -177,7 +177,7 @@ def subscribe(
         ```
     """
     if isinstance(since, str) and since == "now":
-        # By the time the edge reads it, it would be the past, which is delivered whole.
+        # When the edge gets this time, it is in the past; then every frame since then would be delivered.
         since = None
     terms = Terms(latency_ms, accuracy, on_time_share, profile, min_fps, on_infeasible, priority)
     checked = terms.checked()
@@ -221,7 +221,7 @@ def subscribe(
 
 
 def _traces(endpoint: object, share: object, application: str | None) -> "FrameTraces":
-    # Here, so that a program that sends no spans does not load what sends them.
+    # Imported here, so that a program without spans does not load the exporter.
     from mez._frame_spans import FrameTraces
 
     name = application or Path(sys.argv[0]).stem or "application"
@@ -286,7 +286,7 @@ def read(
     since_ns = 0 if since is None else arguments.utc_ns("since", since)
     until_ns = None if until is None else arguments.utc_ns("until", until)
     client = connect(edge, keys=keys, application=None, connect_timeout=connect_timeout)
-    # Who may read need not see lists. The edge then says what is wrong with the reading itself.
+    # `None`: this program may not list cameras. Then the edge itself checks the request.
     known = client.observable(arguments.text("camera", camera))
     if known is not None and not known:
         names = ", ".join(record.camera for record in client.observable("**") or ()) or "none at all"
@@ -294,7 +294,7 @@ def read(
     # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
     now_ns = max((record.newest[2] for record in known or () if record.newest is not None), default=0)
     now_ns = max(now_ns, time.time_ns())
-    # An end before the beginning goes as it is: the edge refuses it.
+    # An end before the beginning is passed on unchanged: the edge refuses it.
     if until_ns is None or until_ns >= since_ns:
         until_ns = max(since_ns, now_ns if until_ns is None else min(until_ns, now_ns))
     native = client.subscribe(

@@ -31,10 +31,10 @@ _SAME: Final[Any] = object()
 
 _log = logging.getLogger("mez")
 
-_NONE_CONNECTED: Final = "%s: no camera that matches is connected to the edge; waiting for one"
+_NONE_CONNECTED: Final = "%s: no matching camera is connected to the edge; waiting for one"
 _NONE_CONNECTED_PAST: Final = (
-    "%s: no camera that matches is connected to the edge; reading what the edge holds. Frames that only the "
-    "camera holds are reported in not_held"
+    "%s: no matching camera is connected to the edge; reading frames that the edge holds. Frames that only "
+    "the camera holds are reported in not_held"
 )
 
 EventKind = Literal[
@@ -117,7 +117,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._native = native
         self._traces = traces
         if traces is not None:
-            # Also of a subscription that nobody closes.
+            # Also if nobody closes the subscription.
             weakref.finalize(self, traces.close)
         self._group = group
         # In a group with one record at once: the record that is done when the next is asked for.
@@ -128,19 +128,19 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._pattern = pattern
         self._timeout = timeout
         self._on_event = on_event
-        # It reads the past and ends with it: nothing is waited for.
+        # It reads the past, and then ends: it does not wait for cameras.
         self._past = past
-        # Of each camera the first size of the past, and whether it was told that others come.
+        # For frames of the past: the first size of each camera, and the cameras that have several sizes.
         self._sizes: dict[str, tuple[int, int]] = {}
         self._mixed: set[str] = set()
-        # All that is held was asked for: what is not held is then no news.
+        # Everything that is held was requested. Then a missing time span before the first frame is expected.
         self._everything = everything
         self._terms = terms or Terms()
         self._size = size
         self._contracts: dict[str, Contract] = {}
-        # Of cameras that are connected: sources that give no frames.
+        # For connected cameras: sources that give no frames.
         self._sources: dict[str, Source] = {}
-        # Of cameras that are not connected: why they went.
+        # For cameras that are not connected: why they disconnected.
         self._down: dict[str, str] = {}
         self._up = set(native.cameras)
         self._connected = True
@@ -352,16 +352,16 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     async def __anext__(self) -> Frame:
         if self._task_waits:
             raise Error(
-                "another task is waiting for the next frame of this subscription; give each task its own"
+                "another task is waiting for the next frame of this subscription; subscribe in each task"
             )
-        # Here, so that a program without an event loop does not load one.
+        # Imported here, so that a program without an event loop does not load one.
         import asyncio
 
         if (traces := self._traces) is not None:
             traces.done()
         self._task_waits = True
         try:
-            # A frame that is there already must not keep other tasks from running.
+            # Even if a frame is ready each time, other tasks must run.
             await asyncio.sleep(0)
             async with asyncio.timeout(self._timeout) as waiting:
                 return await self._next_in_loop(asyncio.get_running_loop(), asyncio.Event())
@@ -405,7 +405,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         return f"<Subscription {self._pattern} {self.deliver}, {state}, {self._delivered} delivered>"
 
     def _take(self, event: _native.Arrival | _native.Notice | _native.Ending) -> Frame | None:
-        """The frame, or what else came, taken note of."""
+        """Return the frame of an event. For any other event, update the state and return `None`."""
         if isinstance(event, _native.Arrival):
             settler = None if self._group is None else self._native
             frame = self._received(event, settler)
@@ -416,11 +416,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             self._delivered += 1
             self._skipped.update(frame.skipped)
             if frame.camera not in self._sources:
-                # A frame that waited here is older than what was told of its camera's source.
+                # A frame that waited here is older than the state of its camera's source.
                 self._contracts[frame.camera] = Contract(frame.contract.state, frame.contract.reason)
             if self._past:
                 self._note_size(frame)
-            # A camera that was not known at the start may be told of after its first frame.
+            # The notice that a new camera has connected may come after its first frame.
             self._up.add(frame.camera)
             if (traces := self._traces) is not None:
                 traces.took(frame)
@@ -441,15 +441,15 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         return Frame._received(arrival, self._client, self._size, settler, self._following)
 
     def _note_size(self, frame: Frame) -> None:
-        """Say once for each camera that its frames of the past have several sizes: programs expect one."""
+        """Warn once for each camera if its frames of the past have several sizes: programs expect one."""
         size = (frame.width, frame.height)
         first = self._sizes.setdefault(frame.camera, size)
         if size != first and frame.camera not in self._mixed:
             self._mixed.add(frame.camera)
             _log.warning(
                 "%s: frames of the past have several sizes: %dx%d, and %dx%d from frame %s on (rung %s); the "
-                "edge holds frames as they crossed the link, and quality='original' asks the camera for them "
-                "as they were published",
+                "edge holds frames as they crossed the link; to get originals from the camera, use "
+                "quality='original'",
                 frame.camera,
                 *first,
                 *size,
@@ -463,7 +463,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             case "camera_up" if notice.camera is not None:
                 self._up.add(notice.camera)
                 self._down.pop(notice.camera, None)
-                # A source gives frames until something else is told after the camera came.
+                # After a camera connects, its source counts as live until a notice says otherwise.
                 self._sources.pop(notice.camera, None)
                 event = Event("camera_up", notice.camera)
                 _log.info("%s: connected to the edge", notice.camera)
@@ -473,7 +473,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 if notice.reason:
                     self._down[notice.camera] = notice.reason
                 event = Event("camera_down", notice.camera, notice.reason)
-                _log.warning("%s is gone%s", notice.camera, because)
+                _log.warning("%s: disconnected from the edge%s", notice.camera, because)
             case "source" if notice.camera is not None and notice.source is not None:
                 told = source(notice.source)
                 if told.state == "live":
@@ -496,12 +496,14 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 _log.warning(_NONE_CONNECTED_PAST if self._past else _NONE_CONNECTED, self._pattern)
             case "disconnected":
                 self._connected = False
-                # The edge tells of them anew when it is back.
+                # The edge reports them again after a reconnection.
                 self._sources.clear()
                 event = Event("disconnected", reason=notice.reason)
-                _log.warning("%s: lost the edge%s; dialling until it is back", self._pattern, because)
+                _log.warning(
+                    "%s: lost the connection to the edge%s; trying to reconnect", self._pattern, because
+                )
             case "rights":
-                # The edge is there. Cameras that are lost are told as gone, after subscribing again.
+                # The edge is connected. Cameras that are now denied are reported as disconnected later.
                 self._sources.clear()
                 event = Event("disconnected", reason=notice.reason)
                 _log.warning("%s%s", self._pattern, because)
@@ -511,22 +513,22 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 _log.log(level, "group %s%s", self._group, because)
             case "reconnected":
                 event = Event("reconnected")
-                now = "what is granted now comes" if self._connected else "the edge is back"
+                now = "subscribed again" if self._connected else "connected to the edge again"
                 _log.info("%s: %s", self._pattern, now)
                 self._connected = True
             case _:
-                # Of a later version of the native module, which says nothing that has to be acted upon.
+                # A notice of a later version of the native module, which needs no action.
                 return
         if self._on_event is not None:
             self._on_event(event)
 
     def _timed_out(self, limit: float | None) -> WaitTimeoutError:
         if not self._connected:
-            state = f"the edge at {self._client.address} is lost, and being dialled"
+            state = f"the connection to the edge at {self._client.address} is lost; trying to reconnect"
         elif not self._up:
             gone = "; ".join(f"{camera}: {reason}" for camera, reason in sorted(self._down.items()))
             because = f" ({gone})" if gone else ""
-            state = f"no camera that matches is connected{because}; see mez.cameras()"
+            state = f"no matching camera is connected{because}; see mez.cameras()"
         elif self._sources:
             state = "; ".join(f"{camera}: {silent}" for camera, silent in sorted(self._sources.items()))
         elif left_out := self._left_out():
@@ -536,7 +538,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         return WaitTimeoutError(f"no frame of {self._pattern} within {limit} s ({state})")
 
     def _left_out(self) -> str | None:
-        """Say that frames come and are left out because the contract cannot be kept, where that is so."""
+        """Why frames are left out, if the contract is infeasible and `on_infeasible` is `"skip"`."""
         infeasible = {
             camera: contract.reason
             for camera, contract in sorted(self._contracts.items())
@@ -549,7 +551,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
 
 
 def _follow(client: _native.Client, stream: str, since_ns: int | None) -> _native.Subscription:
-    """Follows a derived stream, every record of it, from a capture time on or from now on."""
+    """Subscribe to every record of a derived stream, from a capture time or from now on."""
     return client.subscribe(
         stream,
         since_ns=since_ns,

@@ -1,4 +1,4 @@
-"""What a subscription asks for."""
+"""The contract that a subscription asks for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from mez import _arguments as arguments
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a subscription asks for, and may ask otherwise while it runs."""
+    """The contract that a subscription asks for. It can change while the subscription runs."""
 
     latency_ms: float | None = None
     accuracy: float | None = None
@@ -20,7 +20,7 @@ class Terms:
     priority: int = 0
 
     def checked(self) -> "CheckedTerms":
-        """For the native module."""
+        """The checked values, for the native module."""
         content, name = arguments.profile(self.profile)
         return {
             "latency_ms": arguments.optional_number("latency_ms", self.latency_ms),

@@ -1,4 +1,4 @@
-"""Where a frame was when."""
+"""Times at which a frame passed the stages from the camera to the application."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

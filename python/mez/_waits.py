@@ -1,23 +1,23 @@
-"""Tells people what is waited for: once, when the reason changes, each minute, and when it is over."""
+"""Reports waits to people: at the start, when the reason changes, each minute, and at the end."""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
 AGAIN_S: Final = 60.0
-"""How often it is told for how long something has been waited for, in seconds."""
+"""How often an unchanged reason is reported again, in seconds."""
 
 CHANGE_S: Final = 5.0
-"""How long a reason stands before another one is told, in seconds."""
+"""How long after a report a changed reason is reported at the earliest, in seconds."""
 
 
 class Waits:
-    """What is told of one thing that may have to wait.
+    """Reports the waits of one thing.
 
     Args:
-        tell: Told what people should know: a sentence.
+        tell: Called with a sentence for people.
         waits: How the sentences begin: `detect waits`.
-        goes_on: What is said at the end: `detect goes on`.
+        goes_on: How the last sentence begins: `detect goes on`.
         clock: Seconds that do not jump.
     """
 
@@ -36,7 +36,7 @@ class Waits:
         self._since_s = self._told_s = 0.0
 
     def hear(self, why: str) -> None:
-        """Hear why it waits now; empty: it does not. To be called often."""
+        """Take the reason why it waits now. Empty: it does not wait. Call it often."""
         now_s = self._clock()
         if not why:
             if self._why:
@@ -46,7 +46,7 @@ class Waits:
             self._since_s = now_s
             self._say(why, self._waits)
         elif now_s - self._told_s >= (AGAIN_S if why == self._why else CHANGE_S):
-            self._say(why, f"{self._waits}, for {now_s - self._since_s:.0f} s by now")
+            self._say(why, f"{self._waits}, for {now_s - self._since_s:.0f} s so far")
 
     def _say(self, why: str, begins: str) -> None:
         self._why, self._told_s = why, self._clock()

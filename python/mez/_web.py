@@ -1,4 +1,4 @@
-"""A client of the edge's data over HTTP (docs/schema/openapi.json), with the rights of whoever runs it."""
+"""A client of the edge's HTTP interface (docs/schema/openapi.json), with the rights of the calling user."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 
 # Every certificate of an edge has this name, wherever the edge is.
 _EDGE: Final = "mez-edge"
-_BROKEN: Final = "the answer of the edge broke off; ask again"
+_BROKEN: Final = "the edge's answer is incomplete; try again"
 
 
 class Web:
@@ -43,7 +43,7 @@ class Web:
             `mez edge open`.
 
     Raises:
-        ArgumentError: The address makes no sense.
+        ArgumentError: The address is not valid.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Web:
         self._kept: _Connection | None = None
 
     def get(self, path: str) -> Any:  # noqa: ANN401, what JSON holds
-        """What the edge answers to a path such as `/api/v1/site`.
+        """The edge's answer to a path such as `/api/v1/site`.
 
         Raises:
             ConnectError: The edge cannot be reached, or does not answer.
@@ -75,17 +75,17 @@ class Web:
         try:
             told = self._get(connection, path)
         except BaseException:
-            # The next call begins anew: with this connection it would have no session.
+            # The next call needs a new connection: this one may have no session.
             connection.close()
             raise
         self._kept = connection
         return told
 
     def events(self, after: str | None = None) -> Iterator[Json | None]:
-        """What happens, as it happens; `None` whenever nothing has happened for a while.
+        """Events as they happen. `None` comes at the start, and if there were no events for a while.
 
         Args:
-            after: The id of the last event that was read. `None`: those that the edge still knows come first.
+            after: The id of the last event that was read. `None`: begin with the events that the edge holds.
 
         Raises:
             Error: As `get`. The end of the stream is a `ConnectError`.
@@ -117,7 +117,7 @@ class Web:
     def _ask(
         self, connection: "_Connection", method: str, path: str, headers: Json, body: bytes | None = None
     ) -> http.client.HTTPResponse:
-        """Ask, and refuse what is no answer. Signs in again where the session has ended."""
+        """Send a request, and raise an error if the edge refuses it. Sign in again if the session ended."""
         answer = connection.ask(method, path, {**headers, **self._cookies()}, body)
         if answer.status == http.HTTPStatus.UNAUTHORIZED and self._cookie is not None:
             _body(answer)
@@ -143,7 +143,7 @@ class Web:
         return _Connection(*self._signed_at, _context(self._keys, shows=False))
 
     def _link(self) -> tuple["_Connection", str]:
-        """A link of `mez edge open`, and a connection to where it points."""
+        """A connection to the address in a link of `mez edge open`, and the token of the link."""
         socket_words = [] if self._edge is None else ["--edge", self._edge]
         try:
             said = run_to_end("mez edge open", mez_command("--log", "error", "edge", "open", *socket_words))
@@ -170,14 +170,14 @@ class Web:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """A connection to an edge, which is known by its certificate and not by its address."""
+    """A connection to an edge, which is identified by its certificate and not by its address."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=ANSWER_S_MAX, context=context)
         self._tls = context
 
     def connect(self) -> None:
-        """Connect, and see that the other side is an edge of the site."""
+        """Connect, and check that the other side is an edge of the site."""
         plain = socket.create_connection((self.host, self.port), ANSWER_S_MAX)
         try:
             self.sock = self._tls.wrap_socket(plain, server_hostname=_EDGE)
@@ -187,21 +187,23 @@ class _Connection(http.client.HTTPSConnection):
         names: Any = (self.sock.getpeercert() or {}).get("subjectAltName", ())
         if not any(kind == "URI" and "/edge/" in name for kind, name in names):
             self.close()
-            raise ConnectError(f"{self.host}:{self.port} is no edge of the site; give the address of one")
+            raise ConnectError(
+                f"{self.host}:{self.port} is not an edge of this site; give the address of an edge"
+            )
 
     def ask(self, method: str, path: str, headers: Json, body: bytes | None) -> http.client.HTTPResponse:
         try:
             self.request(method, path, body, dict(headers))
             if self.sock is not None:
-                # Of a stream of events, whose connection may be silent for longer.
+                # A stream of events may be silent for longer than other answers.
                 self.sock.settimeout(self.timeout)
             return self.getresponse()
         except ConnectError:
-            # The other side is no edge: `connect` says what to do.
+            # The other side is not an edge: the message of `connect` says what to do.
             raise
         except ssl.SSLCertVerificationError as error:
             raise KeysError(
-                f"the edge at {self.host}:{self.port} is not of the site of these keys "
+                f"the edge at {self.host}:{self.port} does not belong to the site of these keys "
                 f"({error.verify_message}); give the folder of keys of its site"
             ) from error
         except (OSError, http.client.HTTPException) as error:
@@ -215,7 +217,7 @@ def _line(answer: http.client.HTTPResponse) -> bytes:
     try:
         line = answer.readline(_LINE_BYTES_MAX)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise ConnectError(f"the stream of events broke off ({error}); open it again") from error
+        raise ConnectError(f"the stream of events was interrupted ({error}); open it again") from error
     if not line:
         raise ConnectError("the stream of events has ended; open it again")
     return line
@@ -225,9 +227,9 @@ def _body(answer: http.client.HTTPResponse) -> bytes:
     try:
         body = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        raise ConnectError(f"the answer of the edge broke off ({error}); ask again") from error
+        raise ConnectError(f"the edge's answer is incomplete ({error}); try again") from error
     if len(body) > ANSWER_BYTES_MAX:
-        raise BrokerError(f"the edge answers with more than {ANSWER_BYTES_MAX} bytes; ask for less")
+        raise BrokerError(f"the edge's answer has more than {ANSWER_BYTES_MAX} bytes; request less")
     if answer.length:
         raise ConnectError(_BROKEN)
     return body
@@ -244,7 +246,7 @@ def _refusal(status: int, body: bytes) -> BrokerError:
     try:
         detail = str(json.loads(body)["detail"])
     except (ValueError, KeyError, TypeError):
-        detail = f"the edge answers with the status {status}"
+        detail = f"the edge answered with the status {status}"
     kind = PermissionDenied if status in (401, 403) else BrokerError
     return kind(detail)
 
@@ -261,12 +263,12 @@ def is_host(host: str) -> bool:
 def _parsed(address: str) -> tuple[str, int]:
     given = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", address)
     if given is None or int(given[2] or PORT) > 65535 or not is_host(given[1]):
-        raise ArgumentError(f"{address!r} is no address; give HOST or HOST:PORT of mez edge --web")
+        raise ArgumentError(f"{address!r} is not an address; give HOST or HOST:PORT of mez edge --web")
     return given[1].strip("[]"), int(given[2] or PORT)
 
 
 def _context(keys: Path, *, shows: bool) -> ssl.SSLContext:
-    """TLS with the site's authority; read anew for each connection, because certificates are renewed."""
+    """TLS with the site's authority. Read again for each connection, because certificates are renewed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -284,6 +286,6 @@ def _application(keys: Path) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise KeysError(f"{keys} has no identity of an application; run mez keys enrol with a token for one")
+        raise KeysError(f"{keys} has no keys of an application; run mez keys enrol with a token for one")
     names = ", ".join(path.stem.replace("+", "/") for path in found)
-    raise KeysError(f"{keys} has several applications ({names}); put one into a folder of its own")
+    raise KeysError(f"{keys} has keys of several applications ({names}); use a folder with only one")

@@ -146,7 +146,7 @@ def test_answers_are_taken_once_and_end_when_they_are_closed(edge: mez.Edge) -> 
     """Also in the middle of waiting for one."""
     with mez.publisher("cam", edge=edge) as camera:
         answers = camera.answers()
-        with pytest.raises(mez.BusyError, match="are taken already"):
+        with pytest.raises(mez.BusyError, match="already being received"):
             camera.answers()
         thread = threading.Thread(target=lambda: list(answers))
         thread.start()

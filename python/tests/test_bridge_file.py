@@ -95,7 +95,7 @@ def test_all_faults_are_told_at_once_each_with_its_field(tmp_path: Path) -> None
     assert told["notes.result"].endswith("did you mean results?")
     assert told["stream.frames.deliver"] == "is 'all'; give 'every' or 'newest'"
     assert "kafka.credentials" in told["kafka.password"]
-    assert "there are bridge, mez, kafka, notes and stream.NAME" in told["streams"]
+    assert "the tables are bridge, mez, kafka, notes and stream.NAME" in told["streams"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
     """What to do stands in the message."""
     with pytest.raises(FileError, match=r"cannot be read .*; give the path of a file"):
         file.read(tmp_path / "none.toml")
-    with pytest.raises(FileError, match=r"is no TOML: .*; see docs/bridge\.md"):
+    with pytest.raises(FileError, match=r"is not valid TOML: .*; see docs/bridge\.md"):
         file.read(written(tmp_path, "[bridge"))
 
 
@@ -137,7 +137,7 @@ def test_check_says_what_is_wrong(tmp_path: Path) -> None:
     wrong = written(tmp_path, WHOLE.replace("drain_s", "drain"))
     said = subprocess.run([*words, str(wrong)], capture_output=True, text=True, check=False)
     assert said.returncode == 1
-    assert "bridge.drain: there is no such key; did you mean drain_s?" in said.stderr
+    assert "bridge.drain: unknown key; did you mean drain_s?" in said.stderr
 
 
 def test_the_schema_is_the_one_in_the_documents() -> None:

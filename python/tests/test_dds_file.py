@@ -146,9 +146,9 @@ def test_all_faults_are_told_at_once_each_with_its_field(tmp_path: Path) -> None
         "in.d.key",
         "in.d.topic",
     }
-    assert told["dds.interfaces"] == "'0.0.0.0' is no interface's name; give names such as lo or eth1"
+    assert told["dds.interfaces"] == "'0.0.0.0' is not an interface's name; give names such as lo or eth1"
     assert told["mez.publish_edge"].startswith("unix:///run/mez/edge.sock is a Unix socket")
-    assert told["in.b.camera"] == "robots/front is also in.a; give each topic its own"
+    assert told["in.b.camera"] == "robots/front is also the camera of in.a; give each its own"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_history_of_a_topic_is_bounded_in_bytes(tmp_path: Path) -> None:
     told = faults(file.read, tmp_path, text.format(size=103))
     assert told.keys() == {"out.every.history", "out.long.history", "in.front.deliver"}
     assert told["out.every.history"] == (
-        "10 samples of 103 MiB are 1030 MiB, and a topic may hold 1024 MiB; give a shorter history, or a "
+        "10 samples of 103 MiB are 1030 MiB, but a topic may hold 1024 MiB; give a shorter history, or a "
         "smaller dds.sample_mib_max"
     )
     assert faults(file.read, tmp_path, text.format(size=102)).keys() == {"out.long.history"}

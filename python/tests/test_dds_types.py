@@ -220,8 +220,8 @@ def test_images_that_cannot_be_are_refused(change: dict[str, Any], reason: str) 
     [
         (1_790_000_006, 0, "ahead of this host's clock; compare the clocks"),
         ((1 << 31) - 1, 999_999_999, "ahead of this host's clock"),
-        (1_790_000_000, 1_000_000_000, "is no time"),
-        (-1, 0, "is no time"),
+        (1_790_000_000, 1_000_000_000, "is not a time"),
+        (-1, 0, "is not a time"),
     ],
 )
 def test_a_stamp_that_would_stop_a_camera_is_refused(sec: int, nanosec: int, says: str) -> None:
@@ -258,8 +258,8 @@ def test_names_of_cameras_become_names_of_ros_2() -> None:
     taken = Names()
     assert taken.claim("dock/cam-1", "out.a") == taken.claim("dock/cam-1", "out.a") == "/dock/cam_1"
     for camera, stream, says in (
-        ("dock/cam_1", "out.a", r"/dock/cam_1, which dock/cam-1 of out\.a has"),
-        ("dock/cam-1", "out.b", r"^dock/cam-1 is in out\.a already; give it both types there"),
+        ("dock/cam_1", "out.a", r"/dock/cam_1, is used by dock/cam-1 of out\.a"),
+        ("dock/cam-1", "out.b", r"^dock/cam-1 is already in out\.a; give both types there"),
     ):
         with pytest.raises(RefusedError, match=says) as caught:
             taken.claim(camera, stream)

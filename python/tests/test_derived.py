@@ -73,9 +73,9 @@ def test_names_and_options_that_make_no_sense_are_refused(edge: mez.Edge, tmp_pa
             assert _known(edge, "tracks").derived_from == ("dock/cam1", "dock/cam2")
             with pytest.raises(mez.FrameTooLargeError):
                 tracks.send_data(bytes((8 << 20) + 1))
-    with pytest.raises(mez.ArgumentError, match="until goes with since"):
+    with pytest.raises(mez.ArgumentError, match="until needs since"):
         mez.join("dock/cam1", "dock/cam1/faces", until="now", edge=edge)
-    with pytest.raises(mez.ArgumentError, match="give the stream that was made of these frames"):
+    with pytest.raises(mez.ArgumentError, match="give the stream derived from these frames"):
         mez.join("dock/cam1", "dock/cam1", edge=edge)
 
 

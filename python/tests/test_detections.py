@@ -128,7 +128,7 @@ def test_everything_else_is_opaque(opaque: object) -> None:
         ([[10, 10, 5, 5]], "box 0 is .* left <= right"),
         (np.array([[1, 2, 3, np.nan]]), "box 0 is"),
         ([{"x": 1, "y": 2, "width": 3, "height": 4, "speed": 5}], "'speed'"),
-        ([{"x1": 1, "y1": 2}], "no whole box"),
+        ([{"x1": 1, "y1": 2}], "is incomplete"),
         (np.array([[1, 2, 3, 4, 0.5, 1.5]]), "class_ids has values that are not whole"),
         ([{"xyxy": [1, 2, 3, 4], "class_id": 1 << 40}], "class_ids has values beyond"),
         ([{"xyxy": [1, 2, 3, 4], "score": float("inf")}], "scores has infinite values"),

@@ -76,9 +76,9 @@ topic = "a/#"
         "mqtt.security",
         "mqtt.topic",
     }
-    assert "in the clear" in told["webhook.a.url"]
+    assert "unencrypted" in told["webhook.a.url"]
     assert faults(file.read, tmp_path, '[bridge]\nname = "b"\n').keys() == {"webhook"}
-    for url, says in (("https://a..b/hook", "no URL"), ("https://ops.example/h\u00f6rer", "% escapes")):
+    for url, says in (("https://a..b/hook", "not a URL"), ("https://ops.example/h\u00f6rer", "% escapes")):
         told = faults(file.read, tmp_path, f'[bridge]\nname = "b"\n[webhook.a]\nurl = "{url}"\n')
         assert says in told["webhook.a.url"]
     told = faults(file.read, tmp_path, '[bridge]\nname = "b"\n[mqtt]\nserver = "a..b"\n')

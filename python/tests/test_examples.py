@@ -235,7 +235,7 @@ def test_a_late_application_is_told_so_and_what_helps(site: Site) -> None:
     with site.camera("dock/cam1", "--seconds", "600"), site.example("late.py", "dock/cam1") as program:
         said = program.ends()
     late = said.index("dock/cam1: application_late: ")
-    advice = said.index("What to do: ")
+    advice = said.index("Use a faster detector")
     assert late < advice < said.rindex("dock/cam1: ok: "), said
 
 

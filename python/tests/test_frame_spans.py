@@ -141,8 +141,8 @@ def test_a_receiver_that_is_away_holds_up_no_frame(edge: mez.Edge, caplog: pytes
 @pytest.mark.parametrize(
     ("traces", "traced", "field", "says"),
     [
-        ("localhost:4318", 0.01, "traces", "is no address; give http://localhost:4318"),
-        ("http://collector:4318", 0.01, "traces", "in the clear; give https://"),
+        ("localhost:4318", 0.01, "traces", "is not an address; give http://localhost:4318"),
+        ("http://collector:4318", 0.01, "traces", "unencrypted; give https://"),
         ("https://me:guess@collector", 0.01, "traces", "OTEL_EXPORTER_OTLP_HEADERS"),
         ("http://localhost:4318", 0.0, "traced", "give a share above 0, at most 1"),
         ("http://localhost:4318", float("nan"), "traced", "give a share above 0, at most 1"),

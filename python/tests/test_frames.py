@@ -360,9 +360,7 @@ def test_waiting_and_cameras_that_come_and_go_are_told(edge: mez.Edge) -> None:
     """A camera that does not exist is no error: the subscription says that it waits."""
     events: list[mez.Event] = []
     with edge.subscribe("dock/cam1", on_event=events.append) as frames:
-        with pytest.raises(
-            mez.WaitTimeoutError, match=r"no camera that matches is connected; see mez\.cameras"
-        ):
+        with pytest.raises(mez.WaitTimeoutError, match=r"no matching camera is connected; see mez\.cameras"):
             frames.next(timeout=0.2)
         assert frames.waiting
         with mez.publisher("dock/cam1", edge=edge) as camera:
@@ -502,7 +500,7 @@ def test_frames_survive_pickling(edge: mez.Edge) -> None:
         assert repr(copy) == repr(frame)
         assert copy.id == frame.id
         assert np.array_equal(copy.image, frame.image)
-        with pytest.raises(mez.EndedError, match="reply where it was received"):
+        with pytest.raises(mez.EndedError, match=r"call reply\(\) in the process that received it"):
             copy.reply([])
 
 

@@ -350,7 +350,7 @@ def test_what_cannot_be_done_is_said_at_the_call(tmp_path: Path) -> None:
     with pytest.raises(OffloadError, match="no such file, camera or stream"):
         mez.offload(tmp_path / "none.mp4", "noop", where="device")
     (tmp_path / "text.mp4").write_text("no video")
-    with pytest.raises(OffloadError, match="no video that OpenCV reads"):
+    with pytest.raises(OffloadError, match="not a video that OpenCV reads"):
         mez.offload(tmp_path / "text.mp4", "noop", where="device")
     with pytest.raises(OffloadError, match="fps is 0"):
         mez.offload(numbered(), "noop", where="device", fps=0)

@@ -109,7 +109,7 @@ def test_a_missing_right_to_publish_ends_the_run_and_a_lost_one_is_waited_for(tm
             running.hears(" runs: ")
             publish(camera, 1)
             assert running.ended(process) == 1, running.said
-        assert "detect cannot work: dock/cam1/detect: app/" in running.said[-1]
+        assert "detect cannot run: dock/cam1/detect: app/" in running.said[-1]
         assert "mez keys grant app/" in running.said[-1] and "publish dock/cam1/detect" in running.said[-1]
         assert not any("Traceback" in line for line in running.said)
 
@@ -167,7 +167,7 @@ def test_users_and_access_rules_of_kafka(tmp_path: Path, kafka: Kafka, edge: mez
             running.hears(" runs: ")
             publish(camera, 1)
             assert running.ended(process) == 1, running.said
-        assert f"detect cannot work: {running.name}.detect: " in running.said[-1]
+        assert f"detect cannot run: {running.name}.detect: " in running.said[-1]
         assert "the user may not use the topic; give it the right (ACL)" in running.said[-1]
         forbidden.allow()
         with edge.subscribe("dock/*/count", deliver="every") as results, running.run():

@@ -94,7 +94,7 @@ def test_replies_have_to_be_what_cameras_understand() -> None:
     with pytest.raises(mez.ArgumentError, match="give left, top, right and bottom"):
         record.reply(np.array([[4.0, 2.0, 3.0, 4.0]]))
     record.published_size = None
-    with pytest.raises(mez.ArgumentError, match="nobody knows the size of dock/cam1's frame; send bytes"):
+    with pytest.raises(mez.ArgumentError, match="the size of dock/cam1's frame is unknown; send bytes"):
         record.reply([(1, 2, 3, 4)])
     record.reply(b"opaque")
     assert [reply.payload for reply in records.replies(record)] == [b"opaque"]

@@ -146,8 +146,8 @@ def test_stamps_of_two_clocks_are_told_with_their_error(tmp_path: Path) -> None:
     assert found.clocks.across == {"identify": 3}
     assert found.clocks.smallest_ms["identify"] == pytest.approx(-12)
     notes = " ".join(table.notes_of(found))
-    assert "3 steps before identify lie between the clocks of two hosts" in notes
-    assert "they differ by 12.0 ms at least" in notes
+    assert "3 steps before identify are measured with the clocks of two hosts" in notes
+    assert "these clocks differ by at least 12.0 ms" in notes
 
 
 def test_ingestion_that_cannot_keep_up_falls_behind_as_theory_says(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_worker_that_is_started_again_begins_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (None, "is no folder; give the one that events of [pipeline] names"),
+        (None, "is not a folder; give the folder that events in [pipeline] names"),
         ([], "has no files of events (*.jsonl)"),
         ([""], "has no event in 1 file (no lines)"),
         (['{"version": 1, "id'], "(1 line cut off at the end of a file)"),
@@ -224,7 +224,7 @@ def test_the_command_prints_draws_and_refuses(tmp_path: Path, capsys: pytest.Cap
     )
     assert done.returncode == 0, done.stderr
     assert "pipeline faces: 30 records, mean 101.0 ms" in done.stdout
-    assert "identify: no mark says what is AI" in " ".join(done.stdout.split())
+    assert "identify: no mark says which part is AI" in " ".join(done.stdout.split())
     assert "post-processing" in drawn.read_text()
     assert command.run(["report", str(folder), "--json", "--ai", "x"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -235,4 +235,4 @@ def test_the_command_prints_draws_and_refuses(tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(EventsError, match=r"ends in \.svg"):
         picture.draw(summary(reading.read(folder)), tmp_path / "report.txt")
     assert command.run(["report", str(tmp_path / "nowhere")]) == 1
-    assert "nowhere is no folder; give the one that events" in capsys.readouterr().err
+    assert "nowhere is not a folder; give the folder that events" in capsys.readouterr().err

@@ -122,8 +122,8 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(
             found = running.counted(results, 2)
             assert {(one["number"], one["half"]) for one in found} == {(number, "0"), (number, "1")}
         until(running.status, lambda told: told["stages"]["count"]["restarts"] == 2, "both are told")
-    deaths = [line for line in running.said if "killed by SIGKILL while it worked on" in line]
-    assert len(deaths) == 2 and "started again in 0.2 s" in deaths[0]
+    deaths = [line for line in running.said if "killed by SIGKILL while processing" in line]
+    assert len(deaths) == 2 and "restarts in 0.2 s" in deaths[0]
 
 
 def test_a_poison_record_is_a_dead_letter(running: Running, edge: mez.Edge) -> None:
@@ -161,7 +161,7 @@ def test_a_record_that_kills_its_worker_each_time_is_a_dead_letter(running: Runn
             assert sorted(halves) == (["1"] if number == 1 else ["0", "1"])
         until(running.status, lambda told: told["stages"]["count"]["dead"] == 1, "it is a dead letter")
         assert "after 2 tries: " in running.ask("dead", "count")
-    assert sum("while it worked on dock/cam1@1-1/detect.0" in line for line in running.said) >= 2
+    assert sum("while processing dock/cam1@1-1/detect.0" in line for line in running.said) >= 2
 
 
 def test_a_worker_that_hangs_is_killed_and_its_record_is_given_again(
@@ -209,7 +209,7 @@ options.folder = "{running.folder}"
             processes.add(frame.data)
         assert origins == [0, 1, 2, 3, 4]
         assert len(processes) > 1
-    assert any("had more than 200 MiB; it is started again" in line for line in running.said)
+    assert any("used more than 200 MiB of memory; it restarts" in line for line in running.said)
 
 
 def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Running, edge: mez.Edge) -> None:
@@ -231,7 +231,7 @@ def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Run
             sum("did not end, and was killed; its record is given again" in line for line in running.said)
             == 2
         )
-        assert "ended; 8 for count wait on the bus for the next start" in running.said[-1]
+        assert "ended; waiting on the bus for the next start: 8 for count" in running.said[-1]
         wait.unlink()
         with running.run():
             found = running.counted(results, 8)

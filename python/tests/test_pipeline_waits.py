@@ -21,8 +21,8 @@ from mez.pipeline.run import Run
 from mez.pipeline.worker import Worker
 from tests.pipelines import made
 
-COUNT_UNKNOWN: Final = "it is not known how many records wait"
-COUNT_KNOWN: Final = "it is known again how many records wait"
+COUNT_UNKNOWN: Final = "the number of waiting records is unknown"
+COUNT_KNOWN: Final = "the number of waiting records is known again"
 
 
 def test_it_is_said_once_then_each_minute_and_when_it_is_over() -> None:
@@ -49,7 +49,7 @@ def test_a_new_reason_is_said_and_one_that_comes_and_goes_does_not_flood() -> No
         now_s = tenth / 10
         waits.hear(("no broker", "no route")[tenth % 2])
     assert said[0] == "the bus is away: no broker"
-    assert any(line.endswith("by now: no route") for line in said)
+    assert any(line.endswith("so far: no route") for line in said)
     assert len(said) <= 60 / CHANGE_S + 1
 
 
@@ -85,7 +85,7 @@ def runner(tmp_path: Path, told: list[str]) -> Iterator[Run]:
         (BusAwayError("no broker"), "the bus is away", "the bus answers again"),
         (BusRefusedError("give it DESCRIBE"), COUNT_UNKNOWN, COUNT_KNOWN),
         (BusError("it does not say"), COUNT_UNKNOWN, COUNT_KNOWN),
-        (BusUnsureError("Kafka does not know them now; ask again"), COUNT_UNKNOWN, COUNT_KNOWN),
+        (BusUnsureError("Kafka does not know them now; try again"), COUNT_UNKNOWN, COUNT_KNOWN),
     ],
 )
 def test_a_bus_that_does_not_say_how_many_wait_is_not_away(
@@ -108,7 +108,7 @@ def test_a_refused_worker_is_seen_behind_one_whose_bus_is_away(runner: Run, refu
     for number, post in enumerate(posts):
         post.report.away = "no right" if number == refused else "no broker"
         post.report.is_refused = number == refused
-    with pytest.raises(BusRefusedError, match="detect cannot work: no right"):
+    with pytest.raises(BusRefusedError, match="detect cannot run: no right"):
         runner._look()
 
 

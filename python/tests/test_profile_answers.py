@@ -21,7 +21,7 @@ from tests.profiles import FRAMES, HEIGHT, WIDTH, Quiet, picture
     ("name", "reason"),
     [
         ("raises", r"raised RuntimeError on frame 0 as published \(line \d+ of .*\): no weights"),
-        ("nan", "without a score"),
+        ("nan", "without a finite score"),
         ("outside", r"a box at \(10000, 0\) .* outside the image of 160x120"),
         ("shapes", r"returned \[\(1, 2, 3\)\] on frame"),
         ("none", "returned None on frame"),

@@ -45,18 +45,18 @@ def test_what_is_no_profile_is_refused_by_name() -> None:
             less = {key: value for key, value in rung.items() if key != name}
             document.parse(json.dumps({**example, "rungs": [less]}).encode())
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"version": 2}, "has version 2, and this Mez reads version 1"),
+        ({"version": 2}, "has version 2, but this Mez reads version 1"),
         ({"format": "other"}, '"format" is not "mez-profile"'),
         ({"rungs": []}, "no rung"),
         ({"rungs": [rung, rung]}, "in the profile twice"),
         ({"rungs": [{**rung, "sent_share": 1.5}]}, r"rungs\[0\].sent_share is 1.5, .* between 0 and 1"),
         ({"width": -1}, "width is -1"),
-        ({"width": 0}, "0x576 pixels; both are 0"),
+        ({"width": 0}, "0x576 pixels; both numbers must be 0"),
         ({"scenes": [{"video": "day.mkv"}]}, r"scenes\[0\] lacks 'video_sha256'"),
-        ({"scenes": {}}, "scenes is an object and has to be a list"),
+        ({"scenes": {}}, "scenes is an object and must be a list"),
         (
             {"rungs": [{**rung, "accuracy_by_scene": [rung["accuracy_normalised"]]}]},
-            r"rungs\[0\].accuracy_by_scene has 1 scores, and the profile has 0 scenes",
+            r"rungs\[0\].accuracy_by_scene has 1 scores, but the profile has 0 scenes",
         ),
     ]
     for change, reason in changes:
@@ -69,7 +69,7 @@ def test_what_is_no_profile_is_refused_by_name() -> None:
     document.check_fits(profile, app_sha256=profile.about.app_sha256, camera_size=(768, 576))
     with pytest.raises(FormatError, match="profile it again"):
         document.check_fits(profile, app_sha256="0" * 64)
-    with pytest.raises(FormatError, match="768x576 pixels, and this one has 1920x1080"):
+    with pytest.raises(FormatError, match="768x576 pixels, but this one has 1920x1080"):
         document.check_fits(profile, camera_size=(1920, 1080))
 
 

@@ -96,7 +96,7 @@ def test_the_command_makes_shows_and_compares(
     assert main([*words, "--rungs", "h264/w80/q20"]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     assert "the detector's own ceiling" in shown
-    assert "of the frames that measuring everything takes" in shown
+    assert "of the frames of a full measurement" in shown
     profile = document.load(out)
     assert profile.to_bytes() == out.read_bytes(), "reading and writing change nothing"
     assert profile.families == ["h264", "jpeg", "original"]

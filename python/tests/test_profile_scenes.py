@@ -68,7 +68,7 @@ def test_a_chain_never_goes_from_one_scene_to_the_next(tmp_path: Path) -> None:
 def test_scenes_are_of_one_camera(tmp_path: Path) -> None:
     """Otherwise the error names both."""
     first = scene(tmp_path / "first")
-    with pytest.raises(VideoError, match=r"wide has 200x120 pixels, and first has 160x120; .* one size"):
+    with pytest.raises(VideoError, match=r"wide has 200x120 pixels, but first has 160x120; .* one size"):
         footage.read_all([first, scene(tmp_path / "wide", 1.0, 200)])
     with pytest.raises(VideoError, match="first is given twice; name each video once"):
         footage.read_all([first, first])
@@ -81,7 +81,7 @@ def test_a_scene_without_anything_to_find_is_named(tmp_path: Path, app_file: Pat
     day, night = scene(tmp_path / "day"), scene(tmp_path / "night", 0.3)
     with (
         Crew(Job((day, night), f"{app_file}:bright", None, None, tmp_path / "cache"), 1) as crew,
-        pytest.raises(UndefinedAccuracyError, match=r"frames that it searched of night, so accuracy"),
+        pytest.raises(UndefinedAccuracyError, match=r"frames that it searched of night, so its accuracy"),
     ):
         make(crew, [], Quiet(), FRAMES, ["h264/q30"])
 

@@ -90,9 +90,9 @@ def test_scores_keep_their_rules(seed: int) -> None:
 def test_without_people_accuracy_is_undefined_and_says_so() -> None:
     """A reference of weak boxes only is as good as none."""
     nobody = Measurement("original", found={0: [], 1: [box(0, 0.5)]})
-    with pytest.raises(UndefinedAccuracyError, match="finds nothing on the 2 frames") as caught:
+    with pytest.raises(UndefinedAccuracyError, match="found nothing on the 2 frames") as caught:
         Judge(nobody, LIMITS, 10, 2)
-    assert "take a video that shows" in (caught.value.remedy or "")
+    assert "use a video with objects" in (caught.value.remedy or "")
     assert f1(counts(0, 0, 0)) is None
 
 

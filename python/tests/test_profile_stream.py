@@ -174,7 +174,7 @@ def test_several_streams_are_read_together(mine: Path) -> None:
         ("picky", "near", "KNOBS", r"picky raised RuntimeError on \S+numbers.jsonl line \d+.*line \d+ of"),
         ("total", "ninety", "KNOBS", r"returned 90.0 on \S+numbers.jsonl line 1 at original.*from 0"),
         ("total", "words", "KNOBS", r"returned 'good' on \S+numbers.jsonl line 1"),
-        ("total", "never", "KNOBS", r"says 0.5 of a result against itself"),
+        ("total", "never", "KNOBS", r"returned 0.5 for a result against itself"),
         (
             "total",
             "near",
@@ -225,10 +225,10 @@ def test_recordings_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     for name, says in [
         ("absent", "there is no recording .*absent; give a folder"),
         ("empty", "the folder .*empty holds no records"),
-        ("mixed", "notes.md is no record"),
-        ("no.mcap", "is no MCAP file"),
+        ("mixed", "notes.md is not a record"),
+        ("no.mcap", "is not an MCAP file"),
         ("none.jsonl", "is empty"),
-        ("film.mp4", "is no recording of data records"),
+        ("film.mp4", "is not a recording of data records"),
     ]:
         with pytest.raises(RecordError, match=says):
             records.load(tmp_path / name)
@@ -312,7 +312,7 @@ def test_the_command_writes_a_profile(mine: Path, capsys: pytest.CaptureFixture[
     words = ["run", "--stream", str(mine / "numbers.jsonl"), "--app", f"{file}:total", "--rate", "2"]
     whole = [*words, "--accuracy", f"{file}:near", "--knobs", f"{file}:KNOBS", "--out", str(out)]
     assert main(whole) == 0
-    assert "results that measuring everything takes" in capsys.readouterr().out
+    assert "results of a full measurement" in capsys.readouterr().out
     profile = document.load(out)
     assert profile.about.frames_per_second == 2
     assert main(["show", str(out)]) == 0

@@ -69,8 +69,8 @@ def test_the_command_imports_and_compares(tmp_path: Path, capsys: pytest.Capture
     [
         ("", KNOBS, "has no rows"),
         ("500,600000,0.48\n", KNOBS, "has 3 columns"),
-        ("x,600000,0.48,0.4,0.6,99\n", KNOBS, "no knob table"),
-        ("500,-1,0.48,0.4,0.6,99\n", KNOBS, "cannot be"),
+        ("x,600000,0.48,0.4,0.6,99\n", KNOBS, "not a knob table"),
+        ("500,-1,0.48,0.4,0.6,99\n", KNOBS, "has invalid"),
         (ROWS, "", "combination 500 is not in it-knobs.txt"),
         ("1600,120000,0.36,0.3,0.5,99\n", KNOBS, "no row with all knobs off"),
     ],
@@ -80,7 +80,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, rows: str, knobs: str, reas
     with pytest.raises(FormatError, match=reason):
         tables.load(table(tmp_path, rows, knobs))
     (tmp_path / "it-knobs.txt").unlink()
-    with pytest.raises(FormatError, match="lies beside it"):
+    with pytest.raises(FormatError, match="beside the table"):
         tables.load(tmp_path / "it.csv")
 
 

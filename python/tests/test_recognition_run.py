@@ -119,12 +119,12 @@ def test_a_pipeline_that_knows_nobody_ends_and_says_what_to_do(edge: mez.Edge, t
         timeout=200,
     )
     assert done.returncode == 1
-    assert "classify-0 cannot work" in done.stderr
+    assert "classify-0 cannot run" in done.stderr
     assert (
         "people.json cannot be read (No such file or directory); make it with mez pipeline enrol"
         in done.stderr
     )
-    assert "started again" not in done.stdout
+    assert "restarts in" not in done.stdout
 
 
 def test_the_demo_of_faces_names_them_and_claims_nothing(tmp_path: Path) -> None:

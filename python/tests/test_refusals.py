@@ -341,7 +341,7 @@ def test_an_edge_that_goes_away(edge: mez.Edge) -> None:
     edge.close()
     with pytest.raises(mez.ConnectError):
         leaving.next(timeout=30)
-    with pytest.raises(mez.WaitTimeoutError, match="is lost, and being dialled"):
+    with pytest.raises(mez.WaitTimeoutError, match="is lost; trying to reconnect"):
         staying.next(timeout=0.5)
     assert not staying.connected
     assert [event.kind for event in events] == ["waiting", "disconnected"]

@@ -153,7 +153,7 @@ def test_a_program_is_told_which_of_its_cameras_it_has_lost(
                 frames.next(timeout=0.1)
         assert deliver(kept, frames).camera == "dock/cam1"
         assert [event.camera for event in events if event.kind == "camera_down"] == ["dock/cam2"]
-    assert "lost the edge" not in caplog.text
+    assert "lost the connection" not in caplog.text
 
 
 async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(site: Site) -> None:

@@ -87,7 +87,7 @@ def test_a_publisher_that_closes_has_ended(edge: mez.Edge, tmp_path: Path, separ
         ended = source_of(edge)
         assert ended is not None
         assert (ended.state, ended.reason, ended.retry_in_s) == ("ended", "", None)
-        with pytest.raises(mez.WaitTimeoutError, match="no camera that matches is connected"):
+        with pytest.raises(mez.WaitTimeoutError, match="no matching camera is connected"):
             frames.next(timeout=0.5)
 
 
@@ -122,7 +122,7 @@ def test_a_source_that_ended_begins_anew(edge: mez.Edge) -> None:
         deliver(camera, frames)
     until(lambda: not edge.cameras()[0].connected, "it is absent")
     with edge.subscribe("cam", latency_ms=10_000) as frames:
-        with pytest.raises(mez.WaitTimeoutError, match="no camera that matches is connected"):
+        with pytest.raises(mez.WaitTimeoutError, match="no matching camera is connected"):
             frames.next(timeout=0.2)
         assert frames.sources == {}
         with mez.publisher("cam", edge=edge) as camera:

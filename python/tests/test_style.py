@@ -28,7 +28,7 @@ def test_a_network_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert again.keys() == weights.keys()
     assert all((again[name] == weights[name]).all() for name in weights)
     assert Painter(file)(picture(1)).shape == picture(1).shape
-    with pytest.raises(StyleError, match="give --size"):
+    with pytest.raises(StyleError, match="give the --size"):
         network.read(file, network.SHAPES["paper"])
     (tmp_path / "none.onnx").write_bytes(b"no network")
     with pytest.raises(StyleError, match="cannot be read"):

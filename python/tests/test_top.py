@@ -149,7 +149,7 @@ def test_an_application_sees_what_it_was_granted(edge: EdgeProcess, tmp_path: Pa
     command[-1] = str(tmp_path / "stranger")
     stranger = subprocess.run(command, check=False, capture_output=True, text=True)
     assert stranger.returncode == 1
-    assert "not of the site of these keys" in stranger.stderr
+    assert "does not belong to the site of these keys" in stranger.stderr
 
 
 def test_a_terminal_shows_what_changes_and_is_given_back(edge: EdgeProcess) -> None:

@@ -118,12 +118,12 @@ def test_an_answer_that_breaks_off_is_an_error_of_the_connection(edge: FakeEdge)
     web = Client(edge)
     assert web.get("/ok") == {"ok": 1}
     edge.cut = True
-    with pytest.raises(ConnectError, match="broke off"):
+    with pytest.raises(ConnectError, match="is incomplete"):
         web.get("/ok")
     edge.cut = False
     assert web.get("/ok") == {"ok": 1}
     web.close()
-    with pytest.raises(ConnectError, match="broke off"):
+    with pytest.raises(ConnectError, match="is incomplete"):
         _web._parsed_json(b'{"cut": [1, 2')
 
 
@@ -131,12 +131,12 @@ def test_who_is_no_edge_is_told_as_such(edge: FakeEdge, monkeypatch: pytest.Monk
     """The advice is not that of an edge that is away."""
 
     def connect(self: Plain) -> None:
-        raise ConnectError(f"{self.host} is no edge of the site; give the address of one")
+        raise ConnectError(f"{self.host} is not an edge of this site; give the address of an edge")
 
     monkeypatch.setattr(Plain, "connect", connect)
     with pytest.raises(ConnectError) as told:
         Client(edge).get("/ok")
-    assert str(told.value) == "127.0.0.1 is no edge of the site; give the address of one"
+    assert str(told.value) == "127.0.0.1 is not an edge of this site; give the address of an edge"
 
 
 def test_hosts_that_cannot_be_looked_up_are_refused() -> None:

@@ -1,7 +1,7 @@
-"""`mez bridge`: copies what is at an edge into topics of a Kafka cluster (docs/bridge.md).
+"""`mez bridge`: copies frames, results and events from an edge into topics of Kafka (docs/bridge.md).
 
-A bridge is a process of its own, and an application like any other: it watches cameras and derived streams,
-and reads results and events. So many edges feed one cluster.
+A bridge is a separate process, and an application like any other: it watches cameras and derived streams,
+and reads results and events. Many edges can feed one cluster.
 
 | module | the question it answers |
 | --- | --- |
@@ -11,7 +11,7 @@ and reads results and events. So many edges feed one cluster.
 | `outlet` | how do messages get to Kafka? |
 | `reader`, `frames`, `notes` | how do bridges of every kind read frames, results and events? |
 | `streams` | how do frames get into lanes, and when are they settled? |
-| `groups` | what waits at the edge, and what did it no longer hold? |
+| `groups` | which records wait at the edge, and which were dropped there? |
 | `run` | who starts all this, and ends it in order? |
 | `status`, `command` | what do people see and type? |
 """
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import sys
 
-    # Not above: whoever reads messages needs no command.
+    # Imported here, because programs that read messages do not need the command.
     from mez.bridge.command import run
 
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
         place,
         "bridge",
         lambda end: Run(bridge, place, teller, max(0.0, options.progress)).run(end),
-        lambda: teller.tell("ended at once; what is not confirmed is given again"),
+        lambda: teller.tell("ended at once; unconfirmed records are sent again at the next start"),
     )
 
 
@@ -123,7 +123,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.file_only:
         return 0
     _check_edge(bridge)
-    print("the edge answers, and lets this program have the cameras")
+    print("the edge answers, and this program may read the cameras")
     _need_kafka()
     from mez.bridge import outlet
     from mez.pipeline.kafka_client import Link
@@ -134,7 +134,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_edge(bridge: Bridge) -> None:
-    """Subscribe to what the bridge would subscribe to, outside its groups, and read no frame.
+    """Subscribe as the bridge does, but without its groups, and read no frame.
 
     Raises:
         Error: The edge is away, or refuses.
@@ -143,7 +143,7 @@ def _check_edge(bridge: Bridge) -> None:
     for stream in bridge.streams.values():
         mez.subscribe(stream.cameras, edge=edge, keys=bridge.keys, **stream.contract).close()
         if stream.is_every:
-            # What is past by the time the edge reads it needs the grants that a group needs.
+            # A time that is past when the edge gets it needs the same grants as a group.
             now_ns = time.time_ns()
             mez.subscribe(stream.cameras, edge=edge, keys=bridge.keys, since=now_ns).close()
     if bridge.notes is not None:

@@ -1,4 +1,4 @@
-"""The file of a bridge: what of the edge goes into which topics. Read, checked, or refused."""
+"""Reads and checks the file of a bridge: which streams of the edge go into which topics."""
 
 import json
 import re
@@ -90,7 +90,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A file of a bridge that was checked.
+    """A checked file of a bridge.
 
     Attributes:
         path: The file. Paths in it are relative to its folder.
@@ -99,11 +99,11 @@ class Bridge:
         unconfirmed_max: The most records of a stream that are not confirmed.
         unconfirmed_bytes_max: The most bytes of a stream that are not confirmed.
         events: The topic for events.
-        dead: The topic for what is refused for good.
+        dead: The topic for records that Kafka refuses permanently.
         edge: The edges; empty: the defaults.
         keys: The folder of keys.
         kafka: The cluster.
-        notes: Whose results and events are copied; `None`: none.
+        notes: The cameras whose results and events are copied. `None`: none.
         streams: The streams by name.
     """
 
@@ -132,7 +132,7 @@ class Bridge:
         return f"bridge.{self.name}.{stream}"
 
     def wanted_notes(self) -> WantedNotes:
-        """What of the edge's notes is copied. The file has a table `notes`."""
+        """The notes to copy. The file must have a table `notes`."""
         assert self.notes is not None, "the caller looked"
         return WantedNotes("notes", self.notes.cameras, self.edge, self.keys, f"bridge {self.name}")
 
@@ -141,7 +141,7 @@ def read(path: Path) -> Bridge:
     """Read a bridge's file and check all of it.
 
     Raises:
-        FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
+        FileError: It cannot be read, or has faults. The message has a line for each fault.
     """
     told = keys.table(path, PAGE)
     faults: list[tuple[str, str]] = []
@@ -173,7 +173,7 @@ def schema() -> str:
 
 def _bridge(path: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> Bridge | None:
     for name in told.keys() - {*_TABLES, "stream"}:
-        faults.append((name, f"there is no such table; there are {', '.join(_TABLES)} and stream.NAME"))
+        faults.append((name, f"unknown table; the tables are {', '.join(_TABLES)} and stream.NAME"))
     own = keys.read(told.get("bridge", {}), _BRIDGE, "bridge", faults)
     edge = keys.read(told.get("mez", {}), keys.MEZ, "mez", faults)
     check_name("bridge.name", own["name"], faults)
@@ -232,12 +232,12 @@ def _stream(name: str, table: object, folder: Path, faults: list[tuple[str, str]
 
 
 def contract(of: Mapping[str, Any], terms: Sequence[Key], folder: Path) -> dict[str, Any]:
-    """The arguments of `mez.subscribe` that a table has.
+    """The arguments of `mez.subscribe` in a table.
 
     Args:
         of: The table's values.
         terms: The keys that are terms of a contract.
-        folder: The file's folder, in which a profile may lie.
+        folder: The file's folder, to which the path of a profile is relative.
     """
     told = {key.name: of[key.name] for key in terms if of[key.name] is not None}
     if "/" in told.get("profile", ""):
@@ -252,7 +252,7 @@ def _notes(table: object, faults: list[tuple[str, str]]) -> Notes:
 
 
 def check_name(field: str, name: object, faults: list[tuple[str, str]]) -> None:
-    """Note what is wrong with the name of a bridge or a stream."""
+    """Check the name of a bridge or a stream."""
     _check(field, name, _NAME, "small letters, digits, _ and -, at most 31", faults)
 
 
@@ -264,4 +264,4 @@ def _check(
     field: str, name: object, shape: "re.Pattern[str]", give: str, faults: list[tuple[str, str]]
 ) -> None:
     if isinstance(name, str) and not shape.fullmatch(name):
-        faults.append((field, f"{name!r} is no name; give {give}"))
+        faults.append((field, f"{name!r} is not a valid name; give {give}"))

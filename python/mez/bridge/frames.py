@@ -12,31 +12,31 @@ from mez.errors import EndedError, WaitTimeoutError
 
 AGAIN_AFTER_S: Final = 86_400.0
 TRIES: Final = 100
-"""The edge's bounds for records that are with a member. Where records go may be away for long. A record that
-waits for it is not to be given twice, or to become a dead letter, meanwhile."""
+"""The edge's bounds for records that were given to a member. The target of a bridge may be away for long.
+Meanwhile, a waiting record must not be given twice, or become a dead letter."""
 
 LOST_REASONS: Final = frozenset({"evicted", "not_held", "damaged"})
-"""Why frames that were at the edge did not come: they were gone before their turn."""
+"""Reasons for frames that the edge had, but dropped before it gave them."""
 
 LIVE_EVENTS: Final = ("camera_up", "camera_down", "disconnected", "reconnected", "group")
 NOTED_EVENTS: Final = ("contract", "source")
-"""Events that are notes as well, where the edge keeps notes."""
+"""Events that are also notes, if the edge keeps notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of an edge is read.
+    """The stream that is read from an edge.
 
     Attributes:
         name: The table of the bridge's file that wants it, for people: `stream.NAME` or `out.NAME`.
         stream: The stream's name.
         cameras: The cameras or derived streams.
         contract: The arguments of `mez.subscribe` that make its contract.
-        group: Every frame that crosses the link is read, as a member of this group. `None`: the newest.
+        group: The group as whose member every frame that crosses the link is read. `None`: read the newest.
         at_once: The most frames of the group that are not settled.
         edge: The edges; empty: the defaults.
         keys: The folder of keys.
-        application: What the edge calls whoever reads.
+        application: The application's name at the edge.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Wanted:
 
 
 class FrameReader(Reader):
-    """Reads one stream, in a thread of its own.
+    """Reads one stream, in its own thread.
 
     Args:
-        wanted: What is read.
-        board: Told of what happens.
-        events: The kinds of events that the board is told of.
+        wanted: The stream.
+        board: Gets messages, events and counts.
+        events: The kinds of events that the board gets.
     """
 
     def __init__(self, wanted: Wanted, board: Board, events: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ class FrameReader(Reader):
         self.skipped = 0
 
     def take(self, frame: Frame) -> bool:
-        """Take a frame. `False`: the end is wished."""
+        """Take a frame. `False`: the bridge is to end."""
         raise NotImplementedError
 
     def renew(self, contract: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ class FrameReader(Reader):
                 "tries": TRIES,
             }
         else:
-            # Stills: a picture of a video is of no use without those before it.
+            # Stills, because a frame of a video cannot be decoded without the previous frames.
             options |= {"deliver": "newest", "accept": []}
         self._subscription = mez.subscribe(
             wanted.cameras,
@@ -112,13 +112,13 @@ class FrameReader(Reader):
         )
 
     def leave(self) -> None:
-        """Leave the group. What is not settled is given again."""
+        """Leave the group. Records that are not settled are given again."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             subscription.close()
 
     def read(self) -> None:
-        """Take frames, until the end is wished, the contract changes, or the edge ends the subscription."""
+        """Take frames until the bridge is to end, the contract changes, or the edge ends the subscription."""
         if self._subscription is None:
             self.open()
         subscription = self._subscription

@@ -1,4 +1,4 @@
-"""Asks the edge how far the bridge's groups are: what waits, and what was gone before its turn."""
+"""Queries the edge for the bridge's groups: how many records wait, and how many the edge dropped."""
 
 import threading
 from typing import Any, Final
@@ -9,15 +9,15 @@ from mez.pipeline import mez_bus
 from mez.pipeline.errors import BusAwayError
 
 ASK_S: Final = 5.0
-"""How often the edge is asked, in seconds."""
+"""The interval of queries, in seconds."""
 
 
 class Watch:
-    """Watches the groups, in a thread of its own.
+    """Watches the groups, in its own thread.
 
     Args:
         bridge: The bridge.
-        board: Told of what was lost.
+        board: Gets the counts of lost records.
     """
 
     def __init__(self, bridge: Bridge, board: Board) -> None:
@@ -31,12 +31,12 @@ class Watch:
         self._fault = ""
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the queries."""
         if self._names:
             self._thread.start()
 
     def close(self) -> None:
-        """Ask no more. A question under way is not waited for."""
+        """Stop the queries, without waiting for one that is running."""
         self._over.set()
 
     def _run(self) -> None:
@@ -54,23 +54,23 @@ class Watch:
             self.waiting = waiting
 
     def left(self) -> str:
-        """What waits at the edge now that nobody takes it, for people."""
+        """The number of records that wait at the edge, for people. Empty if none wait."""
         if not self._names:
             return ""
         try:
-            # An edge that did not answer a moment ago would hold up the end.
+            # If the edge did not answer the last query, another one would delay the end.
             known = {} if self._fault else self._ask()
         except BusAwayError:
             known = {}
         if self._fault:
-            return f"what waits at the edge is not known: {self._fault}"
+            return f"the number of records that wait at the edge is unknown: {self._fault}"
         counts = {
             name: sum(lane["lag"] or 0 for lane in known[name]["lanes"]) + known[name]["account"]["open"]
             for name in self._names
             if name in known
         }
         waiting = ", ".join(f"{count} in the group {name}" for name, count in counts.items() if count)
-        return f"at the edge wait for the next start: {waiting}" if waiting else ""
+        return f"waiting at the edge for the next start: {waiting}" if waiting else ""
 
     def _ask(self) -> dict[str, Any]:
         try:
@@ -82,10 +82,10 @@ class Watch:
         return found
 
     def _look(self, stream: str, group: dict[str, Any]) -> int | None:
-        """Note what was lost since the last time, and return what waits."""
+        """Count records lost since the last query, and return how many wait."""
         account = group["account"]
         for why, count in {**account["lost"], "dead_letter": account["dead"]}.items():
-            # Counted anew since the edge's start.
+            # A restart of the edge resets its counts.
             before = self._gone.get((stream, why))
             self._gone[stream, why] = count
             more = count - before if before is not None and count >= before else count

@@ -1,11 +1,11 @@
 """The messages of one stream on their way to Kafka: in order, bounded, and kept until they are confirmed.
 
-Kafka confirms a message, or refuses it. A message is *poison* if Kafka would refuse it for ever because of
-what it is, such as its size. Then it becomes a dead letter. Everything else is sent again, in order: a
-missing right or a missing topic can be mended.
+Kafka confirms a message, or refuses it. A message is *poison* if Kafka would always refuse it because of its
+content, such as its size. Then it becomes a dead letter. Other refused messages are sent again, in order,
+because a missing right or a missing topic can be corrected.
 
-A refusal for its size concerns all messages that were sent in one request. So a refused message is sent again
-alone, and counts as poison only if it is refused then.
+A refusal for size concerns all messages of one request. So a refused message is sent again alone, and counts
+as poison only if it is refused then.
 """
 
 import threading
@@ -21,7 +21,7 @@ from mez.bridge.reader import LOOK_S
 from mez.pipeline.kafka_client import POISON
 
 AGAIN_S: Final = (0.5, 10.0)
-"""How long it takes until a refused message is sent again, at first and at most, in seconds."""
+"""The pause before a refused message is sent again: the first and the longest one, in seconds."""
 
 
 class Sends(Protocol):
@@ -32,18 +32,18 @@ class Sends(Protocol):
         """Whether Kafka has the topics, as far as is known."""
 
     def send(self, lane: "Lane", number: int, message: Message) -> KafkaError | None:
-        """Send; `Lane.heard` is told what came of it. An error: it was not even taken."""
+        """Send; the result is passed to `Lane.heard`. Returns an error if the message was not accepted."""
 
     def bury(self, lane: "Lane", message: Message, error: str) -> None:
-        """Send what is left of a poison message to the topic of dead letters."""
+        """Send the headers of a poison message to the topic of dead letters."""
 
     def refused(self, topic: str, error: KafkaError) -> None:
-        """Tell people what Kafka refuses."""
+        """Report a refusal of Kafka to people."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of a lane's messages since the start.
+    """Counts of a lane's messages since the start.
 
     Attributes:
         records: Confirmed messages.
@@ -59,7 +59,7 @@ class Counts:
 
 
 class Lane:
-    """A lane. `put` is for any thread, `heard` and `pump` for the one that polls.
+    """A lane. Any thread may call `put`; the thread that polls calls `heard` and `pump`.
 
     Args:
         name: The stream's name, for people.
@@ -77,14 +77,14 @@ class Lane:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._changed = threading.Condition()
-        # By number, in order; those that were refused and those with a dead letter under way included.
+        # By number, in order, with refused messages and those whose dead letters are under way.
         self._open: dict[int, Message] = {}
         self._bytes = 0
         self._number = 0
-        # Of the open ones: how many the library has, and which are to be sent again.
+        # Of the open messages: how many the library has, and which ones must be sent again.
         self._flying = 0
         self._refused: set[int] = set()
-        # A refused message is on its way again, and nothing may share its request.
+        # A refused message is being sent again, and no other message may share its request.
         self._is_alone = False
         self._again_at_s = 0.0
         self._again_s = AGAIN_S[0]
@@ -97,11 +97,11 @@ class Lane:
 
     @property
     def is_well(self) -> bool:
-        """Whether no message is to be sent again."""
+        """Whether no message must be sent again."""
         return not self._refused
 
     def put(self, message: Message, is_over: Callable[[], bool]) -> bool:
-        """Send a message once there is room. `False`: the end is wished, and it was not sent."""
+        """Send a message when there is room. `False`: the bridge is to end, and it was not sent."""
         with self._changed:
             while self._is_full(message):
                 if is_over() or self._is_closed:
@@ -119,7 +119,7 @@ class Lane:
         return True
 
     def append(self, message: Message) -> None:
-        """Send a message behind all others, without a bound: whoever sends it has one."""
+        """Send a message after all others, without a bound: the caller has its own."""
         with self._changed:
             number = self._enter(message)
             if self._holds_up:
@@ -128,13 +128,13 @@ class Lane:
                 self._send(number, message)
 
     def heard(self, number: int, error: KafkaError | None) -> None:
-        """Hear what came of a message."""
+        """Take the confirmation or the error of a message."""
         with self._changed:
             self._flying -= 1
             self._is_alone = False
             message = self._open.get(number)
             if message is None or self._is_closed:
-                # It is left as it is: the edge gives it again.
+                # Ignored: the edge gives this message again.
                 return
             if error is not None:
                 self._refuse(number, message, error)
@@ -160,7 +160,7 @@ class Lane:
             self._send(number, message)
 
     def finish(self, number: int) -> None:
-        """Let go of a message with which nothing more happens, and say so to whoever put it here."""
+        """Remove a finished message, and call its `done`."""
         with self._changed:
             message = self._open.pop(number, None)
             if message is None:
@@ -170,13 +170,13 @@ class Lane:
         message.done()
 
     def close(self) -> None:
-        """Hear of nothing any more. What is not confirmed is left as it is."""
+        """Ignore further confirmations. Unconfirmed messages stay unconfirmed."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def _is_full(self, message: Message) -> bool:
-        # Nothing overtakes a refused message.
+        # No message may overtake a refused one.
         if self._holds_up:
             return True
         is_heavy = bool(self._open) and self._bytes + message.size > self._bytes_max
@@ -184,7 +184,7 @@ class Lane:
 
     @property
     def _holds_up(self) -> bool:
-        """Whether a message that comes now has to wait, whatever room there is."""
+        """Whether a new message must wait, even if there is room."""
         return bool(self._refused) or self._is_alone or not self._sender.is_ready
 
     def _add(self, message: Message) -> None:

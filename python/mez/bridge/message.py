@@ -1,7 +1,7 @@
-"""What a message in a topic looks like. docs/bridge.md describes it for other languages.
+"""The format of messages in topics. docs/bridge.md describes it for other languages.
 
 Frames and data records have the envelope of a pipeline's record (`mez.pipeline.envelope`) as headers, and
-more beside it. So a stage of a pipeline can read the topic of a bridge. Results and events are JSON.
+further headers. So a stage of a pipeline can read the topic of a bridge. Results and events are JSON.
 """
 
 import base64
@@ -21,7 +21,7 @@ JSON: Final = "application/json"
 
 
 def _nothing() -> None:
-    """What happens behind a message of which nobody has to be told."""
+    """The `done` of a message if no one needs to know."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,12 +29,12 @@ class Message:
     """A message for a topic.
 
     Attributes:
-        id: Its identity: equal for what is sent twice.
+        id: Its identity, which is the same if it is sent twice.
         key: The camera, which decides the partition.
         value: The bytes.
         headers: The headers.
-        done: Called when nothing more has to happen to it, by the thread that hears confirmations.
-        is_retried: Kafka has refused it before. Then it is sent alone.
+        done: Called when the message is finished, by the thread that takes confirmations.
+        is_retried: Whether Kafka has refused it before. Then it is sent alone.
     """
 
     id: str
@@ -55,7 +55,7 @@ def of_frame(frame: Frame, bridge: str) -> Message:
     try:
         record = mez_bus.opened(frame)
     except DataError:
-        # Readers are given what there is; that its envelope is damaged does not concern a bridge.
+        # A bridge copies the record as it is, even if its envelope is damaged.
         record = records.of_frame(frame)
     told = envelope.fields(record)
     if frame.content_type != envelope.ENVELOPE:
@@ -129,14 +129,14 @@ def of_event(note: Note, camera: str, place: tuple[int, int], bridge: str) -> Me
 
 
 def own_event(kind: str, camera: str | None, bridge: str, **told: Any) -> Message:  # noqa: ANN401, plain values
-    """An event of the bridge itself, such as `lost`. It concerns a camera, or the whole bridge."""
+    """An event of the bridge itself, such as `lost`, about a camera or the whole bridge."""
     noted_ns = time.time_ns()
     name = f"{camera or bridge}#{bridge}-{noted_ns}"
     return _plain(kind, name, camera, {"noted_ns": noted_ns, **told}, bridge)
 
 
 def dead_letter(message: Message, topic: str, error: str) -> Message:
-    """What is left of a message that Kafka refuses for good: headers and reason, without its bytes."""
+    """A dead letter: headers and error of a message that Kafka refuses permanently, without its bytes."""
     told = {**message.headers, "mez-topic": topic, "mez-error": error, "mez-bytes": str(message.size)}
     return Message(message.id, message.key, b"", told, message.done)
 

@@ -1,4 +1,4 @@
-"""Reads results and events that the edge keeps as notes. This host keeps the place behind the last one."""
+"""Reads results and events that the edge keeps as notes. This host stores the place of the last note."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from mez.errors import BrokerError, NotFoundError
 from mez.pipeline.errors import BusError
 
 POLL_S: Final = 0.5
-"""How often the edge is asked for notes, in seconds. It has them a fifth of a second after they were made."""
+"""The interval of queries for notes, in seconds. The edge has a note 0.2 s after it was made."""
 
 FILE: Final = "notes.json"
 
@@ -24,14 +24,14 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WantedNotes:
-    """What of an edge is read.
+    """The notes that are read from an edge.
 
     Attributes:
         table: The table of the bridge's file that wants them, for people.
         cameras: The cameras whose notes are read.
         edge: The edges; empty: the defaults.
         keys: The folder of keys.
-        application: What the edge calls whoever reads.
+        application: The application's name at the edge.
     """
 
     table: str
@@ -42,7 +42,7 @@ class WantedNotes:
 
 
 class TakesNotes(Protocol):
-    """Takes notes where they belong."""
+    """Takes notes from a `NotesReader`."""
 
     def take_note(
         self,
@@ -55,15 +55,15 @@ class TakesNotes(Protocol):
         """Take a note of a camera, and call `done` once it need not be read again.
 
         Returns:
-            `False`: the end is wished, and it was not taken.
+            `False`: the bridge is to end, and the note was not taken.
         """
 
 
 class Places:
-    """Of each camera the place of the last note that is done.
+    """The place of the last finished note of each camera.
 
     Args:
-        folder: Where the file is.
+        folder: The folder of the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,16 +73,16 @@ class Places:
             self.since_ns = int(told["since_ns"])
             self.places = {str(camera): (int(at[0]), int(at[1])) for camera, at in told["places"].items()}
         except FileNotFoundError:
-            # A bridge begins with what is noted from its first start on.
+            # A bridge begins with the notes that are made after its first start.
             self.since_ns, self.places = time.time_ns(), {}
             self.write()
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise BusError(
-                f"{self._file} cannot be read ({error!r}); remove it, and notes are copied from now on"
+                f"{self._file} cannot be read ({error!r}); remove it, then only new notes are copied"
             ) from error
 
     def write(self) -> None:
-        """Write the file. Whoever reads it finds the old one or the new one."""
+        """Write the file atomically."""
         unfinished = self._file.with_name(f".{FILE}")
         told = {"since_ns": self.since_ns, "places": self.places}
         unfinished.write_text(json.dumps(told) + "\n")
@@ -90,13 +90,13 @@ class Places:
 
 
 class NotesReader(Reader):
-    """Reads the notes of cameras, in a thread of its own.
+    """Reads the notes of cameras, in its own thread.
 
     Args:
-        wanted: What is read.
+        wanted: The notes to read.
         taker: Takes the notes.
-        board: Told of what happens.
-        folder: Where the places are kept.
+        board: Gets messages, events and counts.
+        folder: The folder for the places.
     """
 
     def __init__(self, wanted: WantedNotes, taker: TakesNotes, board: Board, folder: Path) -> None:
@@ -116,11 +116,11 @@ class NotesReader(Reader):
         self._client = check(self._wanted)
 
     def leave(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client = None
 
     def read(self) -> None:
-        """Hand on what is new, and wait a little for more."""
+        """Pass on new notes, then wait for `POLL_S`."""
         if self._client is None:
             self.open()
         assert self._client is not None, "it was opened"
@@ -130,7 +130,7 @@ class NotesReader(Reader):
         self._over.wait(POLL_S)
 
     def _copy(self, client: _native.Client, camera: str) -> bool:
-        """Hand a page on, and keep the place once all of it is done. Returns whether there may be more."""
+        """Pass on a page, and store the place when all of it is done. Returns whether there may be more."""
         place = self._places.places.get(camera)
         since_ns = self._places.since_ns if place is None else None
         page, more = _page(client, self._wanted, camera, since_ns, place)
@@ -190,7 +190,7 @@ def _page(
     try:
         return _notes.after(client, camera, since_ns, place)
     except NotFoundError:
-        # It was forgotten a moment ago.
+        # The edge has just forgotten the camera.
         return [], False
     except BrokerError as error:
         if error.reason == "NO_NOTES":

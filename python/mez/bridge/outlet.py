@@ -1,4 +1,4 @@
-"""Hands messages to a Kafka cluster: one producer for all lanes, with many messages under way at once."""
+"""Sends messages to a Kafka cluster: one producer for all lanes, with many messages under way at once."""
 
 import threading
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from mez.pipeline.errors import BusAwayError, BusError
 from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
 
 BATCH_BYTES_MAX: Final = 1_000_000
-"""The most bytes of a request for a partition. Brokers take so much unless somebody has set less."""
+"""The most bytes of a request for a partition. Brokers accept this by default."""
 
 TOPIC_MS_MAX: Final = 2_000
-"""How long the library looks for a topic until it says that there is none, in milliseconds."""
+"""How long the library looks for a topic before it reports that there is none, in milliseconds."""
 
 LINGER_MS: Final = 5
 """How long the library waits for more messages of a partition, so that one request carries several."""
@@ -39,8 +39,8 @@ class Outlet:
         link: The cluster.
         dead_topic: The topic of dead letters.
         bytes_max: The most bytes that all lanes have under way.
-        tell: Told what people should know: a sentence.
-        hear_of_dead: Told of each dead letter: its message and the error.
+        tell: Called with a sentence for people.
+        hear_of_dead: Called for each dead letter, with its message and the error.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Outlet:
         self._batch_bytes = BATCH_BYTES_MAX
         self._producer = Producer(producer_settings(link, bytes_max))
         self.admin = Admin(link)
-        # Lanes keep the places of their messages until their dead letters are confirmed.
+        # Lanes keep their messages until the dead letters are confirmed.
         self.dead = Lane("dead", dead_topic, self, count_max=1, bytes_max=1)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topics are there, as far as is known. Until then nothing is sent."""
+        """Whether the topics exist, as far as is known. Until then, nothing is sent."""
         return self._is_ready
 
     @property
     def wants_topics(self) -> bool:
-        """Whether `prepare` should be called, because a topic is not there."""
+        """Whether `prepare` should be called, because a topic is missing."""
         return self._is_without_topic or not self._is_ready
 
     def send(self, lane: Lane, number: int, message: Message) -> KafkaError | None:
@@ -83,7 +83,7 @@ class Outlet:
             try:
                 self._producer.produce(
                     lane.topic,
-                    # The library takes bytes, and no other buffers. It keeps a copy of its own.
+                    # The library accepts only bytes, and keeps its own copy.
                     bytes(message.value),
                     message.key.encode(),
                     headers=list(message.headers.items()),
@@ -100,19 +100,19 @@ class Outlet:
     def bury(self, lane: Lane, message: Message, error: str) -> None:
         """Send a dead letter."""
         if lane is self.dead:
-            # There is no further place for it.
-            self._tell(f"{self.dead.topic} takes no dead letter for {message.id}: {error}")
+            # A dead letter has no further topic to go to.
+            self._tell(f"{self.dead.topic} refuses the dead letter of {message.id}: {error}")
             message.done()
             return
         self._tell(
-            f"{message.id} ({message.size} bytes) is refused by {lane.topic}: {error}; its dead letter is in "
-            f"{self.dead.topic}. Raise max.message.bytes of the topic, or have smaller frames"
+            f"{lane.topic} refuses {message.id} ({message.size} bytes): {error}; its dead letter is in "
+            f"{self.dead.topic}. Raise max.message.bytes of the topic, or send smaller frames"
         )
         self.dead.append(messages.dead_letter(message, lane.topic, error))
         self._hear_of_dead(message, error)
 
     def refused(self, topic: str, error: KafkaError) -> None:
-        """Tell of a refusal, once for each topic and error until it is over."""
+        """Report a refusal to people, once for each topic and error until it is over."""
         self._is_broken |= error.fatal() or error.code() == KafkaError._FATAL
         if error.code() in _DROPPED:
             return
@@ -120,19 +120,19 @@ class Outlet:
         if (topic, error.code()) not in self._told:
             self._told.add((topic, error.code()))
             is_gone = error.code() in _NO_TOPIC
-            why = f"{topic}: the topic is gone, and is made" if is_gone else self._link.failed(topic, error)
+            why = f"{topic}: creating the missing topic" if is_gone else self._link.failed(topic, error)
             self._tell(f"{why}; records wait, and are sent again")
 
     def prepare(self, topics: list[str], is_over: Callable[[], bool]) -> None:
-        """Make the topics that are not there.
+        """Create missing topics.
 
         Args:
             topics: The topics.
-            is_over: Whether the end is wished. Then a cluster that is away is given up at once.
+            is_over: Whether the bridge is to end. Then the call does not wait for a cluster that is away.
 
         Raises:
             BusAwayError: The cluster does not answer.
-            BusError: It refuses this client or a topic. Messages to the others are sent all the same.
+            BusError: It refuses this client or a topic. Messages to other topics are sent anyway.
         """
         try:
             self._is_without_topic = False
@@ -146,7 +146,7 @@ class Outlet:
         self._is_ready = True
 
     def _fit(self, topics: list[str]) -> None:
-        """Make requests no larger than the topics take: what is refused together would lose its order."""
+        """Limit requests to the size that the topics accept: messages refused together lose their order."""
         try:
             bytes_max = min(self.admin.record_bytes_max(topics), BATCH_BYTES_MAX)
         except BusAwayError:
@@ -159,38 +159,38 @@ class Outlet:
             self._renew()
 
     def poll(self, timeout_s: float) -> int:
-        """Serve confirmations for a while. Returns how many came."""
+        """Serve confirmations for `timeout_s`. Returns how many came."""
         served: int = self._producer.poll(timeout_s)
         if self._is_broken:
-            self._tell("the producer cannot go on, and is replaced; what is not confirmed is sent again")
+            self._tell("the Kafka producer failed, and is replaced; unconfirmed records are sent again")
             self._renew()
         return served
 
     def forget_refusals(self, lanes: list[Lane]) -> None:
-        """Forget what was told of topics of which nothing is refused any more."""
+        """Forget the reported refusals of topics that accept messages again."""
         ill = {lane.topic for lane in lanes if not lane.is_well}
         self._told = {(topic, code) for topic, code in self._told if topic in ill}
 
     def close(self) -> None:
-        """Drop what is not confirmed, and let go of the connection."""
+        """Drop unconfirmed messages, and close the connection."""
         self._producer.purge()
         self._producer.flush(PURGE_S_MAX)
         self.admin.close()
 
     def _renew(self) -> None:
-        """Take a new producer. Lanes hear that what was under way is dropped, and send it again."""
+        """Replace the producer. Lanes are told that messages under way were dropped, and send them again."""
         settings = producer_settings(self._link, self._bytes_max, self._batch_bytes)
         with self._lock:
             broken, self._producer = self._producer, Producer(settings)
             self._is_broken = False
-        # Without the lock, which lanes take when they send.
+        # Without the lock, because lanes take it when they send.
         broken.purge()
         broken.flush(PURGE_S_MAX)
         self._is_broken = False
 
 
 def producer_settings(link: Link, bytes_max: int, batch_bytes: int = BATCH_BYTES_MAX) -> dict[str, Any]:
-    """The settings of the producer, in which order and identity of messages survive lost connections.
+    """The settings of the producer. Messages keep their order, and are not doubled after reconnections.
 
     Args:
         link: The cluster.
@@ -203,20 +203,20 @@ def producer_settings(link: Link, bytes_max: int, batch_bytes: int = BATCH_BYTES
         linger_ms=LINGER_MS,
         batch_size=batch_bytes,
         topic_metadata_propagation_max_ms=TOPIC_MS_MAX,
-        # For ever: the bound is on what is under way, and the rest waits at the edge.
+        # No timeout: messages under way are bounded, and the others wait at the edge.
         delivery_timeout_ms=0,
         message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
         queue_buffering_max_kbytes=(2 * bytes_max >> 10) + (1 << 16),
-        # As the clients in Java do, so that all writers put a camera into the same partition.
+        # As in Java clients, so that all writers put a camera into the same partition.
         partitioner="murmur2_random",
     )
 
 
 def check(link: Link) -> None:
-    """See that the cluster answers.
+    """Check that the cluster answers.
 
     Raises:
-        BusError: It does not, or refuses this client.
+        BusError: It does not answer, or refuses this client.
     """
     admin = Admin(link)
     try:

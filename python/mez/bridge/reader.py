@@ -1,4 +1,4 @@
-"""What the readers of a bridge have in common: a thread of their own that goes on after whatever can pass."""
+"""The base of a bridge's readers: a thread that continues after temporary errors."""
 
 import threading
 import time
@@ -7,38 +7,38 @@ from typing import Any, Final, Protocol
 from mez.errors import BusyError, ConnectError, Error
 
 LOOK_S: Final = 0.1
-"""How often whoever waits looks whether the end is wished, in seconds."""
+"""How often a waiting thread checks whether the bridge is to end, in seconds."""
 
 CONNECT_S: Final = 0.0
-"""An edge is dialled once. Whoever needs it tries again, and tells people so."""
+"""The edge is tried once. The callers try again, and report this."""
 
 AWAY_S: Final = 1.0
 REFUSED_S: Final = 5.0
 """How long a reader waits after an error: if the edge was away or busy, and after any other, in seconds."""
 
 WORKED_S: Final = 10.0
-"""An error that comes again is told again if the reader has worked for so long in between, in seconds."""
+"""A repeated error is reported again if the reader has worked for this long in between, in seconds."""
 
 
 class Board(Protocol):
-    """What readers tell the bridge."""
+    """Gets messages, events and counts from readers."""
 
     def tell(self, sentence: str) -> None:
-        """Tell people something."""
+        """Print a sentence for people."""
 
     def event(self, kind: str, camera: str | None, **told: Any) -> None:  # noqa: ANN401, plain values
         """Send an event of the bridge."""
 
     def lose(self, count: int) -> None:
-        """Count records that were at the edge and never came."""
+        """Count records that the edge dropped before it gave them."""
 
 
 class Reader:
-    """Reads from the edge, or for it, in a thread of its own.
+    """Reads from the edge, or publishes to it, in its own thread.
 
     Args:
         name: What it reads, for people.
-        board: Told of what happens.
+        board: Gets messages, events and counts.
     """
 
     def __init__(self, name: str, board: Board) -> None:
@@ -47,7 +47,7 @@ class Reader:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"bridge {name}", daemon=True)
         self.failure: Exception | None = None
-        """What ended the thread, which nobody foresaw."""
+        """The unexpected error that ended the thread."""
 
     def open(self) -> None:
         """Connect to the edge.
@@ -58,15 +58,15 @@ class Reader:
         raise NotImplementedError
 
     def read(self) -> None:
-        """Read until the end is wished or there is an error. Connects if nothing is connected."""
+        """Read until the bridge is to end or an error occurs. Connects if there is no connection."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Close the connection, if there is one."""
         raise NotImplementedError
 
     def open_or_tell(self) -> None:
-        """Connect. If the edge is away or busy, people are told: it is tried again once this reads.
+        """Connect. If the edge is away or busy, report this: `read` tries again.
 
         Raises:
             Error: The edge refuses.
@@ -81,11 +81,11 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more from the edge. What is on its way is settled until `close`."""
+        """Take no more from the edge. Records that are on their way can be settled until `close`."""
         self._over.set()
 
     def close(self) -> None:
-        """End reading. What is not confirmed is given again, or read again at the next start."""
+        """End reading. Unconfirmed records are given again, or read again at the next start."""
         self.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -105,7 +105,7 @@ class Reader:
             try:
                 self.read()
                 trouble = ""
-            # Of the system: a full disk passes too.
+            # OSError too: a full disk is also a temporary error.
             except (Error, OSError) as error:
                 self.leave()
                 if str(error) != trouble or time.monotonic() - begun_s > WORKED_S:

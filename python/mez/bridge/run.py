@@ -1,4 +1,4 @@
-"""Runs a bridge: readers take from the edge, this thread hears from Kafka, the end finishes what is begun."""
+"""Runs a bridge: readers take records from the edge, and this thread takes Kafka's confirmations."""
 
 import time
 from collections.abc import Callable
@@ -23,16 +23,16 @@ from mez.pipeline.errors import BusAwayError, BusError
 from mez.pipeline.kafka_client import Link
 
 POLL_S: Final = 0.1
-"""How long Kafka is listened to before other things are looked at, in seconds."""
+"""How long one poll for Kafka's confirmations takes, in seconds."""
 
 PREPARE_S: Final = 5.0
-"""How often topics that could not be made are tried again, in seconds."""
+"""How often to try again to create topics, in seconds."""
 
 SILENT_S: Final = 3.0
-"""How long Kafka may confirm nothing before it is told, in seconds."""
+"""How long Kafka may confirm nothing before this is reported, in seconds."""
 
 EVENTS_MAX: Final = 1000
-"""The most events and results that are not confirmed. More of the bridge's own are dropped and counted."""
+"""The most unconfirmed events and results. Further events of the bridge itself are dropped and counted."""
 
 EVENTS_BYTES_MAX: Final = 16 << 20
 
@@ -43,8 +43,8 @@ class Run:
     Args:
         bridge: The bridge.
         place: The folder for its state.
-        teller: Says what people should know.
-        progress_s: How often it says how it does, in seconds; 0: only at the end.
+        teller: Prints lines for people.
+        progress_s: The interval of status lines, in seconds. 0: only at the end.
     """
 
     def __init__(self, bridge: Bridge, place: Path, teller: Teller, progress_s: float) -> None:
@@ -80,13 +80,13 @@ class Run:
         self._is_silent = False
 
     def run(self, end: Interrupt) -> int:
-        """Run until an end is wished, then finish what is under way, unless Kafka is away.
+        """Run until the end is requested, then wait for confirmations, unless Kafka is away.
 
         Returns:
-            The exit status: 0 if everything that was sent is confirmed, and Kafka was there, else 1.
+            The exit status: 0 if all records that were sent are confirmed, and Kafka is reachable; else 1.
 
         Raises:
-            Error: The edge refuses. That it is away is no error: it is tried again.
+            Error: The edge refuses. If it is away, this is not an error: the bridge tries again.
             BusError: Kafka refuses this client.
         """
         self._is_over = end
@@ -102,10 +102,10 @@ class Run:
         finally:
             self._close()
 
-    # ---- what readers tell --------------------------------------------------------------------------------
+    # ---- the board of the readers -------------------------------------------------------------------------
 
     def tell(self, sentence: str) -> None:
-        """Tell people something."""
+        """Print a sentence for people."""
         self._teller.tell(sentence)
 
     def event(self, kind: str, camera: str | None, **told: Any) -> None:  # noqa: ANN401, plain values
@@ -114,7 +114,7 @@ class Run:
             self._events_dropped += 1
 
     def lose(self, count: int) -> None:
-        """Count records that were at the edge and never came."""
+        """Count records that the edge dropped before it gave them."""
         self._lost += count
 
     def take_note(
@@ -137,10 +137,10 @@ class Run:
         camera = message.headers.get("mez-camera") or None
         self.event("dead_letter", camera, record=message.id, bytes=message.size, error=error)
 
-    # ---- the way of a run ---------------------------------------------------------------------------------
+    # ---- the course of a run ------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Join the groups, so that frames cross the link and wait at the edge, also while Kafka is away."""
+        """Join the groups, so that frames cross the link and wait at the edge, even while Kafka is away."""
         self._try_to_prepare(is_first=True)
         for reader in self._everybody():
             reader.open_or_tell()
@@ -162,7 +162,7 @@ class Run:
             self._show()
 
     def _try_to_prepare(self, *, is_first: bool) -> None:
-        """Make the topics. A cluster that is away, or does not let them be made, is tried again."""
+        """Create the topics. If the cluster is away or refuses, this is tried again."""
         self._prepare_at_s = time.monotonic() + PREPARE_S
         try:
             self._outlet.prepare(self._bridge.topics, self._is_over)
@@ -172,10 +172,10 @@ class Run:
                 raise
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                self.tell(f"{error}; records wait at the edge, and it is tried again")
+                self.tell(f"{error}; records wait at the edge; trying again")
 
     def _listen(self) -> None:
-        """Tell once when Kafka confirms nothing any more, and when it does again."""
+        """Report once when Kafka stops confirming records, and when it confirms them again."""
         now_s = time.monotonic()
         count = sum(lane.counts.records for lane in self._lanes)
         if count != self._confirmed[1] or not self._unconfirmed():
@@ -190,19 +190,19 @@ class Run:
 
     def _silence(self) -> str:
         because = f": {self._link.heard}" if self._link.heard else ""
-        return f"at {','.join(self._bridge.kafka.servers)} confirms nothing{because}"
+        return f"at {','.join(self._bridge.kafka.servers)} does not confirm records{because}"
 
     def _drain(self) -> int:
-        """Take no more, and wait until what was sent is confirmed. Nothing is, as long as Kafka is away."""
+        """Take no more records, and wait for confirmations, unless Kafka is away."""
         self._state = "draining"
         for reader in self._everybody():
             reader.stop()
         if self._is_away:
-            self.tell("Kafka is away, and is not waited for")
+            self.tell("Kafka is away; ending without waiting for it")
         elif self._unconfirmed():
             self.tell(
-                f"waiting for {self._unconfirmed()} records to be confirmed, for {self._bridge.drain_s:g} s "
-                "at most; Ctrl-C again ends at once"
+                f"waiting for {self._unconfirmed()} records to be confirmed, at most "
+                f"{self._bridge.drain_s:g} s; Ctrl-C again ends at once"
             )
         until_s = time.monotonic() + self._bridge.drain_s
         while self._unconfirmed() and not self._is_away and time.monotonic() < until_s:
@@ -211,7 +211,7 @@ class Run:
 
     @property
     def _is_away(self) -> bool:
-        """Whether Kafka has not answered yet, or confirms nothing any more."""
+        """Whether Kafka has not answered yet, or has stopped confirming records."""
         return self._is_silent or not self._outlet.is_ready
 
     def _close(self) -> None:
@@ -228,8 +228,8 @@ class Run:
         was_running, self._state = self._state != "starting", "ended"
         if was_running:
             status = self._show()
-            again = f"; {left} that are not confirmed are given again at the next start" if left else ""
-            again += f"; {gone} newest frames are not confirmed, and do not come again" if gone else ""
+            again = f"; {left} unconfirmed records are sent again at the next start" if left else ""
+            again += f"; {gone} unconfirmed newest frames are not sent again" if gone else ""
             waiting = self._watch.left() if left or self._is_away else ""
             again += f"; {waiting}" if waiting else ""
             dropped = f", {self._events_dropped} events dropped" if self._events_dropped else ""
@@ -238,16 +238,16 @@ class Run:
                 f"lost, {status.dead} dead letters{dropped}{again}"
             )
 
-    # ---- how it does --------------------------------------------------------------------------------------
+    # ---- status -------------------------------------------------------------------------------------------
 
     def _show(self) -> Status:
-        """Say how it does, and return that."""
+        """Print the status, and return it."""
         status = self.status()
         self._teller.show(asdict(status), status.line())
         return status
 
     def status(self) -> Status:
-        """How it does; rates are those since the last time."""
+        """The status. Rates are since the previous status."""
         told = Status(self._bridge.name, self._state, time.time_ns(), lost=self._lost)
         for lane in self._lanes:
             of, counts = StreamStatus(), lane.counts
@@ -286,7 +286,7 @@ class Run:
 
 
 def _described(bridge: Bridge) -> str:
-    """What goes where, in a line."""
+    """The streams and their topics, in a line."""
     parts = [
         f"{stream.cameras} ({'every' if stream.is_every else 'newest'}) -> {stream.topic}"
         for stream in bridge.streams.values()

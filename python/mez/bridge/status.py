@@ -1,19 +1,19 @@
-"""What a bridge says of itself: a line each few seconds, for people or as JSON."""
+"""The status of a bridge: a line every few seconds, for people or as JSON."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class StreamStatus:
-    """How a stream does.
+    """The status of a stream.
 
     Attributes:
         records: Records that Kafka has confirmed since the start.
         bytes: Their bytes.
         unconfirmed: Records that were sent and are not confirmed.
-        waiting: Records that wait at the edge; `None`: nobody knows, or nothing waits by design.
-        skipped: Frames that did not cross the link, or were passed over for newer ones.
-        dead: Records that Kafka has refused for good.
+        waiting: Records that wait at the edge. `None`: unknown, or this stream never waits.
+        skipped: Frames that did not cross the link, or were skipped for newer ones.
+        dead: Records that Kafka has refused permanently.
     """
 
     records: int = 0
@@ -26,20 +26,20 @@ class StreamStatus:
 
 @dataclass(slots=True)
 class Status:
-    """How a bridge does.
+    """The status of a bridge.
 
     Attributes:
         bridge: Its name.
         state: `starting`, `running`, `draining` or `ended`.
-        at_ns: When this was so, in nanoseconds since 1970-01-01 UTC.
-        records_per_s: Confirmed records, each second since the line before.
-        bytes_per_s: Confirmed bytes, each second since the line before.
+        at_ns: The time of this status, in nanoseconds since 1970-01-01 UTC.
+        records_per_s: Confirmed records per second since the previous line.
+        bytes_per_s: Confirmed bytes per second since the previous line.
         records: Confirmed records since the start.
         bytes: Confirmed bytes since the start.
-        waiting: Records that wait at the edge; `None`: nobody knows.
+        waiting: Records that wait at the edge. `None`: unknown.
         unconfirmed: Records that were sent and are not confirmed.
-        lost: Records that were at the edge and were gone before their turn.
-        dead: Records that Kafka has refused for good.
+        lost: Records that the edge dropped before it gave them.
+        dead: Records that Kafka has refused permanently.
         kafka: `ok`, or why nothing is confirmed.
         streams: The same by stream; `results` and `events` are among them.
     """

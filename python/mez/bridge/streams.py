@@ -1,4 +1,4 @@
-"""Takes frames of cameras and records of derived streams from the edge, and settles them behind Kafka."""
+"""Takes frames and records from the edge, and settles them when Kafka has confirmed them."""
 
 import threading
 from functools import partial
@@ -17,8 +17,8 @@ class StreamReader(FrameReader):
     Args:
         bridge: The bridge.
         stream: The stream.
-        lane: Where its messages go.
-        board: Told of what happens.
+        lane: The lane for its messages.
+        board: Gets messages, events and counts.
     """
 
     def __init__(self, bridge: Bridge, stream: Stream, lane: Lane, board: Board) -> None:
@@ -37,13 +37,13 @@ class StreamReader(FrameReader):
         self._bridge = bridge.name
         self._is_every = stream.is_every
         self._lane = lane
-        # Frames on their way to Kafka, as the edge gave them last. One that it gives again goes once; what is
-        # settled is what it gave last.
+        # Frames on their way to Kafka, as the edge gave them last. A frame that the edge gives again is sent
+        # once, and the newest delivery of it is settled.
         self._held: dict[tuple[str, int, int], Frame] = {}
         self._lock = threading.Lock()
 
     def take(self, frame: Frame) -> bool:
-        """Put a frame into the lane, once there is room."""
+        """Put a frame into the lane when there is room."""
         message = messages.of_frame(frame, self._bridge)
         if self._is_every:
             key = (frame.camera, frame.epoch, frame.sequence)
@@ -59,7 +59,7 @@ class StreamReader(FrameReader):
         return is_held
 
     def _settle(self, key: tuple[str, int, int]) -> None:
-        """Kafka has it: nobody needs to get it again."""
+        """Settle a frame that Kafka has confirmed."""
         with self._lock:
             frame = self._held.pop(key)
         frame.done()

@@ -1,4 +1,4 @@
-"""`mez.engine`: what turns a camera's frames into pictures for its display (docs/offload.md).
+"""`mez.engine`: engines, which make pictures of a camera's frames for its display (docs/offload.md).
 
 ```python
 import mez.engine
@@ -12,8 +12,8 @@ mez.engine.run("style", "phone/*", edge="edge.local")   # answers frames, until 
 | --- | --- |
 | `engines` | which engines are there, and how are they loaded? |
 | `answers` | is what an engine returned an answer? |
-| `loop` | which frame is next, and what becomes of it? |
-| `worker`, `supervisor` | who runs engines as processes, and starts them again? |
+| `loop` | which frame is next, and how is it answered? |
+| `worker`, `supervisor` | how are engines run as processes, and restarted? |
 | `command` | what do people type? |
 | `style` | how are styles painted and trained? |
 """
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import sys
 
-    # Not above: whoever loads an engine needs no command.
+    # Imported here, because programs that load an engine do not need the command.
     from mez.engine.command import main as command
 
     return command(sys.argv[1:] if arguments is None else arguments)

@@ -1,4 +1,4 @@
-"""Makes the answer of what an engine returned, or says why it is none."""
+"""Converts the result of an engine to an answer, or refuses it with a reason."""
 
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ from mez.engine.errors import AnswerRefusedError
 from mez.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 
 DETECTIONS_MAX: Final = 1000
-"""The most boxes that are drawn. More are a mistake in the engine."""
+"""The most boxes that are drawn. More indicate a bug in the engine."""
 
 _TAKEN: Final = "give uint8 pixels of the frame's size, or boxes"
-# BGR, for kinds in turn; far apart for eyes of all sorts.
+# BGR colours for kinds of objects. Colour-blind people can tell them apart too.
 _COLOURS: Final = ((0, 159, 230), (233, 180, 86), (115, 158, 0), (66, 228, 240), (0, 94, 213))
 
 
@@ -41,7 +41,7 @@ def picture(image: Image, result: object) -> Image:
     try:
         found = _detections.of(result)
     except (ArgumentError, ArgumentTypeError) as error:
-        raise AnswerRefusedError(f"the engine returned boxes that are none: {error}") from error
+        raise AnswerRefusedError(f"the engine returned invalid boxes: {error}") from error
     if found is None:
         shape = f" of shape {result.shape}" if isinstance(result, np.ndarray) else ""
         raise AnswerRefusedError(f"the engine returned {type(result).__name__}{shape}; {_TAKEN}")
@@ -51,12 +51,14 @@ def picture(image: Image, result: object) -> Image:
 def _pixels(image: Image, result: Any) -> Image:  # noqa: ANN401, an array of whatever package
     made = np.asarray(result)
     if made.dtype != np.uint8:
-        wrong = f"pixels of {made.dtype}"
+        wrong = f"pixels of type {made.dtype}"
         if np.issubdtype(made.dtype, np.floating) and not np.isfinite(made).all():
             wrong += ", not all of them finite,"
-        raise AnswerRefusedError(f"the engine returned {wrong} for uint8; round them, from 0 to 255")
+        raise AnswerRefusedError(f"the engine returned {wrong} instead of uint8; round them to 0 to 255")
     if made.shape not in (image.shape, image.shape[:2]):
-        raise AnswerRefusedError(f"the engine returned shape {made.shape} for {image.shape}; keep the size")
+        raise AnswerRefusedError(
+            f"the engine returned the shape {made.shape} for {image.shape}; keep the size"
+        )
     if made.ndim == 2:
         made = np.repeat(made[:, :, np.newaxis], 3, axis=2)
     return np.ascontiguousarray(made)
@@ -66,7 +68,7 @@ def _drawn(image: Image, found: Detections) -> Image:
     """A copy of a picture, with boxes and their names."""
     if len(found) > DETECTIONS_MAX:
         raise AnswerRefusedError(
-            f"the engine returned {len(found)} boxes; at most {DETECTIONS_MAX} are drawn; return the surest"
+            f"the engine returned {len(found)} boxes, more than {DETECTIONS_MAX}; return the highest scores"
         )
     try:
         import cv2
@@ -78,7 +80,7 @@ def _drawn(image: Image, found: Detections) -> Image:
     high, wide = image.shape[:2]
     given_wide, given_high = found.size or (wide, high)
     scale = np.array([wide / given_wide, high / given_high] * 2)
-    # Far outside, OpenCV's numbers would overflow.
+    # Clipped, because coordinates far outside would overflow in OpenCV.
     corners = np.clip(found.xyxy * scale, -1, max(wide, high) + 1).round().astype(int).tolist()
     names = found.class_names or [""] * len(found)
     for place, (left, top, right, bottom) in enumerate(corners):

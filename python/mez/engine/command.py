@@ -130,10 +130,10 @@ def _worker(options: argparse.Namespace) -> int:
     try:
         worker.main(_work(options), options.hand)
     except BusyError:
-        # The edge was full when the worker came back to it: starting it again may help.
+        # The edge was full when the worker reconnected: a restart may help.
         raise
     except (EngineError, BrokerError, KeysError, ArgumentError, ArgumentTypeError) as error:
-        # Starting it again does not help: an engine, an argument, a name, a right or a key is wrong.
+        # A restart does not help: an engine, an argument, a name, a right or a key is wrong.
         print(f"mez engine: {error}", file=sys.stderr)
         return UNUSABLE
     return 0

@@ -1,4 +1,4 @@
-"""Engines by name: functions from a picture to a picture, or to what was found in it."""
+"""Engines by name: functions that take a picture, and return a picture or detections."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 """Pixels of shape (rows, columns, 3), in Mez's order: blue, green, red, as in OpenCV and `Frame.image`."""
 
 Engine: TypeAlias = Callable[[Image], Image | Detections]
-"""What `load` gives. A user's function may return anything; `picture` says whether it is an answer."""
+"""What `load` returns. A user's function may return other types; `picture` checks its results."""
 
 DEVICES: Final = ("cpu", "cuda")
 
@@ -27,10 +27,10 @@ NAMES: Final = f"{', '.join(BUILT_IN)}, FILE.onnx, FILE.py:FUNCTION or MODULE:FU
 
 
 def check(name: str) -> None:
-    """Refuse what is no engine's name. Nothing is loaded.
+    """Check the name of an engine, without loading it.
 
     Raises:
-        EngineError: It is none.
+        EngineError: There is no such engine.
     """
     if name not in BUILT_IN and ":" not in name and not name.endswith(".onnx"):
         raise EngineError(f"there is no engine {name}; give {NAMES}")
@@ -121,8 +121,8 @@ def _own(name: str, device: str) -> Engine:
     try:
         made: Any = create(device=device) if takes_device else create()
     except Exception as error:
-        raise EngineError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+        raise EngineError(f"the constructor of {name} failed: {type(error).__name__}: {error}") from error
     if not callable(made):
-        raise EngineError(f"{name} makes an object that cannot be called; give the class a method __call__")
+        raise EngineError(f"objects of {name} cannot be called; give the class a method __call__")
     engine: Engine = made
     return engine

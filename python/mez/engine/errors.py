@@ -8,4 +8,4 @@ class EngineError(Error):
 
 
 class AnswerRefusedError(Error):
-    """What an engine returned is no answer to its frame. The engine goes on with the next one."""
+    """The result of an engine is not an answer to its frame. The engine continues with the next frame."""

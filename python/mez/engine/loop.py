@@ -17,10 +17,10 @@ from mez.engine.engines import Engine
 from mez.errors import Error, PermissionDenied, WaitTimeoutError
 
 LOOK_S: Final = 0.1
-"""How long the loop waits for a frame before it looks whether it should end, in seconds."""
+"""How long the loop waits for a frame before it checks whether it should end, in seconds."""
 
 GROUP: Final = "engine"
-"""The group of engines that were given no other one."""
+"""The default group of engines."""
 
 LOG_S: Final = 1.0
 """How often a reason for refused answers is logged, in seconds."""
@@ -61,8 +61,8 @@ class Loop:
 
     Args:
         engine: The engine.
-        counts: Where it counts.
-        holds: Told which frame the engine works on, and empty when it is done.
+        counts: Its counts.
+        holds: Called with the frame that the engine works on, and with an empty text when it is done.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Loop:
         self._logged: dict[str, float] = {}
 
     def work(self, frames: Subscription, end: Callable[[], bool]) -> None:
-        """Answer frames until `end` says so.
+        """Answer frames until `end` returns true.
 
         Raises:
             PermissionDenied: The right to watch the cameras is missing, or was taken away.
@@ -93,7 +93,7 @@ class Loop:
             self._counts.sent = sent
 
     def handle(self, frame: Frame) -> None:
-        """Answer one frame, or say why not: it never raises because of the engine."""
+        """Answer one frame, or report why not. Errors of the engine are not raised."""
         counts = self._counts
         counts.taken += 1
         if frame.age_ms is not None:
@@ -102,7 +102,7 @@ class Loop:
         try:
             frame.answer(self._made(frame))
         except PermissionDenied as error:
-            # The camera is told nothing: that would need the same right.
+            # No reply to the camera, because a reply needs the same right.
             counts.denied = str(error)
             self._refuse(frame, str(error))
         except Exception as error:
@@ -131,16 +131,16 @@ class Loop:
         frame.failed(why)
         now_s = time.monotonic()
         if now_s - self._logged.get(why, -LOG_S) >= LOG_S:
-            # Of this reason alone is it known when it was last told: the table cannot grow.
+            # Only the last reason is kept, so that the table cannot grow.
             self._logged = {why: now_s}
-            _log.warning("%r is not answered: %s", frame, why)
+            _log.warning("%r was not answered: %s", frame, why)
 
     def _tell_camera(self, frame: Frame, why: str) -> None:
         """Tell the camera's publisher why there is no picture."""
         try:
             frame.reply({"refused": why[:500]})
         except Error as error:
-            _log.warning("%r: the camera is not told: %s", frame, error)
+            _log.warning("%r: the reason was not sent to the camera: %s", frame, error)
 
 
 def run(

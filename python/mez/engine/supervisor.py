@@ -1,4 +1,4 @@
-"""Keeps the workers of an engine running on this host, and says how they do."""
+"""Keeps the workers of an engine running on this host, and reports their status."""
 
 import os
 import time
@@ -16,36 +16,36 @@ from mez.engine.errors import EngineError
 from mez.engine.worker import Work
 
 LOOK_S: Final = 0.1
-"""How often the supervisor looks at its workers and for Ctrl-C, in seconds."""
+"""How often the supervisor checks its workers and Ctrl-C, in seconds."""
 
 PROGRESS_S: Final = 10.0
-"""How often it says how they do, in seconds."""
+"""The interval of progress lines, in seconds."""
 
 ANSWER_WITHIN_S: Final = 5.0
 """How long an engine may work on a frame before it is killed, in seconds."""
 
 DENIED_MAX: Final = 256
-"""The most missing rights of which it is known that they were told."""
+"""The most missing rights that are remembered as reported."""
 
 STOP_S: Final = 1.0
-"""How long workers get for what they have in hand at the end, in seconds."""
+"""How long workers may take at the end to finish their current frames, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the workers of an engine do.
+    """The status of an engine's workers.
 
     Attributes:
-        at_ns: When this was so, in nanoseconds since 1970-01-01 UTC.
+        at_ns: The time of this status, in nanoseconds since 1970-01-01 UTC.
         pids: The processes that have joined the group.
-        taken: Frames that they were given since the start.
-        answered: Answers that the edge has taken.
-        answered_per_s: The same, each second since the line before.
-        refused: Frames that the engine did not answer, or not with a picture.
-        work_ms: The mean time in the engine since the start, in milliseconds; `None` before the first frame.
-        age_ms: The mean age of frames when a worker got them, in milliseconds; `None` where nobody knows.
-        restarts: How often workers were started again.
-        last_refusal: Why a frame was last refused; empty: none was.
+        taken: Frames that the workers got since the start.
+        answered: Answers that the edge has accepted.
+        answered_per_s: Answers per second since the previous line.
+        refused: Frames that the engine did not answer with a picture.
+        work_ms: The mean time in the engine since the start, in milliseconds. `None` before the first frame.
+        age_ms: The mean age of frames when a worker got them, in milliseconds. `None` if it is unknown.
+        restarts: How often workers were restarted.
+        last_refusal: Why a frame was last refused. Empty if none was.
     """
 
     at_ns: int
@@ -67,19 +67,19 @@ class Status:
         if self.age_ms is not None:
             parts.append(f"of frames {self.age_ms:.3g} ms old")
         parts.append(f"{self.refused} refused")
-        return ", ".join(parts) + (f"; the last: {self.last_refusal}" if self.last_refusal else "")
+        return ", ".join(parts) + (f"; last refusal: {self.last_refusal}" if self.last_refusal else "")
 
 
 class Supervisor:
     """An engine that runs.
 
     Args:
-        work: What it does.
-        workers: How many processes.
+        work: Its work.
+        workers: Number of processes.
         answer_within_s: How long it may work on a frame, in seconds.
         place: The folder for logs.
-        teller: Told what people should know.
-        progress_s: How often it says how it does, in seconds; 0: only at the end.
+        teller: Prints lines for people.
+        progress_s: The interval of progress lines, in seconds. 0: only at the end.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Supervisor:
         self._shown = (time.monotonic(), 0)
 
     def run(self, end: Callable[[], bool]) -> int:
-        """Run until an end is wished.
+        """Run until the end is requested.
 
         Returns:
             The exit status: 0 if no worker had to be killed at the end.
@@ -129,18 +129,18 @@ class Supervisor:
         return 1 if killed else 0
 
     def _hear(self) -> None:
-        """Tell people that workers wait, or lack a right.
+        """Report that workers wait, or lack a right.
 
         Raises:
-            EngineError: A right is missing, and nobody has answered anything yet: a mistake in what was set
-                up. Whoever has answered before goes on, because the other cameras may be allowed.
+            EngineError: A right is missing, and no frame was answered yet: a mistake in the configuration.
+                After a first answer, the engine continues, because other cameras may be allowed.
         """
         report = self._crew.waiting(self._crew.posts)
         if report is not None and report.is_refused and not self._sum("done"):
             raise EngineError(report.away)
         reports = [post.report for post in self._crew.posts if post.report.away]
         for denied in (report.away for report in reports if report.is_refused):
-            # Once, and not that it goes on: other cameras are answered all the time.
+            # Reported once, without an end: other cameras are answered meanwhile.
             if denied not in self._denied:
                 self._denied.append(denied)
                 self._teller.tell(f"frames are not answered: {denied}")
@@ -152,7 +152,7 @@ class Supervisor:
         self._shown = (time.monotonic(), status.answered)
 
     def status(self) -> Status:
-        """How the workers do."""
+        """The status of the workers."""
         posts = self._crew.posts
         before_s, answered_before = self._shown
         answered, waited = self._sum("done"), self._sum("waited")

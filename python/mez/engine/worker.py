@@ -1,4 +1,4 @@
-"""A worker of `mez engine run`: one engine in a process of its own."""
+"""A worker of `mez engine run`: one engine in its own process."""
 
 import logging
 import signal
@@ -19,24 +19,24 @@ from mez.engine.loop import Counts, Loop
 from mez.errors import BusyError, ConnectError
 
 PAUSE_S: Final = 0.2
-"""How long the worker waits before it dials again, in seconds: an edge that is full refuses at once."""
+"""The pause before the worker tries to connect again, in seconds, because a full edge refuses at once."""
 
 DIAL_S: Final = 1.0
-"""How long the edge is dialled before the worker looks whether it should end, in seconds."""
+"""How long the worker tries to connect before it checks whether it should end, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine is to do.
+    """The work of an engine.
 
     Attributes:
-        engine: As `load` takes it.
+        engine: As for `load`.
         cameras: A camera's name, or a pattern.
-        edge: As `mez.subscribe` takes it.
+        edge: As for `mez.subscribe`.
         group: The group of its frames.
-        device: As `load` takes it.
-        keys: As `mez.subscribe` takes it.
-        latency_ms: As `mez.subscribe` takes it.
+        device: As for `load`.
+        keys: As for `mez.subscribe`.
+        latency_ms: As for `mez.subscribe`.
     """
 
     engine: str
@@ -49,11 +49,11 @@ class Work:
 
 
 class Worker:
-    """Counts what an engine does, for its supervisor.
+    """Runs an engine, and counts its work for the supervisor.
 
     Args:
-        work: What it does.
-        hand: Where it writes down what it has in hand.
+        work: The work.
+        hand: The page for the frame that it works on.
     """
 
     def __init__(self, work: Work, hand: Hand) -> None:
@@ -62,11 +62,11 @@ class Worker:
         self._hand = hand
         self._counts = Counts()
         self._away = ""
-        # What it has in hand since when; both at once, because a thread reads them.
+        # The frame in hand and since when; set together, because another thread reads them.
         self._held: tuple[str, float] = ("", 0.0)
 
     def run(self, reports: Reports) -> None:
-        """Answer frames until an end is wished.
+        """Answer frames until the worker is asked to end.
 
         Raises:
             EngineError: The engine cannot be loaded.
@@ -81,7 +81,7 @@ class Worker:
             loop.work(frames, lambda: self.wished)
 
     def _joined(self) -> Subscription | None:
-        """The group's frames, once the edge is there and has room; `None`: an end was wished meanwhile."""
+        """Join the group when the edge is reachable and has room. `None`: the end was requested meanwhile."""
         work = self._work
         while not self.wished:
             try:
@@ -106,7 +106,7 @@ class Worker:
         self._hand.hold(frame)
 
     def report(self) -> Report:
-        """What it has done, as of now."""
+        """The current report."""
         counts = self._counts
         frame, since_s = self._held
         return Report(
@@ -127,7 +127,7 @@ class Worker:
 
 
 def main(work: Work, hand: Path) -> None:
-    """Be a worker, as a process of its own, until SIGTERM.
+    """Run as a worker, in its own process, until SIGTERM.
 
     It prints `ready` once it has joined its group, then its report twice a second. What the engine prints
     goes to the log.

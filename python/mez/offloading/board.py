@@ -1,4 +1,4 @@
-"""The newest answer that was not given yet, and an account of all of them."""
+"""The newest answer that was not given yet, and counts of all answers."""
 
 import threading
 from collections import Counter
@@ -80,7 +80,7 @@ class Board:
         """The newest answer, and when it came; `None`: there was none in time.
 
         Raises:
-            BaseException: What ended the work.
+            BaseException: The error that ended the work.
         """
         with self._news:
             self._news.wait_for(lambda: self._waiting is not None or self._error is not None, timeout_s)
@@ -93,24 +93,24 @@ class Board:
             return taken
 
     def skip(self, reason: str) -> None:
-        """Count a frame of the device that gets no answer, or an answer that is none."""
+        """Count a frame that the device does not answer, or an answer that cannot be used."""
         with self._news:
             self._skipped[reason] += 1
 
     def fail(self, error: BaseException) -> None:
-        """End it: whoever takes gets the error, after what waits."""
+        """End the board: `take` returns the answer that waits, and then raises the error."""
         with self._news:
             self._error = self._error or error
             self._news.notify_all()
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """How many answers were not given, by reason."""
+        """Number of answers that were not given, by reason."""
         with self._news:
             return dict(self._skipped)
 
     @property
     def given(self) -> Mapping[Side, int]:
-        """How many were, by where they were made."""
+        """Number of answers that were given, by where they were made."""
         with self._news:
             return dict(self._given)

@@ -1,4 +1,4 @@
-"""A client of engines: captures, sends frames where they are answered sooner, and gives out the answers."""
+"""A client of engines: captures frames, sends them to the faster side, and returns the answers."""
 
 import contextlib
 import itertools
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 Where: TypeAlias = Literal["edge", "device", "auto"]
 
 AGES_MAX: Final = 100_000
-"""The most ages that the summary is made of: those of the newest answers."""
+"""The most ages in the summary: those of the newest answers."""
 
 DRAIN_S: Final = 1.0
-"""How long the end of the source waits for one more answer of the edge, at least, in seconds."""
+"""How long the client waits for a further answer of the edge after the source's end, at least, in seconds."""
 
 ENGINE_HANGS_S: Final = 30.0
 """How long the end waits for the picture that the engine on the device is making, in seconds."""
@@ -47,7 +47,7 @@ CLOSE_S: Final = 2.0
 """How long closing waits for a picture of the source, or for the engine on the device, in seconds."""
 
 LOOK_S: Final = 0.1
-"""How often a loop that waits for an answer looks whether the end has come, in seconds."""
+"""How often a loop that waits for an answer checks for the end, in seconds."""
 
 _numbers = itertools.count(1)
 
@@ -125,7 +125,7 @@ class Offload:
         self._over = threading.Event()
         self._ends_s = self._source_ended_s = math.inf
         self._answered_s = -math.inf
-        # The newest frame whose answer came from the edge, and was offered.
+        # The newest frame whose answer came from the edge and was passed to the board.
         self._edge_answered: FrameId | None = None
         self._threads: list[threading.Thread] = []
 
@@ -164,13 +164,13 @@ class Offload:
                 to_device=to_device,
                 given=given,
                 skipped=skipped,
-                # Two engines may answer one frame; both answers are then told of.
+                # Two engines may answer one frame; then both answers are counted.
                 unanswered=max(0, to_edge + to_device - sum(given.values()) - sum(skipped.values())),
                 ages_ms=tuple(self._ages),
             )
 
     def _told_by_edge(self) -> Mapping[str, int]:
-        """Answers that did not come, by reason; after the end, as it was then."""
+        """Number of answers that did not come, by reason. After the end: the last known numbers."""
         if self._answers is not None:
             # The publisher may be closed.
             with contextlib.suppress(EndedError):
@@ -208,7 +208,7 @@ class Offload:
         seconds = arguments.timeout("timeout", timeout)
         limit_s = math.inf if seconds is None else time.monotonic() + seconds
         while not self._over.is_set():
-            # Asked first: an answer that comes while this asks is given below.
+            # Before `take`: an answer that comes in between is returned below.
             is_last = self._is_last()
             came = self._board.take(0.0 if is_last else max(0.0, min(LOOK_S, limit_s - time.monotonic())))
             if came is not None:
@@ -220,7 +220,7 @@ class Offload:
         raise EndedError("there are no more answers: the source has ended, or the client was closed")
 
     def _is_last(self) -> bool:
-        """Whether no answer comes any more but one that is here already."""
+        """Whether no further answer can come, besides one that waits already."""
         now_s = time.monotonic()
         ended_s = min(self._source_ended_s, self._ends_s)
         if now_s < ended_s:
@@ -230,7 +230,7 @@ class Offload:
         if now_s >= max(ended_s, self._answered_s) + self._drain_s:
             return True
         with self._lock:
-            # A source that is stuck may still give a picture that was begun in time.
+            # Only if the source has ended: a stuck source may still give a picture that was begun in time.
             return math.isfinite(self._source_ended_s) and self._edge_answered == self._sent.last
 
     def _handed_out(self, answer: Answered, came_s: float) -> Answered:
@@ -281,7 +281,7 @@ class Offload:
         self.close()
 
     def _capture(self) -> None:
-        """Send the source's pictures where they are answered sooner."""
+        """Send the source's pictures to the side that is expected to answer sooner."""
         last_ns = 0
         try:
             for number, image in enumerate(self._pictures):
@@ -300,7 +300,7 @@ class Offload:
             self._board.fail(error)
         finally:
             self._source_ended_s = time.monotonic()
-            # A generator of ours holds a camera or a file until it is closed.
+            # Our own generators hold a camera or a file until they are closed.
             self._pictures.close()
 
     def _hand_on(self, number: int, image: "Image", captured_ns: int, now_s: float) -> None:
@@ -315,7 +315,7 @@ class Offload:
                 self._to_device += 1
             self._device.take(Work(number, image, captured_ns, now_s))
         if choice.goes_to("edge") and self._cam is not None:
-            # Not under the lock, which answers wait for: encoding takes milliseconds.
+            # Without the lock, because encoding takes milliseconds and answers wait for the lock.
             sent = self._cam.send(image, captured=captured_ns)
             with self._lock:
                 self._to_edge += 1
@@ -335,7 +335,7 @@ class Offload:
             self._board.fail(error)
 
     def _take_one(self, answer: Answer) -> None:
-        """Offer an answer of the edge, or count why not."""
+        """Pass an answer of the edge to the board, or count it as skipped."""
         try:
             image = answer.image
         except ImageError:
@@ -445,7 +445,7 @@ def offload(
     pace = arguments.optional_number("fps", fps)
     bound_ms = arguments.number("answer_ms", answer_ms)
     named = _camera_of(engine)
-    # Not above: `import mez` should need neither NumPy nor OpenCV.
+    # Imported here, because `import mez` should need neither NumPy nor OpenCV.
     from mez.offloading import display
     from mez.offloading import source as sources
     from mez.offloading.device import OnDevice
@@ -474,7 +474,7 @@ def offload(
 
 
 def _refused(reply: Reply) -> str | None:
-    """What `mez engine run` replies in place of an answer."""
+    """The reason in a reply that `mez engine run` sends instead of an answer."""
     try:
         told = reply.json()
     except ValueError:
@@ -489,7 +489,7 @@ def _camera_of(engine: str) -> str:
         EngineError: There is no such engine.
     """
     name = arguments.text("engine", engine)
-    # Not above: `import mez` should not need NumPy.
+    # Imported here, because `import mez` should not need NumPy.
     from mez.engine import engines
 
     engines.check(name)
@@ -497,10 +497,10 @@ def _camera_of(engine: str) -> str:
 
 
 def cameras_of(engine: str) -> str:
-    """The pattern of cameras that want an engine's answers: `offload/style/*`."""
+    """The pattern of the cameras of an engine: `offload/style/*`."""
     return f"offload/{_word(Path(engine).name.removesuffix('.onnx').replace('.py:', '.'))}/*"
 
 
 def _word(text: str) -> str:
-    """A text as a segment of a camera's name."""
+    """A text, converted to a segment of a camera's name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-") or "engine"

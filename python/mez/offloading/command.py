@@ -17,13 +17,13 @@ from mez.errors import EndedError, Error
 from mez.offloading.client import Offload, OffloadCounts, cameras_of, offload
 
 LINE_EVERY_S: Final = 1.0
-"""How often a line says how it goes, in seconds."""
+"""The interval of progress lines, in seconds."""
 
 HINT_S: Final = 3.0
-"""After how many seconds without any answer the command says what to start."""
+"""After how many seconds without an answer the command prints how to start an engine."""
 
 RECENT_MAX: Final = 1000
-"""The most answers that a line is made of."""
+"""The most answers that are summarised in a line."""
 
 _EPILOG: Final = """\
 examples:
@@ -143,7 +143,7 @@ def _client(options: argparse.Namespace) -> Offload:
 
 
 def _loop(client: Offload, options: argparse.Namespace, teller: Teller, end: Interrupt) -> None:
-    """Take answers, and say once a second how it goes."""
+    """Take answers, and print a progress line once a second."""
     began_s = told_s = time.monotonic()
     recent: deque[float] = deque(maxlen=RECENT_MAX)
     before = client.counts
@@ -168,12 +168,12 @@ def _loop(client: Offload, options: argparse.Namespace, teller: Teller, end: Int
         before, told_s = counts, now_s
         why = client.refusal()
         if why is not None and why != refused:
-            # Once for each reason in a row.
+            # A repeated reason is printed once.
             hinted, refused = True, why
             teller.tell(f"the engine refuses frames: {why}")
         if not hinted and counts.given.get("edge", 0) == 0 and now_s - began_s >= HINT_S:
             hinted = True
-            # The camera was given a name, or it has that of its engine.
+            # The camera's name was given, or it comes from the engine's name.
             cameras = options.camera or cameras_of("style" if options.engine == "auto" else options.engine)
             teller.tell(f"no answer yet: is an engine running? mez engine run ENGINE --cameras '{cameras}'")
 
@@ -181,7 +181,7 @@ def _loop(client: Offload, options: argparse.Namespace, teller: Teller, end: Int
 def _status(
     before: OffloadCounts, counts: OffloadCounts, ages_ms: list[float], seconds: float
 ) -> dict[str, Any]:
-    """How it went since the last line."""
+    """The figures since the last line."""
     skipped = {
         reason: count - before.skipped.get(reason, 0)
         for reason, count in counts.skipped.items()
@@ -204,26 +204,29 @@ def _line(status: dict[str, Any]) -> str:
         p50, p95 = status["capture_to_display_ms_p50"], status["capture_to_display_ms_p95"]
         line += f", capture to display {p50:.0f} ms (p95 {p95:.0f})"
     if status["made_on_device"]:
-        line += f", {status['made_at_edge']} from the edge, {status['made_on_device']} from here"
+        line += f", {status['made_at_edge']} from the edge, {status['made_on_device']} from the device"
     return line + _told(status["skipped"])
 
 
 def _told(skipped: dict[str, int]) -> str:
-    return "; told: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()) if skipped else ""
+    if not skipped:
+        return ""
+    return "; skipped: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items())
 
 
 def _sum_up(counts: OffloadCounts, teller: Teller) -> int:
-    """Say what became of all frames; the exit status."""
+    """Print what happened to all frames, and return the exit status."""
     given = sum(counts.given.values())
     p50, p95 = counts.age_ms(0.5), counts.age_ms(0.95)
     line = f"{given} answers to {counts.captured} frames"
     if p50 is not None and p95 is not None:
         line += f", capture to display {p50:.1f} ms (p95 {p95:.1f})"
     if counts.to_device:
-        line += f"; {counts.given.get('edge', 0)} from the edge, {counts.given.get('device', 0)} from here"
+        edge, device = counts.given.get("edge", 0), counts.given.get("device", 0)
+        line += f"; {edge} from the edge, {device} from the device"
     line += _told(dict(counts.skipped))
     if counts.unanswered:
-        line += f"; {counts.unanswered} frames without an answer (no engine was there, or it took newer ones)"
+        line += f"; {counts.unanswered} frames without an answer (no engine ran, or it took newer frames)"
     figures = asdict(counts) | {"capture_to_display_ms_p50": p50, "capture_to_display_ms_p95": p95}
     del figures["ages_ms"]
     teller.show(figures, line)

@@ -1,4 +1,4 @@
-"""Runs the engine on the device itself, on a thread, so that frames go on meanwhile."""
+"""Runs the engine on the device itself, on a thread, so that capturing continues meanwhile."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ class Work:
 
     Attributes:
         number: Its number.
-        image: Its pixels, which nobody changes any more.
+        image: Its pixels, which must not change.
         captured_ns: When it was captured, UTC.
         captured_s: The same, by `time.monotonic`.
     """
@@ -32,10 +32,10 @@ class Work:
 
 
 class OnDevice:
-    """An engine on a thread of its own. The newest frame wins: one waits at most.
+    """An engine on its own thread. At most one frame waits: a newer one replaces it.
 
     Args:
-        engine: What it runs.
+        engine: The engine.
         made: Called with the frame, its picture, and when the engine began and ended (`time.monotonic`).
         skipped: Called with the reason, for a frame that gets no picture: `replaced` or `engine_refused`.
     """
@@ -57,7 +57,7 @@ class OnDevice:
         self._thread.start()
 
     def take(self, work: Work) -> None:
-        """Work on a frame as soon as the engine is free, instead of one that waits."""
+        """Work on a frame as soon as the engine is free. It replaces a frame that waits."""
         with self._news:
             replaced, self._waiting = self._waiting, work
             self._news.notify()
@@ -65,7 +65,7 @@ class OnDevice:
             self._skipped("replaced")
 
     def close(self, timeout_s: float) -> None:
-        """Take no more, and wait until the engine is done; not for ever: it may hang."""
+        """Take no more frames. Wait until the engine is done, at most `timeout_s`, because it may hang."""
         with self._news:
             self._over = True
             self._news.notify()
@@ -73,7 +73,7 @@ class OnDevice:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no frame waits or is worked on, and what was made was handed on."""
+        """Whether no frame waits or is processed, and all pictures were passed to `made`."""
         with self._news:
             return self._waiting is None and not self._works
 
@@ -92,7 +92,7 @@ class OnDevice:
     def _work(self, work: Work) -> None:
         began_s = time.monotonic()
         try:
-            # A copy: an engine may paint in place, and the frame is also encoded, and given out as it came.
+            # A copy, because an engine may paint in place, but the original is also sent and returned.
             made = picture(work.image, self._engine(np.array(work.image)))
         except Exception as error:
             self._skipped("engine_refused")
@@ -101,7 +101,7 @@ class OnDevice:
             self._made(work, made, began_s, time.monotonic())
 
     def _tell(self, error: Exception) -> None:
-        """Log why, once for each reason in a row."""
+        """Log the reason. A repeated reason is logged once."""
         why = _modules.told(error)
         if why != self._told:
             self._told = why

@@ -1,4 +1,4 @@
-"""Shows answers: in a window, or as pictures in a folder where there is none."""
+"""Shows answers: in a window, or without one as pictures in a folder."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ from mez.engine import Image
 from mez.offloading.errors import OffloadError
 
 PICTURES_MAX: Final = 600
-"""The most pictures in a folder. Beyond, the oldest is overwritten."""
+"""The most pictures in a folder. Then the oldest ones are overwritten."""
 
 PICTURE_EVERY_S: Final = 1.0
-"""How often an answer is written, in seconds. A folder is looked at afterwards."""
+"""How often an answer is written, in seconds."""
 
 FOLDER: Final = Path("out/offload")
-"""Where pictures go that were to be shown in a window."""
+"""The folder for pictures if no window is possible."""
 
 QUALITY: Final = 90
 """JPEG quality of pictures in a folder."""
@@ -29,17 +29,17 @@ class Display(Protocol):
     what: str
 
     def show(self, number: int, image: Image) -> bool:
-        """Show an answer; whether more are wished."""
+        """Show an answer. Returns whether to show more."""
 
     def close(self) -> None:
-        """Show no more."""
+        """Close the display."""
 
 
 class Window:
     """A window of OpenCV. It belongs to the thread that shows.
 
     Args:
-        title: What stands above it.
+        title: Its title.
     """
 
     what = "a window; q ends"
@@ -49,7 +49,7 @@ class Window:
         self._is_open = False
 
     def show(self, number: int, image: Image) -> bool:
-        """Show an answer, until the next one; false after the key q, or once the window was closed."""
+        """Show an answer until the next one. Returns false after the key q, or if the window was closed."""
         import cv2
 
         cv2.imshow(self._title, image)
@@ -58,11 +58,11 @@ class Window:
         return key != ord("q") and cv2.getWindowProperty(self._title, cv2.WND_PROP_VISIBLE) >= 1
 
     def close(self) -> None:
-        """Close the window, if something was shown: of a window that is not there OpenCV may raise."""
+        """Close the window, if something was shown: OpenCV may raise an error if there is no window."""
         if self._is_open:
             import cv2
 
-            # It is gone if a person closed it.
+            # The user may have closed it.
             with contextlib.suppress(cv2.error):
                 cv2.destroyWindow(self._title)
 
@@ -71,7 +71,7 @@ class Folder:
     """Pictures in a folder: one a second.
 
     Args:
-        path: The folder, which is made if need be.
+        path: The folder, which is created if it does not exist.
 
     Raises:
         OffloadError: It cannot be written to.
@@ -109,12 +109,12 @@ class Folder:
 
 
 def window_or_folder(title: str) -> Display:
-    """A window, where there are a display and an OpenCV with windows; else pictures in `out/offload`."""
+    """A window, if there are a display and an OpenCV with windows; else pictures in `out/offload`."""
     return Folder(FOLDER) if no_window() else Window(title)
 
 
 def no_window() -> str:
-    """Why there can be no window; empty if there can."""
+    """Why no window is possible. Empty if it is possible."""
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return "there is no display"
     try:

@@ -12,19 +12,19 @@ Side: TypeAlias = Literal["edge", "device"]
 """Where an answer is made."""
 
 MEASURED_MAX: Final = 5
-"""The answers of a side whose median is its estimate. Three of the last ones turn it."""
+"""The number of newest answers of a side whose median is its estimate. Three slow ones change it."""
 
 WAITING_MAX: Final = 256
-"""The most frames of a side that are remembered until it answers. Beyond, the oldest but one is forgotten."""
+"""The most frames of a side that are remembered until it answers. Then the second-oldest is forgotten."""
 
 EXPLORE_SHARE: Final = 0.05
-"""The share of frames that the other side gets as well, so that it stays measured."""
+"""The share of frames that also go to the other side, so that its estimate stays current."""
 
 RETRY_S: Final = 1.0
-"""How long a side that does not answer is left alone before it is measured again, in seconds."""
+"""The pause before a side that does not answer is measured again, in seconds."""
 
 MARGIN: Final = 0.1
-"""How much sooner the other side has to be before frames go there, as a share: measurements are noisy."""
+"""The other side must be faster by this share before frames go there, because measurements are noisy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Choice:
     """Where a frame goes.
 
     Attributes:
-        side: Where its answer is expected sooner.
-        both: Whether the other side gets it as well, to be measured. Whichever answers first is shown.
+        side: The side that is expected to answer sooner.
+        both: Whether the frame also goes to the other side, to measure it. The first answer is shown.
     """
 
     side: Side
@@ -45,7 +45,7 @@ class Choice:
 
 
 class _Measured:
-    """What is known of one side."""
+    """Measurements of one side."""
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=MEASURED_MAX)
@@ -54,60 +54,61 @@ class _Measured:
 
     def sent(self, number: int, now_s: float) -> None:
         if len(self._waiting) == WAITING_MAX:
-            # The oldest says since when nothing came.
+            # The oldest is kept: it shows since when no answer came.
             del self._waiting[list(self._waiting)[1]]
         self._waiting[number] = now_s
 
     def answered(self, number: int, took_s: float, now_s: float) -> None:
         self._took.append(took_s)
         self._answered_s = now_s
-        # Newest wins: frames before this one get no answer any more.
+        # Frames before this one get no answer any more.
         while self._waiting and next(iter(self._waiting)) <= number:
             self._waiting.popitem(last=False)
 
     def expected_s(self, now_s: float) -> float | None:
-        """Seconds from the capture of a frame to its answer: as measured, but no less than the silence."""
+        """Expected seconds from capture to answer: the median, but at least the time without an answer."""
         if not self._took:
             return None
         return max(statistics.median(self._took), self._silent_s(now_s))
 
     def is_idle(self, now_s: float) -> bool:
-        """Whether one more frame to measure by is worth it."""
+        """Whether a further frame should be sent to measure this side."""
         return not self._waiting or now_s - next(reversed(self._waiting.values())) >= RETRY_S
 
     def _silent_s(self, now_s: float) -> float:
-        """For how long frames have waited there and none was answered."""
+        """How long frames have waited for this side without an answer."""
         if not self._waiting:
             return 0.0
         return now_s - max(next(iter(self._waiting.values())), self._answered_s)
 
 
 class Chooser:
-    """Sends each frame where its answer is expected sooner.
+    """Sends each frame to the side that is expected to answer sooner.
 
     A side's estimate is the median time from capture to answer of its last answers: network, waiting,
-    computing and coding together. While frames wait there and none is answered, the estimate is at least
-    that silence. So frames leave a link that breaks after about the time that the other side takes.
+    computing and coding together. While frames wait for a side without an answer, the estimate is at least
+    the time of this silence. So after a link breaks, frames go to the other side after about the time that
+    the other side takes.
 
-    The side that is not chosen gets a bounded share of the frames as well. This costs bytes or processor time
-    and delays no answer.
+    A bounded share of the frames also goes to the side that is not chosen. This costs bytes or processor
+    time, but delays no answer.
 
     Args:
-        explore_share: That share, 0 to 1.
+        explore_share: This share, 0 to 1.
     """
 
     def __init__(self, explore_share: float = EXPLORE_SHARE) -> None:
         self._sides: dict[Side, _Measured] = {"edge": _Measured(), "device": _Measured()}
         self._side: Side = "edge"
         self._explore_share = explore_share
-        # The first frame goes to both.
+        # The first frame goes to both sides.
         self._credit = 1.0
 
     def choose(self, number: int, now_s: float) -> Choice:
-        """Say where a frame goes.
+        """Choose where a frame goes.
 
         Args:
-            number: The frame's; increases from frame to frame.
+            number: The frame's number. It increases from frame to frame.
             now_s: The time, in seconds from any origin. Does not decrease.
         """
         other: Side = "device" if self._side == "edge" else "edge"
@@ -123,11 +124,11 @@ class Chooser:
         return Choice(self._side, explores)
 
     def answered(self, side: Side, number: int, took_s: float, now_s: float) -> None:
-        """Tell of an answer.
+        """Learn from an answer.
 
         Args:
-            side: Who made it.
-            number: Its frame's.
+            side: The side that made it.
+            number: The number of its frame.
             took_s: Seconds from the frame's capture until its picture was there.
             now_s: The time.
         """
@@ -149,4 +150,4 @@ class Always:
         return self._choice
 
     def answered(self, side: Side, number: int, took_s: float, now_s: float) -> None:
-        """As `Chooser.answered`: nothing is to be learnt."""
+        """As `Chooser.answered`, without effect."""

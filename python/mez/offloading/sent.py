@@ -1,4 +1,4 @@
-"""The frames that the edge was given, until their answers come."""
+"""Frames that were sent to the edge, until their answers come."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from mez.engine import Image
 
 BYTES_MAX: Final = 128 << 20
-"""The most bytes of pictures that are kept. Beyond, the oldest pictures are dropped."""
+"""The most bytes of pictures that are kept. Then the oldest pictures are dropped."""
 
 NUMBERS_MAX: Final = 4096
-"""The most frames whose numbers are kept: a minute or more. Beyond, the oldest is forgotten."""
+"""The most frames whose numbers are kept: a minute or more. Then the oldest is forgotten."""
 
 LATER_S: Final = 1.0
-"""How long after the bound of its answer a picture is kept, in seconds: an answer that left in time comes."""
+"""How long a picture is kept after the bound of its answer, in seconds, for an answer that is on its way."""
 
 
 class Sent:
@@ -41,7 +41,7 @@ class Sent:
         """Remember a frame.
 
         Args:
-            frame: Its identity, which is after that of the frame before.
+            frame: Its identity, which is greater than that of the previous frame.
             number: Its number.
             image: Its pixels.
             captured_s: When it was captured, by a clock that does not jump.
@@ -65,10 +65,10 @@ class Sent:
             self._drop_oldest()
 
     def answered(self, frame: FrameId) -> "tuple[int, Image | None] | None":
-        """Forget a frame that was answered, and all before it: no answers to older frames come.
+        """Forget an answered frame and all older frames, which get no answers any more.
 
         Returns:
-            Its number, and its pixels if they are still there; `None`: it is forgotten.
+            Its number, and its pixels if they are still kept. `None` if the frame was forgotten already.
         """
         number = self._numbers.get(frame)
         image, _ = self._pictures.get(frame, (None, 0.0))

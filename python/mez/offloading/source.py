@@ -1,4 +1,4 @@
-"""Reads pictures: a camera, a video, a stream, or what a program yields."""
+"""Reads pictures from a camera, a video, a stream, or an iterable of a program."""
 
 import contextlib
 import math
@@ -14,19 +14,19 @@ from mez.errors import MissingPackageError
 from mez.offloading.errors import OffloadError
 
 Pictures: TypeAlias = str | int | Path | Iterable[Image]
-"""What a source may be: a number or `/dev/video0` (a camera), a file or an address (a video), or pictures."""
+"""A source: a number or `/dev/video0` (a camera), a file or an address (a video), or pictures."""
 
 FPS_DEFAULT: Final = 25.0
 """Frames per second of videos that state none."""
 
 FPS_MAX: Final = 1000.0
-"""What a video may state; more is a mistake in its file."""
+"""The highest frame rate of a video. A higher rate is an error in the file."""
 
 
 def read(source: Pictures, fps: float | None, loop: bool) -> Generator[Image]:
-    """Open a source, and return its pictures at its pace. A video file goes at its own rate, or at `fps`.
+    """Open a source, and return its pictures at its pace. A video file is read at its own rate, or at `fps`.
 
-    Closing the generator lets go of the camera, the file or the stream. A program's iterable stays open.
+    Closing the generator closes the camera, the file or the stream. A program's iterable stays open.
 
     Args:
         source: What to read.
@@ -57,7 +57,7 @@ def _captured(source: str | int | Path, fps: float | None, loop: bool) -> Genera
     is_file = Path(word).is_file()
     opened = cv2.VideoCapture(int(word) if word.isdecimal() and not is_file else word)
     if not opened.isOpened():
-        what = "no video that OpenCV reads" if is_file else "no such file, camera or stream"
+        what = "not a video that OpenCV reads" if is_file else "no such file, camera or stream"
         raise OffloadError(
             f"source {word}: {what}; give a video, an address, /dev/video0, or a camera's number"
         )
@@ -88,9 +88,9 @@ def _captured(source: str | int | Path, fps: float | None, loop: bool) -> Genera
 
 
 def _paced(pictures: Iterator[Image], fps: float | None) -> Generator[Image]:
-    """Pictures at a rate. After a delay the rate goes on; what was missed is not made up for."""
+    """Pictures at a rate. After a delay, the rate continues; missed pictures are not made up for."""
     next_s = time.monotonic()
-    # Not `yield from`: it would close what a program may go on with.
+    # Not `yield from`, which would close the program's iterable.
     for image in pictures:
         if fps is not None:
             time.sleep(max(0.0, next_s - time.monotonic()))

@@ -17,9 +17,9 @@ A pipeline file names the stages, how many workers each has, and the bus. `mez p
 | `bus` | what do stages need of a bus? |
 | `mez_bus`, `kafka_bus`, `buses` | how do Mez and Kafka keep that? |
 | `function`, `worker`, `events` | what does a worker do with a record? |
-| `spans`, `otlp` | how does OpenTelemetry learn of it? |
+| `spans`, `otlp` | how are OpenTelemetry spans made and sent? |
 | `report` | where did the time of records go? |
-| `run` (and `mez._crew`) | who starts workers, starts them again, and ends them in order? |
+| `run` (and `mez._crew`) | how are workers started, restarted, and ended in order? |
 | `status`, `command` (and `mez._waits`) | what do people see and type? |
 """
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import sys
 
-    # Not above: a stage that imports Record needs no command.
+    # Imported here, because a stage that imports Record does not need the command.
     from mez.pipeline.command import run
 
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -1,14 +1,14 @@
-"""What stages need of a bus. Two keep it: `mez_bus` and `kafka_bus`, with one set of tests for both.
+"""The interface of a bus. `mez_bus` and `kafka_bus` implement it; one set of tests checks both.
 
-A bus carries what a stage makes to the stages behind it. Every record reaches one worker of each of them, at
-least once. The promises:
+A bus carries the records of a stage to the stages that read them. Every record reaches one worker of each
+reading stage, at least once. The guarantees:
 
 - `Writer.send` returns when the bus has confirmed every record, or raises.
-- `Reader.next` gives a record to this worker alone, until it is settled, its time is over or the worker has
-  died. Then it is given again.
-- `Delivery.done` settles it. `Delivery.failed` gives it again, until it has had its tries: then it is a dead
+- `Reader.next` gives a record to this worker alone. If its time is over or the worker dies before the record
+  is settled, it is given again.
+- `Delivery.done` settles it. `Delivery.failed` gives it again, until its tries are used up: then it is a dead
   letter with the last error.
-- Identity, camera, capture time, content type, headers and hops of a record are the same behind the bus.
+- The bus preserves identity, camera, capture time, content type, headers and hops of a record.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class Cameras:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a stage makes as a source of records.
+    """The records that a stage makes, as a source.
 
     Attributes:
         stage: The stage.
@@ -69,13 +69,13 @@ class Terms:
 
 @dataclass(slots=True)
 class Standing:
-    """How far a stage has come with what it reads.
+    """The progress of a stage.
 
     Attributes:
-        waiting: Records that are on the bus and were not given to a worker yet; `None` if nobody knows.
-        open: Records that were given and are not settled; `None`: the bus counts them as waiting.
-        dead: Dead letters.
-        lost: Records that the bus no longer held when their turn came.
+        waiting: Number of records on the bus that no worker has got yet. `None` if it is unknown.
+        open: Number of records that were given and are not settled. `None`: they count as waiting.
+        dead: Number of dead letters.
+        lost: Number of records that the bus dropped before they were given.
     """
 
     waiting: int | None = None
@@ -86,12 +86,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that nobody could work on.
+    """A record that failed at every try.
 
     Attributes:
-        record: Its identity; on the bus `mez` its place in its stream.
+        record: Its identity. On the bus `mez`: its place in its stream.
         tries: How often it was given.
-        error: How the last try ended.
+        error: The error of the last try.
     """
 
     record: str
@@ -107,10 +107,10 @@ class Delivery(Protocol):
         """The record."""
 
     def done(self) -> None:
-        """Say that the work is done, and what was made of it is on its bus."""
+        """Report that the work is done, and its results are on the bus."""
 
     def failed(self, error: str) -> None:
-        """Say that the work could not be done, and why."""
+        """Report that the work failed, and why."""
 
 
 class Reader(Protocol):
@@ -120,9 +120,9 @@ class Reader(Protocol):
         """Wait for a record; `None` if none came. It can be called again after any of these errors.
 
         Raises:
-            BusAwayError: Something has to be on the bus before the next record, and the bus is away. While
-                nothing has to be there, a bus that is away is no error: records come when it is back.
-            BusRefusedError: The bus refuses, until somebody changes that.
+            BusAwayError: The bus is away, and a commit or dead letter must reach it before the next record.
+                Otherwise a bus that is away is not an error: records come when it is back.
+            BusRefusedError: The bus refuses until somebody changes its settings or rights.
         """
 
     def close(self) -> None:
@@ -130,19 +130,20 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Puts onto a bus what a stage makes. For one thread."""
+    """Sends the records of a stage to a bus. For one thread."""
 
     def send(self, records: Sequence[Record]) -> None:
         """Send records, and return once the bus has confirmed all of them.
 
         Raises:
-            BusAwayError: It did not confirm in time. Some may be there: send all of them again.
-            BusRefusedError: The bus refuses, until somebody changes that. Some may be there.
+            BusAwayError: It did not confirm in time. Some records may be on the bus: send all of them again.
+            BusRefusedError: The bus refuses until somebody changes its settings or rights. Some records may
+                be on the bus.
             BusError: A record cannot be sent, such as one that is too large (`RecordTooLargeError`).
         """
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class Bus(Protocol):
@@ -151,11 +152,11 @@ class Bus(Protocol):
     def prepare(
         self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Make what the bus needs before workers start.
+        """Create what the bus needs before workers start.
 
         Args:
             stages: The stages that write to this bus, each with those that read it.
-            is_over: Whether nobody needs the answer any more. Then a bus that is away is given up at once.
+            is_over: Whether the pipeline is to end. Then the call does not wait for a bus that is away.
 
         Raises:
             BusAwayError: It cannot be reached.
@@ -171,15 +172,15 @@ class Bus(Protocol):
         """
 
     def writer(self, stage: str, *, plain: bool = False) -> Writer:
-        """Open what a stage makes for writing.
+        """Open the stream or topic of a stage for writing.
 
         Args:
             stage: The stage that writes.
-            plain: Send payload and content type alone, for programs that know nothing of pipelines.
+            plain: Send only payload and content type, for programs that do not know pipelines.
         """
 
     def standings(self, reads: Mapping[str, Cameras | Made]) -> dict[str, Standing]:
-        """How far stages have come, by stage; only of those whose group there is.
+        """The progress of stages, by stage. Stages without a group are left out.
 
         Args:
             reads: The stages that read from this bus, and what each reads.
@@ -189,11 +190,11 @@ class Bus(Protocol):
         """
 
     def dead_letters(self, stage: str) -> list[DeadLetter]:
-        """The newest dead letters of a stage, 100 at most, oldest first.
+        """The newest dead letters of a stage, at most 100, oldest first.
 
         Raises:
             BusAwayError: The bus cannot be reached.
         """
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""

@@ -14,7 +14,7 @@ def of(pipeline: Pipeline, name: str) -> Bus:
     """
     if name == "mez":
         return MezBus(pipeline.name, pipeline.edge, pipeline.keys, pipeline.on_disk)
-    # Not above: a pipeline on the bus `mez` needs no client of Kafka.
+    # Imported here, because a pipeline on the bus `mez` does not need Kafka's client.
     from mez.pipeline.kafka_bus import KafkaBus
 
     assert pipeline.kafka is not None, "the file was checked"

@@ -135,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
         place,
         "pipeline",
         lambda end: Run(pipeline, place, tell).run(end),
-        lambda: tell("ended at once; what was in hand is given again"),
+        lambda: tell("ended at once; unfinished records are given again"),
     )
 
 
@@ -188,7 +188,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _now(pipeline: Pipeline, place: Path) -> Status:
-    """What the runner on this host says; without one, what the buses say."""
+    """The status from the runner on this host; without a runner, from the buses."""
     told = status.read(place)
     if told is not None:
         return told
@@ -208,7 +208,7 @@ def _dead(options: argparse.Namespace) -> int:
     stage = pipeline.stages.get(options.stage)
     if stage is None:
         known = ", ".join(pipeline.stages)
-        raise StageError(f"there is no stage {options.stage} in {options.file}; there are {known}")
+        raise StageError(f"{options.file} has no stage {options.stage}; its stages are {known}")
     bus = buses.of(pipeline, stage.reads_on)
     try:
         letters = bus.dead_letters(stage.name)
@@ -245,7 +245,7 @@ def _enrol(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    # Here, so that workers do not wait for it.
+    # Imported here, so that workers start sooner.
     from mez.pipeline import otlp, spans
     from mez.pipeline.report import reading, summary, table
 
@@ -279,6 +279,6 @@ def _worker(options: argparse.Namespace) -> int:
     except (StageError, FileError) as error:
         print(f"mez pipeline: {error}", file=sys.stderr)
         ended = UNUSABLE
-    # Threads of clients may not end by themselves; everything that matters is settled.
+    # Threads of clients may not end by themselves. All finished records are settled.
     sys.stderr.flush()
     os._exit(ended)

@@ -1,8 +1,8 @@
-"""What travels with a record, as text: one form for both buses.
+"""The envelope of a record: its metadata as text, in one form for both buses.
 
-`fields` gives what a record says beside its payload. The bus `kafka` carries each field as a header of the
-message. The bus `mez` has no headers: `pack` puts the fields as JSON in front of the payload, and the content
-type says so. docs/pipelines.md describes both for other languages.
+`fields` returns the metadata. The bus `kafka` carries each field as a header of the message. The bus `mez`
+has no headers: `pack` puts the fields as JSON in front of the payload, with a content type of its own.
+docs/pipelines.md describes both for other languages.
 """
 
 import json
@@ -20,14 +20,14 @@ ENVELOPE: Final = "application/vnd.mez.record"
 VERSION: Final = "1"
 
 HEAD_BYTES_MAX: Final = 256 << 10
-"""The largest head that is believed."""
+"""The largest head that is accepted."""
 
 _LENGTH: Final = struct.Struct(">I")
 _OWN: Final = "mez-"
 
 
 def fields(record: Record) -> dict[str, str]:
-    """What a record says beside its payload. Own headers keep their names."""
+    """The metadata of a record. The record's own headers keep their names."""
     told = {
         "mez-version": VERSION,
         "mez-id": record.id,
@@ -43,16 +43,16 @@ def fields(record: Record) -> dict[str, str]:
 
 
 def plain_fields(record: Record) -> dict[str, str]:
-    """What a record without an envelope says: what its bytes are, and the frame that it goes back to."""
+    """The metadata of a record without an envelope: its content type, and the frame that it was made of."""
     told = fields(record)
     return {name: told[name] for name in ("content-type", "mez-camera", "mez-frame", "mez-captured-ns")}
 
 
 def opened(told: Mapping[str, str], payload: memoryview, attempt: int) -> Record:
-    """The record that says this.
+    """The record with these fields.
 
     Raises:
-        DataError: It is none, or one of another version.
+        DataError: The fields are not those of a record, or of another version.
     """
     if told.get("mez-version") != VERSION:
         raise DataError(
@@ -65,7 +65,7 @@ def opened(told: Mapping[str, str], payload: memoryview, attempt: int) -> Record
         width, height = map(int, size.split("x")) if size else (0, 0)
         hops = json.loads(told["mez-hops"])
         if not isinstance(hops, list) or len(hops) > HOPS_MAX:
-            raise ValueError(f"hops are no list of at most {HOPS_MAX}")
+            raise ValueError(f"hops is not a list of at most {HOPS_MAX} items")
         return Record(
             id=told["mez-id"],
             camera=told["mez-camera"],
@@ -84,7 +84,7 @@ def opened(told: Mapping[str, str], payload: memoryview, attempt: int) -> Record
         )
     except (KeyError, ValueError, RecursionError) as error:
         raise DataError(
-            f"the record's envelope cannot be read ({error!r}); is its writer a pipeline?"
+            f"the record's envelope cannot be read ({error!r}); check that a pipeline wrote it"
         ) from error
 
 
@@ -95,20 +95,20 @@ def pack(record: Record) -> bytes:
 
 
 def unpack(packed: memoryview, attempt: int) -> Record:
-    """What `pack` was given. The payload is not copied.
+    """The record that `pack` was given. The payload is not copied.
 
     Raises:
-        DataError: The bytes are no such record.
+        DataError: The bytes are not such a record.
     """
     try:
         (length,) = _LENGTH.unpack_from(packed)
         if length > min(HEAD_BYTES_MAX, len(packed) - _LENGTH.size):
-            raise ValueError(f"a head of {length} bytes in a record of {len(packed)}")
+            raise ValueError(f"the head has {length} bytes, and the record {len(packed)}")
         told: Any = json.loads(bytes(packed[_LENGTH.size : _LENGTH.size + length]))
         if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
-            raise ValueError("the head is no table of texts")
+            raise ValueError("the head is not a table of texts")
     except (struct.error, ValueError, RecursionError) as error:
         raise DataError(
-            f"the record's envelope cannot be read ({error}); is its writer a pipeline?"
+            f"the record's envelope cannot be read ({error}); check that a pipeline wrote it"
         ) from error
     return opened(told, packed[_LENGTH.size + length :], attempt)

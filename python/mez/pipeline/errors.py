@@ -22,7 +22,7 @@ class FileError(PipelineError):
 
 
 class StageError(PipelineError):
-    """A stage's function cannot be loaded, or returned something that is no record."""
+    """A stage's function cannot be loaded, or returned something that is not a record."""
 
 
 class BusError(PipelineError):
@@ -30,9 +30,9 @@ class BusError(PipelineError):
 
 
 class BusRefusedError(BusError):
-    """A bus refuses this program, whatever it sends: a right, a password, a name that others have.
+    """A bus refuses this program: for example, a right is missing, or a password is wrong.
 
-    The message says what to change at the bus. Once that is done, trying again helps.
+    The message says what to change at the bus. After this change, trying again helps.
     """
 
 
@@ -41,7 +41,7 @@ class BusAwayError(BusError):
 
 
 class BusUnsureError(BusAwayError):
-    """A bus answers, but does not know now what it was asked. Trying again may help."""
+    """A bus answers, but does not have the requested information now. Trying again may help."""
 
 
 class RecordTooLargeError(BusError):

@@ -1,4 +1,4 @@
-"""Writes down the ways of records that leave the pipeline, a line of JSON each."""
+"""Writes the hops of records that leave the pipeline to a file, one line of JSON for each record."""
 
 import json
 import logging
@@ -10,10 +10,10 @@ from typing import Any, Final
 from mez.pipeline.record import Hop, Record
 
 VERSION: Final = 1
-"""Of a line. One that means something else by its fields has another."""
+"""The version of a line. It changes when the meaning of the fields changes."""
 
 BYTES_MAX: Final = 256 << 20
-"""The most bytes of a worker's file. Nothing is written beyond, which the log says once."""
+"""The most bytes of a worker's file. Then no more events are written, and a warning is logged once."""
 
 _log = logging.getLogger("mez")
 
@@ -21,8 +21,8 @@ _log = logging.getLogger("mez")
 class Events:
     """A worker's file of events, `FOLDER/STAGE-N.jsonl`. Lines are appended.
 
-    A line has `version`, `pipeline`, and as envelopes have them `id`, `camera`, `frame`, `captured_ns` and
-    `hops`. The last hop has the step `confirmed`: when its bus had what was made.
+    A line has `version`, `pipeline`, and the fields `id`, `camera`, `frame`, `captured_ns` and `hops` of the
+    envelope. The last hop has the step `confirmed`: when the bus had confirmed the results.
 
     Args:
         folder: The folder.
@@ -37,7 +37,7 @@ class Events:
         self._file = self._path.open("a", buffering=1)
         self._bytes = self._path.stat().st_size
         if self._bytes and _last_byte(self._path) != b"\n":
-            # The worker before was killed in the middle of a line.
+            # The previous worker was killed while it wrote a line.
             self._bytes += self._file.write("\n")
         self._is_full = False
 
@@ -62,7 +62,7 @@ class Events:
             self._file.write(line)
         elif not self._is_full:
             self._is_full = True
-            _log.warning("%s has %d bytes; no more events are written, move it away", self._path, BYTES_MAX)
+            _log.warning("%s has %d bytes; no more events are written; move it away", self._path, BYTES_MAX)
 
     def close(self) -> None:
         """Close the file."""

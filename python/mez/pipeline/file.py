@@ -1,4 +1,4 @@
-"""The pipeline file: which stages there are, how many workers, on which bus. Read, checked, or refused."""
+"""Reads and checks pipeline files: stages, their workers, and their buses."""
 
 import json
 import re
@@ -81,10 +81,10 @@ class Stage:
 
     Attributes:
         name: Its name.
-        run: What its workers run; `None`: a program of somebody else does its work.
-        source: What it reads.
-        reads_on: The bus on which that is.
-        bus: The bus on which it puts what it makes.
+        run: The function or class that its workers run. `None`: another program does its work.
+        source: The cameras or the stage that it reads.
+        reads_on: The bus that it reads from.
+        bus: The bus that it writes to.
         workers: Processes on this host.
         plain: Whether its records go without their envelope.
         ordered: Whether a camera's records are worked on one after the other.
@@ -115,19 +115,19 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline file that was checked.
+    """A checked pipeline file.
 
     Attributes:
         path: The file. Paths in it are relative to its folder.
         name: The pipeline's name.
-        drain_s: How long the end waits for what is under way, in seconds.
-        events: The folder for the ways of records.
+        drain_s: How long the end waits for records that are under way, in seconds.
+        events: The folder for events.
         otlp: The receiver of traces: its address without `/v1/traces`.
         edge: The edges of the bus `mez`; empty: its defaults.
         keys: The folder of keys.
-        on_disk: Whether the bus `mez` confirms what is on the edge's disk, if the edge has a store.
+        on_disk: Whether the bus `mez` confirms records when they are on the edge's disk, if it has a store.
         kafka: The bus `kafka`, if a stage uses it.
-        stages: The stages by name, each behind the one that it reads.
+        stages: The stages by name, each after the stage that it reads.
     """
 
     path: Path
@@ -142,7 +142,7 @@ class Pipeline:
     stages: Mapping[str, Stage]
 
     def readers(self, stage: str) -> list[str]:
-        """The stages that read what a stage makes."""
+        """The stages that read the records of a stage."""
         return [name for name, other in self.stages.items() if other.after == stage]
 
 
@@ -150,7 +150,7 @@ def read(path: Path) -> Pipeline:
     """Read a pipeline file and check all of it.
 
     Raises:
-        FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
+        FileError: It cannot be read, or has faults. The message has a line for each fault.
     """
     told = keys.table(path, "docs/pipelines.md")
     faults: list[tuple[str, str]] = []
@@ -162,7 +162,7 @@ def read(path: Path) -> Pipeline:
 
 
 def _on_base(told: dict[str, Any], faults: list[tuple[str, str]]) -> dict[str, Any]:
-    """A file's tables, with those of its base behind them."""
+    """A file's tables, merged over those of its base."""
     head = told.get("pipeline")
     name = head.get("base") if isinstance(head, dict) else None
     if not isinstance(head, dict) or name is None:
@@ -206,7 +206,7 @@ def schema() -> str:
 
 
 class _Reading:
-    """Reads one file, and notes what is wrong with it."""
+    """Reads one file, and collects its faults."""
 
     def __init__(self, path: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> None:
         self._path = path
@@ -215,7 +215,7 @@ class _Reading:
 
     def pipeline(self) -> Pipeline | None:
         for name in self._told.keys() - {"pipeline", "mez", "kafka", "stage"}:
-            self._wrong(name, "there is no such table; there are pipeline, mez, kafka and stage.NAME")
+            self._wrong(name, "unknown table; the tables are pipeline, mez, kafka and stage.NAME")
         own = keys.read(self._told.get("pipeline", {}), _PIPELINE, "pipeline", self._faults)
         edge = keys.read(self._told.get("mez", {}), _MEZ, "mez", self._faults)
         self._named("pipeline.name", own["name"])
@@ -226,7 +226,7 @@ class _Reading:
         if "kafka" in self._told:
             kafka = kafka_table.read(self._told["kafka"], self._path.parent, self._faults)
         elif "kafka" in used:
-            self._wrong("kafka", 'is missing, and a stage has bus = "kafka"; give [kafka] with servers')
+            self._wrong("kafka", 'is missing, but a stage has bus = "kafka"; give [kafka] with servers')
         if self._faults:
             return None
         return Pipeline(
@@ -255,7 +255,7 @@ class _Reading:
             place = f"stage.{name}"
             self._named(place, name)
             if name == CAMERA:
-                self._wrong(place, "the name stands for the way from the camera; give another")
+                self._wrong(place, f"the name {CAMERA} is reserved; give another name")
             values[name] = keys.read(table, _STAGE, place, self._faults)
             self._agree(place, values[name], table if isinstance(table, dict) else {})
         if self._faults:
@@ -263,12 +263,12 @@ class _Reading:
         return self._in_order(values, bus)
 
     def _agree(self, place: str, values: dict[str, Any], given: dict[str, Any]) -> None:
-        """What keys of a stage say together."""
+        """Check that the keys of a stage fit together."""
         if (values["cameras"] is None) == (values["after"] is None):
             self._wrong(place, "give either cameras (a pattern of cameras) or after (the name of a stage)")
         if values["cameras"] is not None and "**" in values["cameras"]:
             self._wrong(
-                f"{place}.cameras", "** would match what the stages publish too; give * for each segment"
+                f"{place}.cameras", "** would also match the stages' own streams; give * for each segment"
             )
         if values["cameras"] is None:
             for name in (*_OF_CAMERAS, "deliver"):
@@ -278,7 +278,8 @@ class _Reading:
             for name in ("tries", "ordered"):
                 if name in given:
                     self._wrong(
-                        f"{place}.{name}", 'a newest frame is given once; leave it out, or deliver "every"'
+                        f"{place}.{name}",
+                        'has no effect with deliver = "newest"; leave it out, or give "every"',
                     )
         if values["run"] is None:
             for name in ("workers", "options", "memory_mib_max"):
@@ -288,7 +289,7 @@ class _Reading:
             self._wrong(f"{place}.run", f"is {values['run']!r}; give FILE.py:NAME or MODULE:NAME")
 
     def _in_order(self, values: dict[str, dict[str, Any]], bus: str) -> dict[str, Stage]:
-        """The stages, each behind the one that it reads."""
+        """The stages, each after the stage that it reads."""
         stages: dict[str, Stage] = {}
         left = dict(values)
         for name, of in values.items():
@@ -296,7 +297,7 @@ class _Reading:
                 known = ", ".join(other for other in values if other != name)
                 self._wrong(
                     f"stage.{name}.after",
-                    f"there is no stage {of['after']}; there are {known or 'no others'}",
+                    f"there is no stage {of['after']}; the other stages are {known or 'none'}",
                 )
                 return {}
         while left:
@@ -304,7 +305,7 @@ class _Reading:
             if not ready:
                 circle = ", ".join(left)
                 self._wrong(
-                    "stage", f"{circle} wait for each other; one of them has to take frames of cameras"
+                    "stage", f"{circle} wait for each other; give one of them cameras instead of after"
                 )
                 return {}
             for name in ready:
@@ -339,7 +340,7 @@ class _Reading:
 
     def _named(self, field: str, name: object) -> None:
         if isinstance(name, str) and not _NAME.fullmatch(name):
-            self._wrong(field, f"{name!r} is no name; give small letters, digits, _ and -, at most 31")
+            self._wrong(field, f"{name!r} is not a valid name; give small letters, digits, _, -, at most 31")
 
     def _receiver(self, address: str | None) -> None:
         """Check the address of a receiver of traces."""

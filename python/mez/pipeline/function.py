@@ -1,4 +1,4 @@
-"""Loads what a stage runs, and calls it."""
+"""Loads the function or class of a stage, and calls it."""
 
 import contextlib
 import inspect
@@ -12,7 +12,7 @@ from mez.pipeline.errors import PipelineError, StageError
 from mez.pipeline.record import Record
 
 MADE_MAX: Final = 10_000
-"""The most records that a stage may make of one. More are a mistake in the stage."""
+"""The most records that a stage may make of one record. More indicate a bug in the stage."""
 
 
 class Function:
@@ -24,8 +24,8 @@ class Function:
         options: Keyword arguments: of a class, for its constructor; of a function, for each call.
 
     Raises:
-        StageError: It cannot be loaded, or does not take the options; or the constructor raised this error,
-            because starting it again would not help.
+        StageError: It cannot be loaded, or does not accept the options. Or the constructor raised this error,
+            because a restart would not help.
         PipelineError: The constructor of the class raised another error.
     """
 
@@ -40,7 +40,7 @@ class Function:
             except StageError:
                 raise
             except Exception as error:
-                raise PipelineError(f"{run} cannot be made: {_modules.told(error)}") from error
+                raise PipelineError(f"the constructor of {run} failed: {_modules.told(error)}") from error
             self._called = made
         else:
             self._options = options
@@ -49,18 +49,18 @@ class Function:
         """Work on a record.
 
         Returns:
-            What was made of it, with identities and hops.
+            The records made of it, with identities and hops.
 
         Raises:
-            Exception: Whatever the function raises, and `TypeError` if it returns no records.
+            Exception: The function's own error, or `TypeError` if it returns something other than records.
         """
         made: Sequence[Record] = records.checked_outputs(self._called(record, **self._options), stage)
         if len(made) > MADE_MAX:
-            raise ValueError(f"stage {stage} made {len(made)} records of one; at most {MADE_MAX} are allowed")
+            raise ValueError(f"stage {stage} made {len(made)} records of one record; the limit is {MADE_MAX}")
         return [records.finish(record, one, stage, place, worker) for place, one in enumerate(made)]
 
     def close(self) -> None:
-        """Call `close` of an object that has it. What it raises is not worth a record."""
+        """Call `close` of the object, if it has this method. Errors are ignored."""
         close = getattr(self._called, "close", None)
         if callable(close):
             with contextlib.suppress(Exception):
@@ -68,10 +68,10 @@ class Function:
 
 
 def check(run: str, folder: Path, options: Mapping[str, Any]) -> None:
-    """See that a function or class is there and takes its options, without making an object.
+    """Check that a function or class exists and accepts its options, without creating an object.
 
     Raises:
-        StageError: It is not, or does not.
+        StageError: It does not exist, or does not accept the options.
     """
     _check(_named(run, folder), options, run)
 
@@ -86,7 +86,7 @@ def _named(run: str, folder: Path) -> Callable[..., Any]:
 
 
 def _check(named: Callable[..., Any], options: Mapping[str, Any], run: str) -> None:
-    """See that the options fit the signature, where there is one to look at."""
+    """Check that the options fit the signature, if there is a signature."""
     try:
         signature = inspect.signature(named)
     except (TypeError, ValueError):
@@ -99,5 +99,5 @@ def _check(named: Callable[..., Any], options: Mapping[str, Any], run: str) -> N
     except TypeError as error:
         given = ", ".join(options) or "none"
         raise StageError(
-            f"{run} does not take its options ({given}): {error}; change options, or {run}"
+            f"{run} does not accept its options ({given}): {error}; change options, or {run}"
         ) from error

@@ -38,11 +38,11 @@ class KafkaBus:
     """The bus `kafka` of a pipeline.
 
     Args:
-        pipeline: The pipeline's name, which begins the names of topics and groups.
+        pipeline: The pipeline's name. Names of topics and groups begin with it.
         settings: The table `kafka`.
 
     Raises:
-        BusError: The secrets are not there, or others can read them.
+        BusError: The secrets are missing, or others can read them.
     """
 
     def __init__(self, pipeline: str, settings: KafkaSettings) -> None:
@@ -50,14 +50,14 @@ class KafkaBus:
         self._link = Link(settings)
         self._settings = settings
         self._admin = Admin(self._link)
-        # Of each group, what asks how far it has come; several threads ask.
+        # For each group, the consumer that reads its committed offsets. Several threads use it.
         self._lookers: dict[str, confluent_kafka.Consumer] = {}
         self._lock = threading.Lock()
 
     def prepare(
         self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Make the topics that are not there: one for each stage, and one for dead letters of each reader."""
+        """Create missing topics: one for each stage, and one for the dead letters of each reading stage."""
         wanted = [self._topic(stage) for stage in stages]
         wanted += [self._dead(reader) for readers in stages.values() for reader in readers]
         self._admin.make(wanted, is_over)
@@ -74,7 +74,7 @@ class KafkaBus:
         return KafkaWriter(self._link, self._topic(stage), plain=plain)
 
     def standings(self, reads: Mapping[str, Cameras | Made]) -> dict[str, Standing]:
-        """What is behind the groups' committed offsets."""
+        """The progress of groups, from their committed offsets."""
         known = self._admin.topics()
         found = {}
         for stage, source in reads.items():
@@ -92,7 +92,7 @@ class KafkaBus:
         return found
 
     def dead_letters(self, stage: str) -> list[DeadLetter]:
-        """The ends of the partitions of `PIPELINE.STAGE.dead`."""
+        """The newest dead letters in the partitions of `PIPELINE.STAGE.dead`."""
         known, topic = self._admin.topics(), self._dead(stage)
         if topic not in known:
             return []
@@ -123,7 +123,7 @@ class KafkaBus:
         return [letter for _, letter in sorted(letters, key=lambda each: each[0])][-DEAD_LETTERS_MAX:]
 
     def close(self) -> None:
-        """Let go of the connections that ask."""
+        """Close the connections for queries."""
         self._admin.close()
         with self._lock:
             lookers, self._lookers = list(self._lookers.values()), {}
@@ -131,7 +131,7 @@ class KafkaBus:
             looker.close()
 
     def _offsets(self, known: Mapping[str, Any], topic: str) -> tuple[dict[int, int], dict[int, int]]:
-        """The first offset of each partition, and the one behind the last."""
+        """The first offset of each partition, and the offset after the last record."""
         places = [TopicPartition(topic, partition) for partition in known[topic].partitions]
         found = []
         offset_of: Any = OffsetSpec
@@ -142,14 +142,14 @@ class KafkaBus:
             except KafkaException as error:
                 raise self._link.failed(f"the offsets of {topic}", error) from error
             if min(found[-1].values(), default=0) < 0:
-                # While its leader moves, a partition has none.
-                raise BusUnsureError(f"the offsets of {topic}: Kafka does not know them now; ask again")
+                # A partition has no offsets while its leader changes.
+                raise BusUnsureError(f"the offsets of {topic}: Kafka does not know them now; try again")
         return found[0], found[1]
 
     def _committed(self, topic: str, group: str, places: "Iterable[int]") -> dict[int, int]:
-        # Not AdminClient.list_consumer_group_offsets: librdkafka 2.16 crashes where the coordinator of the
-        # group is not ready or has moved, because that client has no group. A consumer has one, and is no
-        # member of it as long as it does not subscribe.
+        # Not AdminClient.list_consumer_group_offsets: librdkafka 2.16 crashes if the coordinator of the group
+        # is not ready or has moved, because that client has no group. A consumer has a group, and does not
+        # become a member unless it subscribes.
         asked = [TopicPartition(topic, place) for place in places]
         with self._lock:
             looker = self._lookers.get(group)
@@ -176,7 +176,7 @@ class KafkaBus:
 
 
 class KafkaWriter:
-    """Writes records to a topic. Every record is confirmed by all replicas that are in step."""
+    """Writes records to a topic. Every record is confirmed by all in-sync replicas."""
 
     def __init__(self, link: Link, topic: str, *, plain: bool) -> None:
         self._link = link
@@ -190,7 +190,7 @@ class KafkaWriter:
         for record in made:
             if len(record.payload) > limit:
                 raise RecordTooLargeError(
-                    f"{record.id} has {len(record.payload)} bytes, and {self._topic} takes {limit}; make "
+                    f"{record.id} has {len(record.payload)} bytes; {self._topic} takes at most {limit}; make "
                     "smaller records, or raise kafka.record_bytes_max"
                 )
         packed = []
@@ -239,22 +239,22 @@ class KafkaWriter:
                 self._link.client(
                     acks="all",
                     enable_idempotence=True,
-                    # A stage waits for its confirmation, so that nothing is gained by waiting for more.
+                    # A stage waits for the confirmation, so waiting for more records gains nothing.
                     linger_ms=0,
                     delivery_timeout_ms=round(CONFIRM_S_MAX * 1000),
                     message_max_bytes=settings.record_bytes_max + HEAD_BYTES,
-                    # As the clients in Java do, so that all writers put a camera into the same partition.
+                    # As in Java clients, so that all writers put a camera into the same partition.
                     partitioner="murmur2_random",
                 )
             )
         return self._producer
 
     def _drop(self, producer: Producer) -> None:
-        """Forget what is not confirmed: whoever sends it again does so with a new producer."""
+        """Forget unconfirmed records: they are sent again with a new producer."""
         producer.purge()
         producer.flush(1.0)
         self._producer = None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._producer = None

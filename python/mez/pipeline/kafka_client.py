@@ -19,7 +19,7 @@ ANSWER_S_MAX: Final = 10.0
 """How long a cluster may take to answer, in seconds. Then it counts as away."""
 
 LOOK_S: Final = 0.5
-"""How often it is looked whether the cluster refuses this client, in seconds."""
+"""How often to check whether the cluster refuses this client, in seconds."""
 
 HEAD_BYTES: Final = 64 << 10
 """Room for headers beside the largest record, in bytes."""
@@ -30,7 +30,7 @@ _SECRETS: Final = {
     "key_password": "MEZ_KAFKA_KEY_PASSWORD",
 }
 
-# What a change of settings or of rights helps against, and nothing else.
+# Errors that only a change of settings or rights can solve.
 _REFUSALS: Final = {
     KafkaError._AUTHENTICATION: "the user name or the password is wrong; see kafka.credentials",
     KafkaError.SASL_AUTHENTICATION_FAILED: "the user name or the password is wrong; see kafka.credentials",
@@ -40,7 +40,7 @@ _REFUSALS: Final = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the user may not use the group; give it the right (ACL)",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the user may not do this; give it the right (ACL)",
     KafkaError.INVALID_REPLICATION_FACTOR: "there are fewer brokers than copies; see kafka.replication",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic is gone; start the pipeline again, which makes it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic does not exist; restart the pipeline, which creates it",
 }
 
 
@@ -53,20 +53,20 @@ POISON: Final = _TOO_LARGE | {
     KafkaError.INVALID_RECORD,
     KafkaError.INVALID_TIMESTAMP,
 }
-"""Why Kafka refuses a record for what it is: for ever, and no other one."""
+"""Errors with which Kafka refuses one record for ever, and no other record."""
 
 
 class Link:
-    """Settings for clients of one cluster, and why it was last not reached.
+    """Settings for clients of one cluster, and why it could not be reached.
 
     Args:
         settings: The table `kafka`.
 
     Attributes:
-        heard: What the library last said of connections, for people; empty: nothing since it answered.
+        heard: The library's last message about connections, for people. Empty: none since the last answer.
 
     Raises:
-        BusError: The secrets are not there, or others can read them.
+        BusError: The secrets are missing, or others can read them.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -76,12 +76,12 @@ class Link:
         self._common = _common(settings)
 
     def client(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401, what the library takes
-        """The settings of a client; `_` stands for the dots of their names."""
+        """The settings of a client. In names of settings, `_` replaces the dots."""
         named = {name.replace("_", "."): value for name, value in more.items()}
         return {**self._common, "error_cb": self._hear, **named}
 
     def failed(self, what: str, error: object) -> BusError:
-        """The error of a bus for one of the library."""
+        """The error of a bus for an error of the library."""
         fault = error.args[0] if isinstance(error, KafkaException) else error
         if not isinstance(fault, KafkaError):
             return BusAwayError(f"{what}: {fault}")
@@ -95,13 +95,13 @@ class Link:
         if fault.code() in POISON:
             return BusError(f"{what}: {fault.str()}; this record cannot be sent")
         if self._refusal:
-            # The library only says that no broker was reached.
+            # The library's error only says that no broker was reached; the earlier refusal is the cause.
             return BusRefusedError(f"{what}: {self._refusal}")
         servers = ",".join(self.settings.servers)
         return BusAwayError(f"{what}: Kafka at {servers} does not answer ({fault.str()}); is it running?")
 
     def reached(self) -> None:
-        """Hear that the cluster has answered."""
+        """Note that the cluster has answered."""
         self._refusal = self.heard = ""
 
     def _hear(self, error: KafkaError) -> None:
@@ -112,7 +112,7 @@ class Link:
 
 
 class Admin:
-    """Asks a cluster for its topics, and makes them.
+    """Lists the topics of a cluster, and creates topics.
 
     Args:
         link: The cluster.
@@ -124,7 +124,7 @@ class Admin:
 
     @property
     def client(self) -> AdminClient:
-        """The library's own, connected when it is first asked for."""
+        """The library's client, connected at its first use."""
         if self._client is None:
             self._client = AdminClient(self._link.client())
         return self._client
@@ -133,7 +133,7 @@ class Admin:
         """The topics that this client may see, by name.
 
         Args:
-            is_over: Whether nobody needs the answer any more.
+            is_over: Whether the pipeline is to end. Then the call does not try again.
 
         Raises:
             BusAwayError: The cluster does not answer.
@@ -144,7 +144,7 @@ class Admin:
             try:
                 found: Mapping[str, Any] = self.client.list_topics(timeout=LOOK_S).topics
             except KafkaException as error:
-                # What TLS or SASL said comes by the callback.
+                # Errors of TLS or SASL come through the callback.
                 self.client.poll(0)
                 failed = self._link.failed("the topics", error)
                 if isinstance(failed, BusAwayError) and time.monotonic() < until_s and not is_over():
@@ -154,15 +154,15 @@ class Admin:
             return found
 
     def make(self, names: Sequence[str], is_over: Callable[[], bool] = lambda: False) -> None:
-        """Make the topics that are not there, as the table `kafka` says. Others stay as they are.
+        """Create missing topics with the settings of the table `kafka`. Existing topics do not change.
 
         Args:
             names: The topics.
-            is_over: Whether nobody needs the answer any more.
+            is_over: Whether the pipeline is to end. Then the call does not try again.
 
         Raises:
             BusAwayError: The cluster does not answer.
-            BusError: It refuses. Other topics of the list are made.
+            BusError: It refuses. Other topics of the list are created.
         """
         known, settings = self.topics(is_over), self._link.settings
         missing = [name for name in names if name not in known]
@@ -171,7 +171,7 @@ class Admin:
         config = {
             "retention.ms": str(round(settings.retention_s * 1000)),
             "max.message.bytes": str(settings.record_bytes_max + HEAD_BYTES),
-            # With three copies, what is confirmed outlives the loss of a broker, and work goes on meanwhile.
+            # With three copies, confirmed records survive the loss of a broker, and work continues.
             "min.insync.replicas": str(min(2, max(1, settings.replication - 1))),
         }
         made = self.client.create_topics(
@@ -182,16 +182,16 @@ class Admin:
             try:
                 future.result()
             except KafkaException as error:
-                # Somebody else makes it at the same time.
+                # Another program created it at the same time.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._link.failed(f"topic {name}", error) from error
 
     def record_bytes_max(self, topics: Sequence[str]) -> int:
-        """The most bytes that all of these topics take in a request for a partition (`max.message.bytes`).
+        """The most bytes that all of these topics accept in a request for a partition (`max.message.bytes`).
 
         Raises:
             BusAwayError: The cluster does not answer.
-            BusError: It does not say, for want of a right.
+            BusError: It refuses, because a right is missing.
         """
         asked = self.client.describe_configs(
             [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=ANSWER_S_MAX
@@ -202,7 +202,7 @@ class Admin:
             raise self._link.failed("the settings of the topics", error) from error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client = None
 
 
@@ -210,9 +210,9 @@ def headers(message: Message, errors: str = "strict") -> dict[str, str]:
     """The headers of a message as texts.
 
     Raises:
-        UnicodeDecodeError: One is no UTF-8, and `errors` is `"strict"`.
+        UnicodeDecodeError: A header is not UTF-8, and `errors` is `"strict"`.
     """
-    # The library's own types leave open which form they have.
+    # The library's types do not say in which form headers come.
     told: Any = message.headers()
     return {
         name: value if isinstance(value, str) else str(value or b"", "utf-8", errors)
@@ -228,7 +228,7 @@ def _common(settings: KafkaSettings) -> dict[str, Any]:
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         "topic.metadata.refresh.interval.ms": 30_000,
-        # Of the log: the bus tells of its errors itself.
+        # The library logs only severe errors: the bus reports errors itself.
         "log_level": 2,
     }
     files = {"ssl.ca.location": settings.ca, "ssl.certificate.location": settings.certificate}
@@ -250,7 +250,7 @@ def _common(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _secrets(settings: KafkaSettings) -> dict[str, str]:
-    """Secrets of the file, and of the environment where the file has none."""
+    """Secrets from the file; those that the file does not have, from the environment."""
     told: Mapping[str, Any] = {}
     path = settings.credentials
     if path is not None:
@@ -263,7 +263,7 @@ def _secrets(settings: KafkaSettings) -> dict[str, str]:
     for name, variable in _SECRETS.items():
         value = told.get(name, os.environ.get(variable))
         if value is not None and not isinstance(value, str):
-            raise BusError(f"kafka.credentials: {name} in {path} is no text; put it in quotes")
+            raise BusError(f"kafka.credentials: {name} in {path} is not a text; put it in quotes")
         if value:
             found[name] = value
     return found

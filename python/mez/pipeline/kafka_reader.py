@@ -1,12 +1,12 @@
 """Reads a topic as a member of a consumer group, and counts the tries of each record.
 
-Kafka knows how far a group has come, not how often a record was tried. A failed try is repeated here, at
-once. A try that kills its worker leaves no word, so the metadata of the committed offset tells of it:
+Kafka stores the offset of a group, but not how often a record was tried. A failed try is repeated here, at
+once. A try that kills its worker is detected with the metadata of the committed offset:
 
 | metadata | meaning | what the next worker does |
 | --- | --- | --- |
-| empty | the last one left in order | works, and commits behind its back |
-| `open` | somebody worked on this partition | if it did not leave in order, it died: one record at a time |
+| empty | the previous worker left in order | works, and commits in the background |
+| `open` | the previous worker did not leave in order: it died | works one record at a time |
 | `try N` | the record at this offset was begun N times | tries once more, or makes it a dead letter |
 
 One at a time means that `try N` is committed, and confirmed, before each record, until as many records are
@@ -40,11 +40,11 @@ WINDOW: Final = 100
 """The most records of a partition that are done and whose commit is not confirmed."""
 
 SESSION_S: Final = 6.0
-"""After how long without a word a worker's partitions go to others, in seconds."""
+"""After how long without a heartbeat a worker's partitions go to others, in seconds."""
 
 POLL_S_MAX: Final = 86_400.0
-"""After how long a worker that lives and asks for nothing loses its partitions, in seconds. The runner kills
-workers that hang sooner: it knows whether they work or wait for a bus."""
+"""After how long without a poll a living worker loses its partitions, in seconds. The runner kills hanging
+workers sooner: it knows whether they work or wait for a bus."""
 
 _OPEN: Final = "open"
 _TRY: Final = re.compile(r"try (\d+)")
@@ -54,25 +54,25 @@ _log = logging.getLogger("mez")
 
 
 class Letters(Protocol):
-    """Where dead letters go."""
+    """Receives dead letters."""
 
     def send_packed(self, packed: "Sequence[tuple[str, bytes, Mapping[str, str]]]") -> None:
         """Send keys, values and headers."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """A partition that this worker has.
+    """A partition that is assigned to this worker.
 
     Attributes:
-        next: The offset behind the last record that is settled.
+        next: The offset after the last settled record.
         careful_until: Records before this offset are begun one at a time, because a worker died here.
         tries: How often the record at `next` was begun by workers that died.
-        unconfirmed: Records settled since a commit was last confirmed.
-        is_refused: A commit was refused, as it is while partitions change hands.
+        unconfirmed: Records settled since the last confirmed commit.
+        is_refused: Whether a commit was refused, which happens during a rebalance.
     """
 
     next: int
@@ -84,7 +84,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Taken:
-    """A message in this worker's hands."""
+    """A message that this worker works on."""
 
     message: Message
     lane: Lane
@@ -102,7 +102,7 @@ class KafkaDelivery:
     _taken: Taken = field(repr=False)
 
     def done(self) -> None:
-        """Commit behind it."""
+        """Settle it: commit the offset after it."""
         self._reader.settle(self._taken)
 
     def failed(self, error: str) -> None:
@@ -119,13 +119,13 @@ class KafkaReader:
         self._tries = terms.tries
         self._dead = dead
         self._lanes: dict[int, Lane] = {}
-        # What could not be given yet, or is given again.
+        # A record that could not be given yet, or is given again.
         self._held: Taken | None = None
         self._consumer = Consumer(
             {"on_commit": self._on_commit}
             | link.client(
                 group_id=group,
-                # A worker that is started again takes its partitions up at once, without a rebalance.
+                # A restarted worker gets its partitions back at once, without a rebalance.
                 group_instance_id=f"{group}.{socket.gethostname()}.{terms.number}",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
@@ -144,7 +144,7 @@ class KafkaReader:
         )
 
     def next(self, timeout_s: float) -> KafkaDelivery | None:
-        """Wait for a record. Dead letters are sent, and commits repeated, from here.
+        """Wait for a record. This also sends dead letters, and repeats refused commits.
 
         Raises:
             BusError: As `Reader.next`.
@@ -171,7 +171,7 @@ class KafkaReader:
             return None
         error = message.error()
         if error is not None:
-            # Whatever is not refused comes right by itself: the client connects again.
+            # Other errors than refusals are temporary: the client connects again by itself.
             failed = self._link.failed(self._topic, error)
             if not isinstance(failed, BusAwayError) and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise failed
@@ -185,11 +185,11 @@ class KafkaReader:
         return Taken(message, lane)
 
     def _opened(self, partition: int, offset: int) -> Lane:
-        """A partition that came to this worker: did the one before leave in order?"""
+        """The state of a newly assigned partition: careful, if the previous worker did not leave in order."""
         try:
             (told,) = self._consumer.committed([TopicPartition(self._topic, partition)], ANSWER_S_MAX)
         except KafkaException:
-            # It is not known: then as if somebody had died.
+            # Unknown, so assume that the previous worker died.
             return Lane(offset, offset + WINDOW)
         metadata = told.metadata or ""
         tried = _TRY.fullmatch(metadata)
@@ -201,7 +201,7 @@ class KafkaReader:
         """The record, or `None` if it became a dead letter.
 
         Raises:
-            BusError: The cluster did not take what has to be there before.
+            BusError: The cluster did not confirm the commit or the dead letter.
         """
         lane = taken.lane
         if lane.tries >= self._tries and not taken.is_dead:
@@ -221,7 +221,7 @@ class KafkaReader:
         return None
 
     def _begin(self, taken: Taken) -> None:
-        """Have the cluster know that the record is begun, where a worker may die of it."""
+        """Commit that the record was begun, so that the death of this worker is noticed."""
         lane = taken.lane
         if taken.attempt > 1 and lane.tries:
             return
@@ -233,12 +233,12 @@ class KafkaReader:
                 lane.tries -= 1
                 raise
         elif lane.careful_until >= 0:
-            # Once for each partition: from now on a death is noticed.
+            # Once for each partition: `open` shows the next worker if this one dies.
             self._commit(_partition(taken.message), lane.next, _OPEN, is_confirmed=True)
             lane.careful_until = -1
 
     def settle(self, taken: Taken) -> None:
-        """Go on behind a record. That is committed at once, and confirmed now and then."""
+        """Settle a record. Each commit is sent at once; every 100th one is confirmed."""
         lane = taken.lane
         lane.next += 1
         lane.tries = 0
@@ -247,7 +247,7 @@ class KafkaReader:
         try:
             self._commit(_partition(taken.message), lane.next, _OPEN, is_confirmed=is_confirmed)
         except BusError as error:
-            # A later commit says it too.
+            # A later commit includes this one.
             _log.warning("%s", error)
         if is_confirmed:
             lane.unconfirmed = 0
@@ -259,9 +259,9 @@ class KafkaReader:
                 lane.is_refused = True
 
     def _repeat(self) -> None:
-        """While there is nothing to do: commit again what was refused. No later record might ever do so."""
+        """While no record comes, repeat refused commits, because maybe no later record repeats them."""
         for partition, lane in list(self._lanes.items()):
-            # With tries, the metadata of the last commit count.
+            # With tries, the metadata of the last commit must stay.
             if lane.is_refused and not lane.tries:
                 lane.is_refused = False
                 try:
@@ -287,7 +287,7 @@ class KafkaReader:
                 self._consumer.commit(offsets=[place], asynchronous=True)
         except KafkaException as error:
             if error.args[0].code() in _NOT_OURS:
-                # The partition is somebody else's by now, who is given the record again.
+                # The partition belongs to another worker by now, which gets the record again.
                 return
             raise self._link.failed(f"commit of {self._topic}", error) from error
 
@@ -303,7 +303,7 @@ class KafkaReader:
             self._forget(place.partition)
 
     def _leave(self, partitions: Sequence[int]) -> None:
-        """Say of partitions that nobody died on them."""
+        """Commit that this worker leaves the partitions in order."""
         places = []
         for partition in partitions:
             lane = self._forget(partition)
@@ -313,7 +313,9 @@ class KafkaReader:
             try:
                 self._consumer.commit(offsets=places, asynchronous=False)
             except KafkaException as error:
-                _log.warning("%s: the place was not committed (%s); records come again", self._topic, error)
+                _log.warning(
+                    "%s: the offset was not committed (%s); records are given again", self._topic, error
+                )
 
     def _forget(self, partition: int) -> Lane | None:
         if self._held is not None and self._held.message.partition() == partition:
@@ -321,7 +323,7 @@ class KafkaReader:
         return self._lanes.pop(partition, None)
 
     def close(self) -> None:
-        """Leave. What is not settled is given again."""
+        """Leave the group. Records that are not settled are given again."""
         self._leave(list(self._lanes))
         self._consumer.close()
         self._dead.close()
@@ -369,7 +371,7 @@ def _record(message: Message, attempt: int) -> Record:
 
 
 def _letter(taken: Taken) -> tuple[str, bytes, dict[str, str]]:
-    """A dead letter: the message as it was, with the error and the tries beside its headers."""
+    """A dead letter: the unchanged message, with the error and the number of tries as further headers."""
     message = taken.message
     told = headers(message, "replace")
     told.setdefault("mez-id", f"{message.topic()}@{message.partition()}-{message.offset()}")

@@ -1,4 +1,4 @@
-"""The table `kafka` of a file: how clients reach a cluster, and what topics that are made are like."""
+"""The table `kafka` of a file: how clients reach a cluster, and the settings of topics that are created."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,16 +80,16 @@ def read(table: object, folder: Path, faults: list[tuple[str, str]]) -> KafkaSet
     """The settings of a table; `None` if there are faults.
 
     Args:
-        table: What the file has there.
+        table: The table of the file.
         folder: The file's folder. Paths are relative to it.
-        faults: What is wrong is appended: the field, and a sentence.
+        faults: Faults are appended: the field, and a sentence.
     """
     if isinstance(table, dict):
         faults += [
             (
                 f"kafka.{name}",
-                "secrets do not belong into this file; put them into a file for its owner alone, "
-                "and name that in kafka.credentials",
+                "this file must not contain secrets; put them into a file that only its owner can read, "
+                "and name it in kafka.credentials",
             )
             for name in _SECRETS
             if name in table
@@ -118,14 +118,14 @@ def read(table: object, folder: Path, faults: list[tuple[str, str]]) -> KafkaSet
 
 
 def _disagreements(of: dict[str, Any], *, tls: bool, near: bool) -> list[tuple[str, str]]:
-    """What is wrong with keys together."""
+    """Faults of keys that do not fit together."""
     wrong = []
     if not tls and not near and of["sasl"] is not None:
-        wrong.append(("kafka.security", "a password would go over the network in the clear; give tls"))
+        wrong.append(("kafka.security", "a password would cross the network unencrypted; give tls"))
     if (of["certificate"] is None) != (of["key"] is None):
         wrong.append(("kafka.key", "certificate and key go together; give both, or none"))
     if not tls and (of["certificate"] or of["ca"]):
         wrong.append(("kafka.security", 'certificates are for TLS; give security = "tls"'))
     if of["credentials"] is not None and of["sasl"] is None and of["key"] is None:
-        wrong.append(("kafka.credentials", "nothing asks for credentials; give sasl, or leave it out"))
+        wrong.append(("kafka.credentials", "has no effect without sasl or key; give sasl, or leave it out"))
     return wrong

@@ -1,4 +1,4 @@
-"""Reads tables of TOML by a list of their keys, which is also what the schema is made of."""
+"""Reads tables of TOML by a list of their keys. The JSON schema is made from the same list."""
 
 import difflib
 import math
@@ -37,13 +37,13 @@ class Key:
 
     Attributes:
         name: Its name.
-        kind: What its value is.
-        says: What it means, for people: a sentence without its default.
-        default: The value where the key is missing.
-        needed: Whether it has to be there.
-        low: The least number.
-        high: The greatest number.
-        choices: The texts that it may be.
+        kind: The type of its value.
+        says: Its meaning, for people: a sentence without its default.
+        default: The value if the key is missing.
+        needed: Whether it is required.
+        low: The smallest number.
+        high: The largest number.
+        choices: The texts that are allowed. Empty: all.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Key:
     choices: tuple[str, ...] = ()
 
     def fault(self, value: object) -> str | None:
-        """Say what is wrong with a value and what to do; `None`: nothing."""
+        """What is wrong with a value, and what to do. `None` if it is valid."""
         right = isinstance(value, _KINDS[self.kind]) and (
             self.kind == "switch" or not isinstance(value, bool)
         )
@@ -110,10 +110,10 @@ def table(path: Path, page: str) -> dict[str, Any]:
 
     Args:
         path: The file.
-        page: The page of the documents that shows an example.
+        page: The page of the documentation with an example.
 
     Raises:
-        FileError: It cannot be read, or is no TOML.
+        FileError: It cannot be read, or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text())
@@ -122,7 +122,7 @@ def table(path: Path, page: str) -> dict[str, Any]:
             path, [("", f"cannot be read ({error.strerror}); give the path of a file")]
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileError(path, [("", f"is no TOML: {error}; see {page} for an example")]) from error
+        raise FileError(path, [("", f"is not valid TOML: {error}; see {page} for an example")]) from error
 
 
 def several(value: str | list[str] | None) -> tuple[str, ...]:
@@ -158,13 +158,13 @@ def owned(path: Path, field: str, give: str) -> str:
 
 
 def read(table: object, keys: Sequence[Key], place: str, faults: list[tuple[str, str]]) -> dict[str, Any]:
-    """The values of a table, with defaults for what is missing or wrong.
+    """The values of a table, with defaults for keys that are missing or wrong.
 
     Args:
-        table: What the file has there.
-        keys: What may be there.
+        table: The table of the file.
+        keys: The known keys.
         place: The table's name, for errors.
-        faults: What is wrong is appended: the field, and a sentence.
+        faults: Faults are appended: the field, and a sentence.
     """
     values = {key.name: key.default for key in keys}
     if not isinstance(table, Mapping):
@@ -176,8 +176,8 @@ def read(table: object, keys: Sequence[Key], place: str, faults: list[tuple[str,
         field = f"{place}.{name}"
         if key is None:
             near = difflib.get_close_matches(name, known, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            faults.append((field, f"there is no such key; {meant}"))
+            meant = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
+            faults.append((field, f"unknown key; {meant}"))
             continue
         fault = key.fault(value)
         if fault is None:

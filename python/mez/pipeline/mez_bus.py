@@ -1,4 +1,4 @@
-"""The bus `mez`: what a stage makes of a camera is a derived stream at the edge, read by groups."""
+"""The bus `mez`: a stage publishes a derived stream for each camera at the edge, and groups read them."""
 
 import contextlib
 import json
@@ -35,18 +35,18 @@ from mez.pipeline.record import Record
 _log = logging.getLogger(__name__)
 
 GROUPS_S_MAX: Final = 20.0
-"""How long the question for the groups of an edge may take. It takes tenths of a second."""
+"""How long the query for the groups of an edge may take, in seconds. Usually it takes tenths of a second."""
 
 CONNECT_S: Final = 0.0
-"""An edge is dialled once. Whoever needs it tries again, and tells people so."""
+"""The edge is tried once. The callers try again, and report the wait."""
 
 AGAIN_AFTER_S: Final = 86_400.0
-"""How long the edge leaves a record with a worker that lives and says nothing, in seconds. The runner kills
-workers that hang sooner: it knows whether they work or wait for a bus."""
+"""How long the edge leaves a record with a living worker that reports nothing, in seconds. The runner kills
+hanging workers sooner: it knows whether they work or wait for a bus."""
 
 DEAD_LETTERS_MAX: Final = 100
 
-# How the command is started without the package, which takes long to import.
+# How the command `mez` is started without the package, because its import takes long.
 _COMMAND: Final = [
     sys.executable,
     "-I",
@@ -61,7 +61,7 @@ class MezBus:
     """The bus `mez` of a pipeline.
 
     Attributes:
-        pipeline: The pipeline's name, which begins the names of its groups.
+        pipeline: The pipeline's name. Names of its groups begin with it.
         edge: The edges, as in `mez.subscribe`; empty: its defaults.
         keys: The folder of keys; `None`: its default.
         on_disk: Whether a record is confirmed once it is on the edge's disk, if the edge has a store.
@@ -75,7 +75,7 @@ class MezBus:
     def prepare(
         self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """See that the edge answers. Streams and groups are made by whoever comes first."""
+        """Check that the edge answers. Streams and groups are created at their first use."""
         with _told("the edge"):
             # This needs no grant.
             connect(self._edge, keys=self.keys, application=self.pipeline, connect_timeout=CONNECT_S)
@@ -111,7 +111,7 @@ class MezBus:
         return MezWriter(stage, self._edge, self.keys, plain=plain, on_disk=self.on_disk)
 
     def standings(self, reads: Mapping[str, Cameras | Made]) -> dict[str, Standing]:
-        """What `mez groups` says."""
+        """The progress of groups, from `mez groups`."""
         known = {group["name"]: group for group in self._groups()}
         found = {}
         for stage in reads:
@@ -124,7 +124,7 @@ class MezBus:
         return found
 
     def dead_letters(self, stage: str) -> list[DeadLetter]:
-        """What `mez groups show` says. The record is named by its place: `dock/cam1/detect@1-42`."""
+        """The dead letters of a stage's group. A record is named by its place: `dock/cam1/detect@1-42`."""
         name = self._group(stage)
         return [
             DeadLetter(f"{told['camera']}@{told['epoch']}-{told['sequence']}", told["tries"], told["last"])
@@ -148,7 +148,7 @@ class MezBus:
 
 
 def groups(edge: Sequence[str], keys: Path | None) -> list[dict[str, Any]]:
-    """What `mez groups --json` says.
+    """The output of `mez groups --json`.
 
     Args:
         edge: The edges, as in `mez.subscribe`; empty: its defaults.
@@ -172,11 +172,11 @@ def groups(edge: Sequence[str], keys: Path | None) -> list[dict[str, Any]]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise BusAwayError("the edge did not say how its groups stand; is it running?") from None
+        raise BusAwayError("the edge did not answer the query for its groups; is it running?") from None
     if said.returncode != 0:
-        # Before the error, the command may say for how long it tried.
+        # Before the error, the command may print how long it tried.
         why = said.stderr.strip().rpartition("\n")[2].removeprefix("mez groups: ")
-        raise BusAwayError(f"the edge did not say how its groups stand: {why}")
+        raise BusAwayError(f"the query for the groups of the edge failed: {why}")
     return [json.loads(line) for line in said.stdout.splitlines()]
 
 
@@ -192,7 +192,7 @@ class MezDelivery:
         self._frame.done()
 
     def failed(self, error: str) -> None:
-        """Have it given again."""
+        """Report the failure. The record is given again, or becomes a dead letter."""
         self._frame.failed(error)
 
 
@@ -214,7 +214,7 @@ class MezReader:
         self._join()
 
     def next(self, timeout_s: float) -> MezDelivery | None:
-        """Wait for a record. One with a damaged envelope fails, and is a dead letter in the end."""
+        """Wait for a record. A record with a damaged envelope fails, and becomes a dead letter."""
         while True:
             subscription = self._join()
             try:
@@ -223,7 +223,7 @@ class MezReader:
             except WaitTimeoutError:
                 return None
             except BusRefusedError:
-                # The edge has ended the subscription. The next call joins anew.
+                # The edge has ended the subscription. The next call joins the group again.
                 self.close()
                 raise
             try:
@@ -245,7 +245,7 @@ class MezReader:
 
 
 def opened(frame: Frame) -> Record:
-    """The record that a frame is, with its envelope if it has one.
+    """The record of a frame, read from its envelope if it has one.
 
     Raises:
         DataError: The envelope is damaged.
@@ -257,7 +257,7 @@ def opened(frame: Frame) -> Record:
 
 
 class MezWriter:
-    """Publishes what a stage makes, a stream for each camera."""
+    """Publishes the records of a stage, in a stream for each camera."""
 
     def __init__(
         self, stage: str, edge: list[str] | None, keys: Path | None, *, plain: bool, on_disk: bool
@@ -268,17 +268,17 @@ class MezWriter:
         self._plain = plain
         self._waits_for_disk = on_disk
         self._streams: dict[str, mez.Publisher] = {}
-        # What a send has published that has failed since. The same records come again.
+        # Records that a failed `send` has published. The next call brings the same records again.
         self._unsure: list[tuple[Record, FrameId]] = []
-        # The cameras of which it was said that the edge has no store.
+        # The cameras for which it was logged that the edge has no store.
         self._told: set[str] = set()
 
     def send(self, made: Sequence[Record]) -> None:
-        """Publish, one record after the other, and wait until all are on the edge's disk, if it has a store.
+        """Publish the records in order, and wait until all are on the edge's disk, if it has a store.
 
         Called again with the same records after an error, it publishes only those that are not in their
-        streams. So readers do not get a record again and again while a disk is full. If the edge lost some,
-        the next call publishes them, and what followed them in their streams, in their order.
+        streams. So readers do not get a record repeatedly while a disk is full. If the edge lost records,
+        the next call publishes these, and the records that followed them in their streams, in order.
         """
         self._unsure = [(one, frame) for one, frame in self._unsure if any(one is record for record in made)]
         for record in made:
@@ -289,9 +289,9 @@ class MezWriter:
         self._unsure = []
 
     def _wait_for_disk(self) -> None:
-        # The first that is lost, of each camera.
+        # The first lost record of each camera.
         lost: dict[str, int] = {}
-        # The last first: what was published before it is on disk with it.
+        # The last record first: if it is on disk, the earlier ones are too.
         for at, (record, frame) in reversed(list(enumerate(self._unsure))):
             if not self._is_on_disk(record, frame):
                 lost[record.camera] = at
@@ -306,7 +306,7 @@ class MezWriter:
 
     @contextlib.contextmanager
     def _working_on(self, camera: str) -> Iterator[None]:
-        """Turn errors into those of a bus. A stream that the edge has ended is opened anew next time."""
+        """Convert errors to those of a bus. A stream that the edge has ended is opened again next time."""
         try:
             with _told(f"{camera}/{self._stage}"):
                 yield
@@ -323,7 +323,7 @@ class MezWriter:
             return self._send(record)
 
     def _is_on_disk(self, record: Record, frame: FrameId) -> bool:
-        """Wait until a record is on disk. False: it will not be, and has to be published again."""
+        """Wait until a record is on disk. False: it is lost, and must be published again."""
         with self._working_on(record.camera):
             try:
                 self._stream(record.camera).wait_on_disk(frame)
@@ -332,10 +332,10 @@ class MezWriter:
                     return False
                 if error.reason != "NO_STORE":
                     raise
-                # The stream may go on at an edge that has one, so the next record asks again.
+                # The stream may continue at an edge with a store, so the next record checks again.
                 if record.camera not in self._told:
                     self._told.add(record.camera)
-                    _log.info("%s/%s: confirmed in memory: %s", record.camera, self._stage, error)
+                    _log.info("%s/%s: confirmed only in memory: %s", record.camera, self._stage, error)
         return True
 
     def _send(self, record: Record) -> FrameId:
@@ -369,7 +369,7 @@ class MezWriter:
 
 @contextlib.contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Turn errors of Mez into those of a bus."""
+    """Convert errors of Mez to those of a bus."""
     try:
         yield
     except WaitTimeoutError:

@@ -1,4 +1,4 @@
-"""Writes the spans of a pipeline as lines of JSON, and has those of a running stage sent."""
+"""Writes the spans of a pipeline as lines of JSON, and sends those of a running stage."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def _line(file: IO[bytes], spans: Sequence[Span]) -> int:
 
 
 class Traces:
-    """Has the spans of a stage's work sent.
+    """Sends the spans of a stage's work.
 
     Args:
         pipeline: The pipeline's name.
@@ -52,14 +52,14 @@ class Traces:
         self._exporter = Exporter(endpoint)
 
     def worked(self, ways: Iterable[tuple[Record, tuple[Hop, ...]]]) -> None:
-        """Tell of records that a stage has made of one, with their hops, and of the way to the stage."""
+        """Send the spans of records that a stage has made of one record, and of the way to the stage."""
         known: set[str] = set()
         for record, hops in ways:
             found = of_hop(way_of(record, self._pipeline, hops), len(hops) - 1)
-            # What was made of one record has the root in common.
+            # Records that were made of one record share spans.
             self._exporter.put(span for span in found if span.id not in known)
             known |= {span.id for span in found}
 
     def close(self) -> None:
-        """Send what waits, for a short time."""
+        """Send the spans that wait, for a short time."""
         self._exporter.close()

@@ -1,4 +1,4 @@
-"""Records: what stages take and make, and what travels with each."""
+"""Records, which stages take and make, with their hops."""
 
 import os
 import re
@@ -48,18 +48,18 @@ class Hop:
 
     Attributes:
         stage: The stage, or `"camera"` for the way from the camera.
-        worker: Who did it: `detect-0@host`. Empty for the camera.
-        clock: Which clock the stamps are of. Stamps of one clock can be subtracted from each other; every
-            start of a host is a clock of its own.
-        wall_ns: What has to be added to a stamp to get nanoseconds since 1970-01-01 UTC by the wall clock of
-            that host. It places hops of different clocks on one axis, as well as the hosts agree.
-        at: The stamp of each step, in nanoseconds of the clock, in the order of the way: `captured`, where a
-            camera's frame began; `logged` and `handed`, when the edge had it in its log and gave it out (bus
-            `mez`, where its clock is known); `fetched`, when the worker had it; the marks of the stage's
+        worker: The worker: `detect-0@host`. Empty for the camera.
+        clock: The clock of the stamps. Only stamps of the same clock can be subtracted from each other. Each
+            boot of a host has its own clock.
+        wall_ns: The offset from a stamp to nanoseconds since 1970-01-01 UTC by the host's wall clock. With
+            it, hops of different clocks can be compared, as far as the hosts' wall clocks agree.
+        at: The stamp of each step, in nanoseconds of the clock, in order: `captured`, when the camera
+            captured the frame; `logged` and `handed`, when the edge had it in its log and gave it out (bus
+            `mez`, if its clock is known); `fetched`, when the worker had it; the marks of the stage's
             function; `made`, when the function had returned it; `sent`, when it was given to the bus.
-        size: Bytes of the payload behind this hop.
-        attempt: The how manieth try it was, from 1; 0 for the camera.
-        error_ns: The most by which `captured` is wrong, where it is known.
+        size: Bytes of the payload after this hop.
+        attempt: The number of the try, from 1. 0 for the camera.
+        error_ns: The largest possible error of `captured`, if it is known.
     """
 
     stage: str
@@ -72,7 +72,7 @@ class Hop:
     error_ns: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The hop as JSON values."""
         told: dict[str, Any] = {
             "stage": self.stage,
             "worker": self.worker,
@@ -88,10 +88,10 @@ class Hop:
 
     @classmethod
     def from_plain(cls, told: Any) -> "Hop":  # noqa: ANN401, what JSON holds
-        """What `plain` gave.
+        """The hop that `plain` was called on.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The values are not those of a hop.
         """
         try:
             return cls(
@@ -105,16 +105,16 @@ class Hop:
                 error_ns=None if told.get("error_ns") is None else int(told["error_ns"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no hop: {type(error).__name__} {error}") from error
+            raise ValueError(f"not a hop: {type(error).__name__} {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a stage said to the camera's frame.
+    """A stage's reply to the camera's frame.
 
     Attributes:
-        payload: What is opaque to Mez; `None`: detections.
-        size: Width and height of the picture in whose pixels detections are.
+        payload: Opaque bytes. `None`: the reply has detections.
+        size: Width and height of the picture that the detections are in, in pixels.
         parts: The detections.
     """
 
@@ -125,21 +125,21 @@ class Reply:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What a stage is given, and what it makes.
+    """A record, which a stage takes or makes.
 
     Attributes:
-        id: Its identity: the camera's frame, then each stage and the place among what it made:
-            `dock/cam1@1-42/detect.0`. A record that is made again has the same one.
-        camera: The camera whose frame it goes back to.
-        frame: That frame: epoch and sequence.
-        captured_ns: When that frame was captured, in nanoseconds since 1970-01-01 UTC.
+        id: Its identity: the camera's frame, then for each stage its name and the index of the record among
+            its results: `dock/cam1@1-42/detect.0`. A record that is made again has the same identity.
+        camera: The camera of the frame that it was made of.
+        frame: This frame: epoch and sequence.
+        captured_ns: When this frame was captured, in nanoseconds since 1970-01-01 UTC.
         payload: Its bytes, read-only.
-        content_type: What they are: a media type. A camera's frame is `image/jpeg` or `image/png`.
-        headers: Texts of its own that travel with it.
-        published_size: Width and height of the camera's frame as it was published, in pixels; `None` if
-            nobody knows.
+        content_type: Their media type. A camera's frame is `image/jpeg` or `image/png`.
+        headers: Texts that travel with it.
+        published_size: Width and height of the camera's frame as it was published, in pixels. `None` if it
+            is unknown.
         hops: Its way so far, oldest first.
-        attempt: The how manieth try it is to work on it, from 1.
+        attempt: The number of the try to work on it, from 1.
     """
 
     id: str
@@ -152,17 +152,17 @@ class Record:
     published_size: tuple[int, int] | None = None
     hops: tuple[Hop, ...] = ()
     attempt: int = 1
-    # Stamps of the hop that goes on now; then what the stage said to the camera.
+    # Stamps of the current hop; the frame, if the record is one; the stage's replies to the camera.
     _at: dict[str, int] = field(default_factory=dict, repr=False)
     _origin: "Frame | None" = field(default=None, repr=False)
     _replies: list[Reply] = field(default_factory=list, repr=False)
 
     @property
     def data(self) -> Any:  # noqa: ANN401, what was published
-        """Its content, by `content_type`: plain values, text, an array of NumPy, a table; else bytes.
+        """Its content, by `content_type`: plain values, text, a NumPy array, a table; else bytes.
 
         Raises:
-            DataError: The bytes are not what the content type says.
+            DataError: The bytes do not fit the content type.
             MissingPackageError: It is a table, and pyarrow is not installed.
         """
         return _data.unpack(self.payload, self.content_type)
@@ -172,8 +172,8 @@ class Record:
         """Its pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red.
 
         Raises:
-            ImageError: It is no picture, or a damaged one.
-            MissingPackageError: OpenCV is not installed, and it is no camera's frame.
+            ImageError: It is not a picture, or the picture is damaged.
+            MissingPackageError: OpenCV is not installed, and it is not a camera's frame.
         """
         if self._origin is not None and self._origin.content_type is None:
             return self._origin.image
@@ -192,7 +192,7 @@ class Record:
         how = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
         image = cv2.imdecode(np.frombuffer(self.payload, np.uint8), how)
         if image is None:
-            raise ImageError(f"{self.id} says that it is {self.content_type}, and cannot be decoded")
+            raise ImageError(f"{self.id} has the content type {self.content_type}, but cannot be decoded")
         return np.asarray(image, np.uint8)
 
     @property
@@ -206,14 +206,15 @@ class Record:
         """Make a record of this one, for a stage to return.
 
         Args:
-            payload: Bytes; text; plain values that JSON can say; an array of NumPy; a table of pyarrow. As
-                `Publisher.send_data` takes them.
-            content_type: A media type. Default: what fits the payload.
-            headers: Texts that travel with it, besides those of this record; of equal names, these count.
+            payload: Bytes; text; values that JSON can represent; a NumPy array; a pyarrow table. As for
+                `Publisher.send_data`.
+            content_type: A media type. Default: the type that fits the payload.
+            headers: Texts that travel with it, in addition to those of this record. They replace headers of
+                the same name.
 
         Raises:
-            ArgumentError: The content type does not fit the payload, or the headers are too many.
-            ArgumentTypeError: JSON cannot say the payload, or a header is no text.
+            ArgumentError: The content type does not fit the payload, or the headers are too large.
+            ArgumentTypeError: JSON cannot represent the payload, or a header is not a text.
         """
         made, kind = _data.pack(payload, content_type)
         return Record(
@@ -228,7 +229,7 @@ class Record:
             hops=self.hops,
             attempt=self.attempt,
             _at=dict(self._at),
-            # One list: a reply belongs to the frame, whichever record of it is asked.
+            # One list for all: a reply belongs to the frame, whichever of its records it was called on.
             _replies=self._replies,
         )
 
@@ -243,27 +244,27 @@ class Record:
             headers: As in `derive`.
 
         Raises:
-            ImageError: These are no 8-bit pixels.
+            ImageError: The array does not have 8-bit pixels.
         """
         coded = _native.encode_jpeg(image, arguments.whole("quality", quality, 1, 100))
         return self.derive(coded, content_type="image/jpeg", headers=headers)
 
     def reply(self, result: object) -> None:
-        """Send a result back to the camera, for the frame that this record goes back to.
+        """Send a result back to the camera, for the frame that this record was made of.
 
-        Any stage may reply, the first or the last, on either bus. The reply goes by the pipeline's edge, once
-        the bus has what the function made; if the function raises, nothing is sent. A record that is worked
-        on twice is replied to twice. Otherwise as `Frame.reply`: never waited for, and lost if the camera or
-        the edge is away. It needs the grant `reply`.
+        Any stage may reply, on either bus. The reply is sent through the pipeline's edge, after the bus has
+        confirmed the function's records. If the function raises an error, no reply is sent. A record that is
+        processed twice is replied to twice. As with `Frame.reply`, nothing waits for the reply, and it is
+        lost if the camera or the edge is away. It needs the grant `reply`.
 
         Args:
-            result: As in `Frame.reply`. Boxes without a `size` of their own are in the pixels of the camera's
-                frame as it was published; those of a stage that takes frames of cameras, in the pixels of
-                `image`. At most 64 KiB.
+            result: As in `Frame.reply`. Boxes without a `size` are in the pixels of the camera's frame as it
+                was published; those of a stage that takes frames of cameras, in the pixels of `image`. At
+                most 64 KiB.
 
         Raises:
-            ArgumentError: These are no boxes that can be; or nobody knows the size of the camera's frame.
-            ArgumentTypeError: It is neither boxes nor bytes, nor can it be written as JSON.
+            ArgumentError: A box is not valid, or the size of the camera's frame is unknown.
+            ArgumentTypeError: It is neither boxes nor bytes, and JSON cannot represent it.
         """
         found = _detections.of(result)
         if found is None:
@@ -271,7 +272,7 @@ class Record:
             return
         if self.published_size is None:
             raise arguments.invalid(
-                "result", f"nobody knows the size of {self.camera}'s frame; send bytes, or plain values"
+                "result", f"the size of {self.camera}'s frame is unknown; send bytes, or plain values"
             )
         size = found.size or self._picture_size() or self.published_size
         self._replies.append(Reply(None, size, found._parts()))
@@ -283,7 +284,7 @@ class Record:
         return self._origin.width, self._origin.height
 
     def mark(self, step: str) -> None:
-        """Stamp a step of this stage's own, such as `"resized"`: it goes along with what is derived later.
+        """Stamp a step of this stage, such as `"resized"`. Records that are derived later contain the stamp.
 
         Args:
             step: Small letters, digits, `_`, `-` and `.`. A step that is marked twice keeps the later stamp.
@@ -294,10 +295,10 @@ class Record:
         """
         if step in STEPS or not _NAME.fullmatch(arguments.text("step", step)):
             raise arguments.invalid(
-                "step", f"step is {step!r}; give small letters, and none of {', '.join(STEPS)}"
+                "step", f"step is {step!r}; give small letters, but not {', '.join(STEPS)}"
             )
         if len(self._at) >= MARKS_MAX:
-            raise arguments.invalid("step", f"a stage may set {MARKS_MAX} marks on a record")
+            raise arguments.invalid("step", f"a stage may set at most {MARKS_MAX} marks on a record")
         self._at[step] = time.monotonic_ns()
 
     def __repr__(self) -> str:
@@ -305,13 +306,13 @@ class Record:
 
 
 def begin(record: Record) -> None:
-    """Stamp that a worker has the record now. What an earlier try replied is forgotten."""
+    """Stamp that a worker has the record now. Replies of an earlier try are dropped."""
     record._replies = []
     record._at["fetched"] = time.monotonic_ns()
 
 
 def finish(record: Record, made: Record, stage: str, place: int, worker: str) -> Record:
-    """Give what a stage made of a record its identity and its hop. The stamp `sent` comes with `sending`."""
+    """Give a record that a stage made its identity and its hop. `sending` adds the stamp `sent`."""
     at = {**made._at, "made": time.monotonic_ns()}
     hop = Hop(stage, worker, clock(), wall_ns(), at, len(made.payload), record.attempt)
     # A copy: a function may return the record that it was given, or one record twice.
@@ -320,7 +321,7 @@ def finish(record: Record, made: Record, stage: str, place: int, worker: str) ->
 
 
 def replies(record: Record) -> Sequence[Reply]:
-    """What a stage replied to the frame of a record that it was given."""
+    """The stage's replies to the frame of a record."""
     return record._replies
 
 
@@ -330,9 +331,9 @@ def sending(record: Record) -> None:
 
 
 def waited_ns(record: Record) -> int | None:
-    """How long a record waited between the stage before, or the edge's log, and this worker.
+    """How long a record waited between the previous stage, or the edge's log, and this worker.
 
-    `None` where another clock stamped the stage before.
+    `None` if another clock stamped the previous stage.
     """
     before = record.hops[-1]
     sent = before.at.get("sent", record._at.get("logged"))
@@ -343,13 +344,13 @@ def waited_ns(record: Record) -> int | None:
 
 
 def arrived(record: Record, at: Mapping[str, int]) -> Record:
-    """Put stamps of the bus in front of those of the stage that takes the record."""
+    """Begin the current hop with the stamps of the bus."""
     record._at = {step: at[step] for step in ("logged", "handed") if step in at}
     return record
 
 
 def of_frame(frame: "Frame") -> Record:
-    """A record of a camera's frame, or of a data record that has no envelope."""
+    """A record of a camera's frame, or of a data record without an envelope."""
     content_type = frame.content_type or _MEDIA.get(frame.encoding, f"image/x-{frame.encoding}")
     record = start(frame.of or frame.origin, frame.payload, content_type, max(1, frame.attempt))
     record._origin = frame
@@ -363,7 +364,7 @@ def of_frame(frame: "Frame") -> Record:
 
 
 def start(origin: Origin, payload: memoryview, content_type: str, attempt: int) -> Record:
-    """A record without an envelope. When its frame was captured is as exact as the wall clocks agree."""
+    """A record without an envelope. Its stamp `captured` is only as exact as the wall clocks agree."""
     offset_ns = wall_ns()
     at = {"captured": origin.captured_ns - offset_ns}
     return Record(
@@ -405,7 +406,7 @@ def checked_outputs(answer: object, stage: str) -> Sequence[Record]:
     )
     if isinstance(answer, str | bytes | bytearray | memoryview | Mapping) or not isinstance(answer, Iterable):
         raise TypeError(wrong)
-    # A generator does the stage's work here, and may raise what it likes.
+    # If it is a generator, the stage's work runs here, and may raise any error.
     several = list(answer)
     for made in several:
         if not isinstance(made, Record):
@@ -432,7 +433,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def clock() -> str:
-    """Name the monotonic clock of this host since its start."""
+    """The name of this host's monotonic clock, which is new at each boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()[:13]
     except OSError:

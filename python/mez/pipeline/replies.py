@@ -1,7 +1,7 @@
-"""Sends what stages reply (`Record.reply`) to the cameras whose frames their records go back to.
+"""Sends replies of stages (`Record.reply`) to the cameras of the frames that their records were made of.
 
-It goes by the edge of the pipeline, whatever bus the records travel on. Replies are never
-waited for, and a camera or an edge that is away misses them.
+Replies are sent through the pipeline's edge, on either bus. Nothing waits for replies: they are lost if the
+camera or the edge is away.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from mez.errors import Error
 from mez.pipeline.record import Record, Reply
 
 CONNECT_S: Final = 1.0
-"""How long the edge is dialled before replies are given up, in seconds."""
+"""How long to try to connect to the edge before a reply is given up, in seconds."""
 
 PAUSE_S: Final = 10.0
-"""How long the edge is not dialled again after that, in seconds."""
+"""The pause before the next try to connect, in seconds."""
 
 FLUSH_S: Final = 1.0
-"""How long replies that are on their way get at the end, in seconds."""
+"""How long the end waits for replies that are on their way, in seconds."""
 
 _log = logging.getLogger("mez")
 
@@ -33,7 +33,7 @@ class Replies:
     Args:
         edge: The edges, as in `mez.subscribe`; empty: its defaults.
         keys: The folder of keys; `None`: its default.
-        application: The name that cameras are told.
+        application: The application's name, which cameras get with a reply.
     """
 
     def __init__(self, edge: Sequence[str], keys: Path | None, application: str) -> None:
@@ -46,7 +46,7 @@ class Replies:
         self.lost = 0
 
     def send(self, record: Record, replies: Sequence[Reply]) -> None:
-        """Send what a stage replied to the frame of a record. What cannot be sent is counted, and logged."""
+        """Send a stage's replies to the frame of a record. Failed ones are counted, and logged."""
         for reply in replies:
             try:
                 self._send(record, reply)
@@ -75,10 +75,10 @@ class Replies:
         self.lost += 1
         if why != self._told:
             self._told = why
-            _log.warning("a reply is not sent: %s", why)
+            _log.warning("a reply was not sent: %s", why)
 
     def close(self) -> None:
-        """Let what is on its way go, and end the connection."""
+        """Wait for replies that are on their way, then close the connection."""
         if self._client is not None:
             with contextlib.suppress(Error):
                 self._client.flush_replies(FLUSH_S)

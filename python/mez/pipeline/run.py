@@ -20,7 +20,7 @@ from mez.pipeline.file import Pipeline, Stage
 from mez.pipeline.status import StageStatus, Status
 
 LOOK_S: Final = 0.1
-"""How often the runner looks at its workers and for Ctrl-C, in seconds."""
+"""How often the runner checks its workers and Ctrl-C, in seconds."""
 
 AWAY_PAUSE_S: Final = 0.5
 """The pause between tries while a bus is away at the start, in seconds."""
@@ -29,19 +29,19 @@ STATUS_S: Final = 1.0
 """How often the status is written, in seconds."""
 
 STANDINGS_S: Final = 2.0
-"""How often buses are asked how many records wait, in seconds."""
+"""How often buses are asked for the number of waiting records, in seconds."""
 
 ANSWER_S_MAX: Final = 2.0
-"""How long the end waits for the answer to such a question, in seconds."""
+"""How long the end waits for the answer to such a query, in seconds."""
 
 READY_S_MAX: Final = 20.0
-"""How long the stages before wait for those behind them to be ready, in seconds."""
+"""How long a stage waits until the stages that read it are ready, in seconds."""
 
 RATE_S: Final = 5.0
-"""Over how long rates are taken, in seconds."""
+"""The interval over which rates are averaged, in seconds."""
 
 WAITING_TOLD: Final = 100
-"""How many waiting records of a stage are worth a warning; twice as many, another one."""
+"""A warning is given when this many records wait for a stage, and again when the number doubles."""
 
 
 class Run:
@@ -50,7 +50,7 @@ class Run:
     Args:
         pipeline: The pipeline.
         place: The folder for status and logs.
-        tell: Told what people should know: a sentence.
+        tell: Called with a sentence for people.
     """
 
     def __init__(self, pipeline: Pipeline, place: Path, tell: Callable[[str], object]) -> None:
@@ -64,7 +64,7 @@ class Run:
         self._waiting_told: dict[str, int] = {}
         self._bus_waits = Waits(tell, "the bus is away", "the bus answers again")
         self._count_waits = Waits(
-            tell, "it is not known how many records wait", "it is known again how many records wait"
+            tell, "the number of waiting records is unknown", "the number of waiting records is known again"
         )
         self._stage_waits = {
             name: Waits(tell, f"{name} waits", f"{name} goes on") for name in pipeline.stages
@@ -74,14 +74,15 @@ class Run:
         self._written_at_s = 0.0
 
     def run(self, end: Interrupt) -> int:
-        """Run until an end is wished, then drain.
+        """Run until the end is requested, then drain.
 
         Returns:
-            The exit status: 0 if nothing was left behind in the hands of a killed worker.
+            The exit status: 0, or 1 if a worker had to be killed.
 
         Raises:
             StageError: A stage's function cannot be used.
-            BusError: A bus refuses before a stage has done anything. Later, the stage waits and says so.
+            BusError: A bus refuses before the stage has done any work. Later, the stage waits, and reports
+                this.
         """
         try:
             if not self._prepare(end):
@@ -103,7 +104,7 @@ class Run:
             self._write()
 
     def _prepare(self, end: Interrupt) -> bool:
-        """Have the buses ready; they may not be there yet. `False`: an end was wished meanwhile."""
+        """Prepare the buses, and wait for those that are away. `False`: the end was requested meanwhile."""
         while not end():
             try:
                 for name, bus in self._buses.items():
@@ -118,7 +119,7 @@ class Run:
         return False
 
     def _start(self, end: Interrupt) -> None:
-        """Start the last stages first: a group on the bus `mez` begins with what comes once it is there."""
+        """Start the last stages first: on the bus `mez`, groups only get records that come later."""
         for stage in reversed(list(self._pipeline.stages.values())):
             posts = self._crew.of([stage.name])
             self._crew.start(posts)
@@ -126,7 +127,9 @@ class Run:
             while not all(post.child.ready for post in posts) and not end():
                 self._look()
                 if time.monotonic() > limit_s:
-                    self._tell(f"{stage.name} is not ready after {READY_S_MAX:g} s; the others are started")
+                    self._tell(
+                        f"{stage.name} is not ready after {READY_S_MAX:g} s; other stages start without it"
+                    )
                     break
 
     def _look(self) -> None:
@@ -137,22 +140,22 @@ class Run:
             self._write()
 
     def _hear_of_waiting(self, name: str, waits: Waits) -> None:
-        """Tell people that workers wait for a bus.
+        """Report that workers wait for a bus.
 
         Raises:
-            BusRefusedError: One is refused, and nobody of its stage has done anything yet: a mistake in what
-                was set up. Whoever has worked before waits until the right is given back.
+            BusRefusedError: A worker is refused, and its stage has not done any work yet: a mistake in the
+                configuration. A stage that has worked before waits until the right is given back.
         """
         posts = self._crew.of([name])
         report = self._crew.waiting(posts)
         if report is not None and report.is_refused and not _sum(posts, "done") and self._state != "draining":
-            raise BusRefusedError(f"{name} cannot work: {report.away}")
+            raise BusRefusedError(f"{name} cannot run: {report.away}")
         waits.hear("" if report is None else report.away)
 
     def _drain(self) -> int:
-        """End the stages in order, each once nothing waits for it any more, or the time is over."""
+        """End the stages in order, each when no records wait for it any more, or the time is over."""
         self._state = "draining"
-        self._tell(f"draining, for {self._pipeline.drain_s:g} s at most; Ctrl-C again ends at once")
+        self._tell(f"draining for at most {self._pipeline.drain_s:g} s; Ctrl-C again ends at once")
         until_s = time.monotonic() + self._pipeline.drain_s
         killed: list[Post] = []
         for stage in self._pipeline.stages.values():
@@ -186,18 +189,19 @@ class Run:
         try:
             left = _standings(self._pipeline, self._buses, list(self._pipeline.stages.values()))
         except Error as error:
-            self._tell(f"ended; what waits is not known: {error}")
+            self._tell(f"ended; the number of waiting records is unknown: {error}")
             return
         waiting = {name: (of.waiting or 0) + (of.open or 0) for name, of in left.items()}
         rest = ", ".join(f"{count} for {name}" for name, count in waiting.items() if count)
-        self._tell(f"ended; {rest} wait on the bus for the next start" if rest else "ended; nothing waits")
+        waits = f"waiting on the bus for the next start: {rest}" if rest else "nothing waits"
+        self._tell(f"ended; {waits}")
 
     def _write(self) -> None:
         self._written_at_s = time.monotonic()
         standings, error = self._asking.last()
         fault = "" if error is None else str(error)
         if self._state in ("starting", "running"):
-            # At the end, what is left says so itself.
+            # At the end, `_tell_of_the_rest` reports this.
             is_away = isinstance(error, BusAwayError) and not isinstance(error, BusUnsureError)
             self._bus_waits.hear(fault if is_away else "")
             self._count_waits.hear("" if is_away else fault)
@@ -249,7 +253,7 @@ class Run:
 
 
 class _Asking:
-    """Asks the buses now and then, in a thread of its own: an answer takes a while."""
+    """Queries the buses regularly in its own thread, because an answer takes a while."""
 
     def __init__(self, pipeline: Pipeline, known: dict[str, Bus]) -> None:
         self._pipeline = pipeline
@@ -262,7 +266,7 @@ class _Asking:
         self._thread.start()
 
     def last(self) -> tuple[dict[str, Standing], Error | None]:
-        """What was last found, and what went wrong with the last question."""
+        """The result of the last query, and its error."""
         with self._lock:
             return dict(self._found), self._fault
 
@@ -278,14 +282,14 @@ class _Asking:
                 self._found, self._fault = found, fault
 
     def close(self) -> bool:
-        """Ask no more. `False`: a bus still owes an answer, and is left to the end of the process."""
+        """Stop the queries. `False`: one is still running, so the buses must not be closed."""
         self._over.set()
         self._thread.join(ANSWER_S_MAX)
         return not self._thread.is_alive()
 
 
 def standings(pipeline: Pipeline) -> dict[str, Standing]:
-    """How the stages stand, asked of the buses now.
+    """The progress of the stages, queried from the buses now.
 
     Raises:
         BusAwayError: A bus cannot be reached.

@@ -17,11 +17,11 @@ def find(name: str) -> Path | None:
 
 
 def known() -> str:
-    """Which there are, for errors."""
+    """A list of the pipelines that come with Mez, for errors."""
     return f"there are {', '.join(names())}"
 
 
 def place(word: str) -> Path:
-    """The file that a word of the command line names: one of the user's own comes first."""
+    """The file that a word of the command line names: the user's own file, else a pipeline of Mez."""
     path = Path(word)
     return path if path.exists() else find(word) or path

@@ -1,11 +1,11 @@
-"""Turns the ways of records into spans of OpenTelemetry: a trace for each frame of a camera.
+"""Converts the ways of records to spans of OpenTelemetry: a trace for each frame of a camera.
 
-The identities of traces and spans are made of that of the record. So workers that know nothing of each other
-agree on them, a record that is worked on twice has the same spans twice, and spans of a file can be
-joined with those that were sent.
+The identities of traces and spans are computed from the record's identity. So independent workers compute the
+same ones, a record that is processed twice has the same spans twice, and spans of a file can be joined with
+spans that were sent.
 
-The parent of a span is the work of the stage before; that of the first stage is the way from the camera
-(`ingest`), which is the root. Waiting and work are beside each other, and the steps of a function below it.
+The parent of a stage's spans is the work of the previous stage; for the first stage, it is the way from the
+camera (`ingest`), which is the root. Waiting and work are siblings. Steps of a function are children of work.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ def trace_of(way: Way) -> str:
 
 
 def of_ways(ways: Iterable[Way], ai: Sequence[str] = ()) -> Iterator[Span]:
-    """The spans of whole ways. What several records have in common is given once."""
+    """The spans of whole ways. A span that several records share is given once."""
     known: set[str] = set()
     for way in ways:
         for place in range(1, len(way.hops)):
@@ -43,7 +43,7 @@ def of_ways(ways: Iterable[Way], ai: Sequence[str] = ()) -> Iterator[Span]:
 
 
 def of_hop(way: Way, place: int, ai: Sequence[str] = ()) -> list[Span]:
-    """The spans of one stage, with the way there from the stage before; the first stage's have the root."""
+    """The spans of one stage, and of the way from the previous one. For the first stage, with the root."""
     here = [step for step in steps(way, ai) if step.hop == place]
     if not here:
         return []
@@ -114,7 +114,7 @@ def _span(way: Way, step: Step, parent: str) -> Span:
         step.name,
         _KINDS.get(step.name, INTERNAL),
         step.start_ns,
-        # Of two clocks, what came later may have the earlier stamp.
+        # With two clocks, the later event may have the earlier stamp.
         max(step.start_ns, step.end_ns),
         attributes,
     )

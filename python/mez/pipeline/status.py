@@ -1,4 +1,4 @@
-"""What a pipeline says of itself: a file that `run` writes each second, and the table that people read."""
+"""The status of a pipeline: a file that `run` writes each second, and a table for people."""
 
 import json
 import time
@@ -23,25 +23,25 @@ _HEADS: Final = (
 
 @dataclass(slots=True)
 class StageStatus:
-    """How a stage does.
+    """The status of a stage.
 
     Attributes:
         workers: Workers on this host.
-        ready: Those that have joined their group.
-        taken_per_s: Records that they were given, each second of the last five.
-        made_per_s: Records that they put on the bus.
-        waiting: Records that wait on the bus for a worker of this stage, of all hosts; `None`: nobody knows.
-        open: Records that were given to workers of all hosts and are not settled; `None`: part of `waiting`.
-        work_ms: The mean time in the stage's function, in milliseconds; `None` before the first record.
-        waited_ms: The mean time for which records waited for a worker; `None` where no clock tells.
-        taken: Records that they were given since the pipeline was started.
+        ready: Workers that have joined their group.
+        taken_per_s: Records that the workers got per second, over the last five seconds.
+        made_per_s: Records that they put on the bus per second, over the same time.
+        waiting: Records on the bus that wait for a worker of this stage on any host. `None`: unknown.
+        open: Records that were given to workers on any host and are not settled. `None`: part of `waiting`.
+        work_ms: The mean time in the stage's function, in milliseconds. `None` before the first record.
+        waited_ms: The mean time for which records waited for a worker, in milliseconds. `None` if unknown.
+        taken: Records that the workers got since the pipeline was started.
         made: Records that they put on the bus.
         failed: Tries that failed.
         dead: Dead letters.
-        lost: Records that the bus no longer held when their turn came.
-        restarts: How often workers were started again.
-        memory_mib: The memory of all its workers.
-        note: What people should know; empty: nothing.
+        lost: Records that the bus dropped before they were given.
+        restarts: How often workers were restarted.
+        memory_mib: The memory of all its workers, in MiB.
+        note: A note for people. Empty if there is none.
     """
 
     workers: int = 0
@@ -62,21 +62,21 @@ class StageStatus:
     note: str = ""
 
     def stand(self, standing: Standing) -> None:
-        """Take over what the bus says."""
+        """Take over the progress from the bus."""
         self.waiting, self.open = standing.waiting, standing.open
         self.dead, self.lost = standing.dead, standing.lost
 
 
 @dataclass(slots=True)
 class Status:
-    """How a pipeline does.
+    """The status of a pipeline.
 
     Attributes:
         pipeline: Its name.
         path: Its file.
         state: `starting`, `running`, `draining`, `ended`; `not running`: no `mez pipeline run` on this host.
         pid: The process that runs it; 0: none.
-        at_ns: When this was so, in nanoseconds since 1970-01-01 UTC.
+        at_ns: The time of this status, in nanoseconds since 1970-01-01 UTC.
         stages: Its stages, in the order in which records pass them.
     """
 
@@ -93,10 +93,10 @@ class Status:
 
     @classmethod
     def from_json(cls, text: str) -> "Status":
-        """What `to_json` gave.
+        """The status from the text of `to_json`.
 
         Raises:
-            ValueError: It is something else, perhaps of another version.
+            ValueError: The text is not a status, or of another version.
         """
         told: Mapping[str, Any] = json.loads(text)
         try:
@@ -107,18 +107,18 @@ class Status:
             }
             return cls(told["pipeline"], told["path"], told["state"], told["pid"], told["at_ns"], stages)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no status: {error}") from error
+            raise ValueError(f"not a status: {error}") from error
 
 
 def write(place: Path, status: Status) -> None:
-    """Write the status; whoever reads it finds the old one or the new one."""
+    """Write the status atomically: a reader finds either the old one or the new one."""
     unfinished = place / f".{FILE}"
     unfinished.write_text(status.to_json() + "\n")
     unfinished.replace(place / FILE)
 
 
 def read(place: Path) -> Status | None:
-    """The status of a pipeline that runs on this host; `None`: none does."""
+    """The status of a pipeline that runs on this host. `None` if it does not run here."""
     if not runs(place):
         return None
     try:
@@ -128,7 +128,7 @@ def read(place: Path) -> Status | None:
 
 
 def shown(status: Status) -> "Group":
-    """The status as a table for people, 80 columns wide, and what they should know below it."""
+    """The status as a table for people, 80 columns wide, with notes below it."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,7 +1,7 @@
-"""A worker: a process that takes records of one stage, works on them, and passes on what it made.
+"""A worker: a process that takes records of one stage, works on them, and sends the results.
 
-The order is what makes it at least once: a record is settled only after the bus has confirmed everything that
-was made of it. Whatever ends the process before that has the record given again.
+Delivery is at least once: a record is settled only after the bus has confirmed everything that was made of
+it. If the process ends before that, the record is given again.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mez.pipeline.otlp import Traces
 
 LOOK_S: Final = 0.2
-"""How long a worker waits for a record before it looks whether it should end, in seconds."""
+"""How long a worker waits for a record before it checks whether it should end, in seconds."""
 
 AWAY_PAUSE_S: Final = 0.25
 """The pause between tries while a bus is away, in seconds."""
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class GivenUpError(Exception):
-    """An end was wished while the worker waited for a bus. Its record is not settled, and is given again."""
+    """The worker was asked to end while it waited for a bus. Its record is not settled: it is given again."""
 
 
 class Worker:
@@ -56,11 +56,11 @@ class Worker:
         stage: The stage.
         name: Its name, for hops and people: `detect-0`.
         function: What the stage does.
-        hand: Where it writes down what it has in hand.
-        is_last: Whether no other stage reads what this one makes.
+        hand: The page for the identity of the record that it works on.
+        is_last: Whether no other stage reads the records that this stage makes.
         replies: The way back to the cameras.
-        events: Where the ways of records that end here go; `None`: nowhere.
-        traces: Where spans of this stage go; `None`: nowhere.
+        events: Gets the hops of records that end here. `None`: no events.
+        traces: Gets the spans of this stage. `None`: no spans.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Worker:
         self._traces = traces
         self._is_last = is_last
         self._replies = replies
-        # Since when the function works; 0: it does not.
+        # When the function began to work. 0: it does not work.
         self._since_s = 0.0
 
     def work(self, reader: Reader, writer: Writer) -> None:
-        """Take records until an end is wished, or the worker has too much memory.
+        """Take records until the worker is asked to end, or exceeds its memory limit.
 
         Raises:
-            GivenUpError: An end was wished while a bus was away, or refused.
+            GivenUpError: The worker was asked to end while a bus was away, or refused.
         """
         while not self.wished and not self.is_too_large():
-            delivery = self.patiently(lambda: reader.next(LOOK_S), "the next record waits for the bus")
+            delivery = self.patiently(lambda: reader.next(LOOK_S), "waiting for the bus to read a record")
             if delivery is not None:
                 self.handle(delivery, writer)
 
@@ -128,7 +128,7 @@ class Worker:
             self._since_s = 0.0
             report.work_ns += time.monotonic_ns() - began_ns
         try:
-            self.patiently(lambda: writer.send(made), "what was made waits for the bus")
+            self.patiently(lambda: writer.send(made), "waiting for the bus to send the results")
         except BusError as error:
             self._fail(delivery, str(error))
             return
@@ -139,11 +139,11 @@ class Worker:
         self._told(record, made)
 
     def _told(self, record: Record, made: Sequence[Record]) -> None:
-        """Write down the way of a record that is settled."""
+        """Record the hops of a record that is settled, in events and spans."""
         if self._events is None and self._traces is None:
             return
         confirmed_ns = time.monotonic_ns()
-        # Where nothing was made, the record itself ends here.
+        # If the function made no records, the record itself ends here.
         ways = [(one, one.hops) for one in made] or [
             (record, records.finish(record, record, self.stage.name, 0, self._name).hops)
         ]
@@ -161,10 +161,10 @@ class Worker:
         delivery.failed(error)
 
     def patiently(self, call: Callable[[], T], what: str) -> T:
-        """Try until the bus is there, and does not refuse. The runner tells people of it.
+        """Try until the bus is reachable and does not refuse. The runner reports the wait to people.
 
         Raises:
-            GivenUpError: An end is wished meanwhile.
+            GivenUpError: The worker was asked to end meanwhile.
             BusError: Trying again does not help.
         """
         report = self.report
@@ -186,12 +186,12 @@ class Worker:
             return answer
 
     def is_too_large(self) -> bool:
-        """Whether it has more memory than its stage may have."""
+        """Whether it exceeds the memory limit of its stage."""
         limit = self.stage.memory_mib_max
         return limit is not None and memory_mib() > limit
 
     def now(self) -> Report:
-        """The report, as of now."""
+        """The current report."""
         report = self.report
         report.memory_mib = round(memory_mib(), 1)
         since_s = self._since_s
@@ -200,7 +200,7 @@ class Worker:
 
 
 def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
-    """Be worker `number` of a stage, as a process of its own.
+    """Run as worker `number` of a stage, in its own process.
 
     It prints `ready` once it has joined its group, then its report twice a second. What the stage's function
     prints goes to the log.
@@ -244,9 +244,9 @@ def _run(
     read_on, bus = buses.of(pipeline, stage.reads_on), buses.of(pipeline, stage.bus)
     for one in (read_on, bus):
         open_ones.callback(one.close)
-    writer = worker.patiently(lambda: bus.writer(stage.name, plain=stage.plain), "it waits for the bus")
+    writer = worker.patiently(lambda: bus.writer(stage.name, plain=stage.plain), "waiting for the bus")
     terms = Terms(stage.name, number, stage.tries, stage.ordered)
-    reader = worker.patiently(lambda: read_on.reader(stage.source, terms), "it waits for the bus")
+    reader = worker.patiently(lambda: read_on.reader(stage.source, terms), "waiting for the bus")
     open_ones.callback(writer.close)
     # Closed first, so that a record that is not settled is given to another worker at once.
     open_ones.callback(reader.close)
@@ -255,7 +255,7 @@ def _run(
 
 
 def _traces(pipeline: str, endpoint: str) -> "Traces":
-    # Not above: it takes a client of HTTP along, which few pipelines need.
+    # Imported here, because it loads an HTTP client, which few pipelines need.
     from mez.pipeline.otlp import Traces
 
     return Traces(pipeline, endpoint)

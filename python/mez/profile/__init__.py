@@ -2,16 +2,16 @@
 
 | module | the question it answers |
 | --- | --- |
-| `command`, `console` | what can be asked for, and what is shown meanwhile? |
+| `command`, `console` | what are the options, and how is progress shown? |
 | `make` | what is measured, in which order? |
 | `families`, `search` | which rungs are there, and which of them are worth measuring? |
-| `crew`, `store` | who measures them, and what is known already? |
-| `footage`, `coding`, `measure` | what does a rung make of a camera's frames? |
-| `app` | what does the application find on them? |
-| `score`, `interval`, `judge` | how well does that agree with the frames as published? |
-| `document` | how is it written down? |
-| `tables` | what have others measured? |
-| `report/` | what do people look at? |
+| `crew`, `store` | which processes measure them, and what is in the cache? |
+| `footage`, `coding`, `measure` | how does a rung change a camera's frames? |
+| `app` | what does the application find in them? |
+| `score`, `interval`, `judge` | how well do the results agree with those on published frames? |
+| `document` | what is the format of a profile? |
+| `tables` | how are published tables imported? |
+| `report/` | how is the report made? |
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         print(f"mez profile: {missing}", file=sys.stderr)
         return 1
-    # Not above: `mez --help` should not wait for OpenCV.
+    # Imported here, because `mez --help` should not wait for OpenCV.
     from mez.profile.command import run
 
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -21,20 +21,19 @@ from mez.profile.footage import Image
 from mez.profile.score import Thresholds
 
 BOXES_MAX: Final = 10_000
-"""The most boxes of one frame that are accepted. More are a mistake in the application."""
+"""The most boxes that are accepted for one frame. More indicate a bug in the application."""
 
 SPECS: Final = "pedestrian-hog, faces, onnx:FILE, FILE.py:FUNCTION or MODULE:FUNCTION"
-"""What `--app` of `mez profile` and of `mez demo` takes."""
+"""The values of `--app` of `mez profile` and `mez demo`."""
 
 _RETURNS: Final = (
-    "boxes as Frame.reply takes them: rows (left, top, right, bottom, score), with the class behind if there "
-    "are kinds, or mappings with x, y, width, height and score, or mez.Detections; in pixels of the image "
-    "that it is given"
+    "boxes as Frame.reply accepts them, in pixels of the given image: rows (left, top, right, bottom, score) "
+    "with an optional class, mappings with x, y, width, height and score, or mez.Detections"
 )
 
 _STRONG_DEFAULT: Final = 0.5
 _WEAK_OF_STRONG: Final = 0.6
-"""Default of `--weak`, as a share of `--strong`, for an unknown application: 0.3 where `--strong` is 0.5."""
+"""The default of `--weak` for an unknown application, as a share of `--strong`: 0.3 if `--strong` is 0.5."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,12 @@ class App:
     """An application.
 
     Attributes:
-        name: As it was asked for, without the path of a file.
-        sha256: Of what decides what it finds: its source file or its model, and the version of OpenCV.
-        thresholds: From which scores on its boxes count.
-        function: Takes an image, and a keyword `camera_size` where `takes_size`.
-        takes_size: Whether it wants to know the size of frames as published.
+        name: Its name as given, without the path of a file.
+        sha256: The digest of everything that determines its results: its source file or model, and the
+            version of OpenCV.
+        thresholds: The scores from which on its boxes count.
+        function: Takes an image, and the keyword `camera_size` if `takes_size` is true.
+        takes_size: Whether it takes the size of published frames.
     """
 
     name: str
@@ -56,7 +56,7 @@ class App:
     takes_size: bool
 
     def find(self, image: Image, camera_size: tuple[int, int], what: str) -> list[Box]:
-        """Let it search a delivered frame.
+        """Run the application on a delivered frame.
 
         Args:
             image: The frame, at the size at which it was delivered.
@@ -64,10 +64,10 @@ class App:
             what: The frame, for errors.
 
         Returns:
-            The boxes in pixels of the frame as published; those that are not even weak are left out.
+            The boxes, in pixels of the published frame. Boxes below the weak threshold are left out.
 
         Raises:
-            AppError: It failed, or returned something else.
+            AppError: It failed, or did not return boxes.
         """
         extra = {"camera_size": camera_size} if self.takes_size else {}
         try:
@@ -75,7 +75,7 @@ class App:
         except Exception as error:
             raise AppError(
                 f"the application {self.name} raised {type(error).__name__} on {what}{_place(error)}: "
-                f"{error}; it has to take every image of shape (height, width, 3), and to return {_RETURNS}"
+                f"{error}; it must accept every image of shape (height, width, 3), and return {_RETURNS}"
             ) from error
         height, width = image.shape[:2]
         across, down = camera_size[0] / width, camera_size[1] / height
@@ -86,7 +86,7 @@ class App:
         ]
 
     def strong(self, image: Image, what: str, camera_size: tuple[int, int] | None = None) -> list[Box]:
-        """Let it search a frame, and return what counts as a detection, in pixels of `image`, surest first.
+        """Run the application on a frame. Returns the detections in pixels of `image`, highest score first.
 
         Args:
             image: The frame, at the size at which it was delivered.
@@ -108,7 +108,7 @@ class App:
         try:
             found = _detections.of(answer)
         except (ArgumentError, ArgumentTypeError) as error:
-            raise self._wrong(f"returned on {what} what cannot be boxes: {error}") from None
+            raise self._wrong(f"returned invalid boxes on {what}: {error}") from None
         if found is None:
             raise self._wrong(f"returned {_short(answer)} on {what}")
         if len(found) > BOXES_MAX:
@@ -116,7 +116,7 @@ class App:
         boxes = []
         for box in _plain(found):
             if not math.isfinite(box.score):
-                raise self._wrong(f"returned a box on {what} without a score, or with one that is not finite")
+                raise self._wrong(f"returned a box on {what} without a finite score")
             if box.width <= 0 or box.height <= 0:
                 raise self._wrong(f"returned a box of {box.width:g} x {box.height:g} pixels on {what}")
             if box.clipped(*size).area <= 0:
@@ -128,28 +128,27 @@ class App:
         return boxes
 
     def _wrong(self, what: str) -> AppError:
-        return AppError(f"the application {self.name} {what}; it has to return {_RETURNS}")
+        return AppError(f"the application {self.name} {what}; it must return {_RETURNS}")
 
 
 def load(spec: str, strong: float | None = None, weak: float | None = None) -> App:
     """Load an application.
 
     Args:
-        spec: What `SPECS` says.
-        strong: From which score on a box is a detection. Default: what the built-in states, else 0.5.
-        weak: From which score on it may be the echo of one. Default: what the built-in states, else 0.6 of
-            `strong`.
+        spec: One of the forms in `SPECS`.
+        strong: A box with at least this score is a detection. Default: the value of the built-in application,
+            else 0.5.
+        weak: A box with at least this score still counts as found. Default: the value of the built-in
+            application, else 0.6 of `strong`.
 
     Raises:
-        AppError: There is none of that name, or it cannot be loaded.
+        AppError: There is no such application, or it cannot be loaded.
     """
     function, digest, own = _resolve(spec)
     strong = strong if strong is not None else own.strong
     weak = weak if weak is not None else min(own.weak, strong)
     if not (math.isfinite(strong) and math.isfinite(weak) and weak <= strong):
-        raise AppError(
-            f"--weak {weak:g} has to be at most --strong {strong:g}; scores above both are detections"
-        )
+        raise AppError(f"--weak is {weak:g}, and --strong {strong:g}; give a --weak of at most --strong")
     digest.update(f"opencv {cv2.__version__}".encode())
     name = f"onnx:{Path(spec[5:]).name}" if spec.startswith("onnx:") else spec
     if ":" in name and "/" in name:
@@ -226,7 +225,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _plain(found: Detections) -> list[Box]:
-    """As boxes with a label each: the name of the class, else its number. Without scores, each is sure."""
+    """As boxes with labels: the class name, else its number. Without scores, each box has the score 1."""
     count = len(found)
     scores = np.ones(count, np.float32) if found.scores is None else found.scores
     labels = [""] * count if found.class_names is None else [str(name) for name in found.class_names]
@@ -237,14 +236,14 @@ def _plain(found: Detections) -> list[Box]:
         ]
     corners = found.xyxy.astype(np.float64).tolist()
     return [
-        # In so many digits as the detector gave: thresholds are compared with what it said.
+        # Rounded to the digits of float32, so that thresholds compare with the detector's own number.
         Box(left, top, right - left, bottom - top, float(str(score)), label)
         for (left, top, right, bottom), score, label in zip(corners, scores, labels, strict=True)
     ]
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, for people who look into their file."""
+    """The line that raised an error, for people."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" (line {frames[-1].lineno} of {frames[-1].filename})" if len(frames) > 1 else ""
 

@@ -26,14 +26,14 @@ _REMEMBERS: Final = re.compile(r"/(moving|contours|diff\d+|skip\d+)(/|$)")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What became of a published frame.
+    """The result for a published frame.
 
     Attributes:
-        place: Which frame.
-        size_bytes: What crossed the network; `None` where the frame was left out.
-        camera_ms: Processor time of making it; 0 where it was skipped unseen.
-        image: What the application sees from then on, of the size at which it was delivered; `None` where
-            nobody wants to see it, or it is the same as before.
+        place: The index of the frame.
+        size_bytes: Bytes that crossed the network. `None` if the frame was skipped.
+        camera_ms: Processor time of encoding. 0 if it was skipped without encoding.
+        image: The image that the application sees from then on, in the delivered size. `None` if it is not
+            wanted, or has not changed.
     """
 
     place: int
@@ -51,10 +51,10 @@ H264_ENCODER: Final = "openh264"
 
 
 def require_encoder(h264_encoder: str) -> None:
-    """Make sure that there is such an encoder of H.264.
+    """Check that this H.264 encoder is available.
 
     Raises:
-        ArgumentError: There is none in this build; says how to get one.
+        ArgumentError: This build does not contain it. The message says how to get it.
     """
     _native.Stream("h264/q30", h264_encoder)
 
@@ -62,14 +62,14 @@ def require_encoder(h264_encoder: str) -> None:
 def code(
     rung: str, footage: Footage, wanted: Sequence[int], h264_encoder: str = H264_ENCODER
 ) -> Iterator[Shown]:
-    """Make frames at a rung of Mez.
+    """Encode frames at a rung of Mez.
 
     Args:
         rung: Its canonical name.
         footage: The published frames.
-        wanted: Places of frames to be seen, ascending. Rungs whose frames stand for themselves are made of
-            these only.
-        h264_encoder: What makes H.264.
+        wanted: Indices of the wanted frames, ascending. If frames of the rung are independent, only these are
+            encoded.
+        h264_encoder: The H.264 encoder.
 
     Raises:
         RungError: There is no such rung.
@@ -83,7 +83,7 @@ def code(
     if not remembers:
         runs: list[Sequence[int]] = [wanted]
     elif chained:
-        # A chain ends after ten seconds anyway, so pieces that nobody looks at need not be made.
+        # A chain ends after ten seconds anyway, so pieces without a wanted frame need not be encoded.
         runs = list(footage.pieces(wanted))
     elif footage.continuous:
         runs = [range(len(footage.jpegs))]
@@ -104,7 +104,7 @@ def code(
                 yield Shown(place, None, camera_ms, None)
                 continue
             image: Image | None = None
-            # What an application holds on to, because the next frames are left out, is seen with them.
+            # If the next frames are skipped, the application still uses this image for them.
             if place in seen or skip or (not chained and remembers):
                 image = np.empty((coded.height, coded.width, 3), dtype=np.uint8)
                 stream.decode_into(coded, image)
@@ -114,7 +114,7 @@ def code(
 
 
 def coder(spec: str | None, h264_encoder: str = H264_ENCODER) -> Coder:
-    """Return the coder of Mez, or another (`MODULE:FUNCTION`) that an experiment compares it with."""
+    """Return the coder of Mez, or another one (`MODULE:FUNCTION`) for a comparison."""
     if spec is None:
         return partial(code, h264_encoder=h264_encoder)
     module, _, name = spec.partition(":")

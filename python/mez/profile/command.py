@@ -70,8 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "mez profile: interrupted; what has been measured is kept, and the same command goes "
-            "on from there",
+            "mez profile: interrupted; measurements are kept; to continue, run the same command again",
             file=sys.stderr,
         )
         return 130
@@ -86,10 +85,10 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     report: Path = options.report or out.with_name(f"{out.stem}-report")
     if not options.video and options.camera is None:
         raise ProfileError(
-            "there is nothing to profile on; name a video (--video) or a live camera (--camera)"
+            "there is nothing to profile on; give a video (--video) or a live camera (--camera)"
         )
     if not options.families and not options.rungs:
-        raise ProfileError("there is nothing to measure; name families (--families) or rungs (--rungs)")
+        raise ProfileError("there is nothing to measure; give families (--families) or rungs (--rungs)")
     videos = list(options.video)
     if options.camera is not None:
         with Bar(Console(stderr=True)) as bar:
@@ -132,8 +131,8 @@ def _run_stream(options: argparse.Namespace, console: Console) -> None:
     _show_profile(made.profile, console)
     cost = made.cost
     console.print(
-        f" measured {cost.rungs_measured} rungs on all records and {cost.rungs_screened} on few, of "
-        f"{cost.rungs}: {cost.share:.0%} of the results that measuring everything takes; "
+        f" measured {cost.rungs_measured} of {cost.rungs} rungs on all records, and {cost.rungs_screened} on "
+        f"few: {cost.share:.0%} of the results of a full measurement; "
         f"{cost.seconds / 60:.1f} min",
         highlight=False,
     )
@@ -175,7 +174,7 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     videos = {profile.about.video_sha256 for profile in profiles.values()}
     if len(apps) > 1 or len(videos) > 1:
         console.print(
-            " note: not the same application and video; accuracies are each relative to its own reference"
+            " note: the applications or videos differ; each accuracy is relative to its own reference"
         )
     if options.picture is not None:
         plot.draw(profiles, [options.picture])
@@ -241,9 +240,8 @@ def _cells(rung: RungProfile) -> tuple[str, ...]:
 def _show_cost(made: Made, console: Console) -> None:
     cost = made.cost
     console.print(
-        f" measured {cost.rungs_measured} rungs on all frames and {cost.rungs_screened} on few, "
-        f"of {cost.rungs}: "
-        f"{cost.share:.0%} of the frames that measuring everything takes; {cost.seconds / 60:.1f} min",
+        f" measured {cost.rungs_measured} of {cost.rungs} rungs on all frames, and {cost.rungs_screened} on "
+        f"few: {cost.share:.0%} of the frames of a full measurement; {cost.seconds / 60:.1f} min",
         highlight=False,
     )
 

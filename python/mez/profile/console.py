@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 LINE_INTERVAL_S: Final = 15.0
-"""How often progress is printed if the output is no terminal."""
+"""The interval of progress lines if the output is not a terminal, in seconds."""
 
 
 class Bar:
-    """A bar of frames to be searched, or a line now and then where there is no terminal.
+    """A progress bar of frames, or progress lines if there is no terminal.
 
     Args:
-        console: Where it is shown.
+        console: The console for the output.
     """
 
     def __init__(self, console: Console) -> None:
@@ -25,7 +25,7 @@ class Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("frames, left:"),
-            # Rungs differ in what they cost; over half a minute that evens out.
+            # The cost of rungs differs; a long period evens this out.
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -47,14 +47,14 @@ class Bar:
         self._bar.stop()
 
     def expect(self, frames: int) -> None:
-        """Hear how many frames are still to be searched, about."""
+        """Set the approximate number of frames that remain."""
         self._total = self._done + frames
         self._bar.update(self._task, total=self._total)
 
     def done(self, frames: int, what: str) -> None:
-        """Hear that so many frames more have been searched."""
+        """Add frames that are done."""
         self._done += frames
-        # The search decides as it goes; a bar that is full while work goes on would be a lie.
+        # The search may need more frames than expected: the bar must not be full while work continues.
         self._total = max(self._total, self._done + frames)
         self._bar.update(self._task, description=what, completed=self._done, total=self._total)
         now = time.monotonic()
@@ -63,5 +63,5 @@ class Bar:
             self._console.print(f"{self._done} of about {self._total} frames: {what}", highlight=False)
 
     def say(self, text: str) -> None:
-        """Hear something that a person should read."""
+        """Print a text for people."""
         self._console.print(text, highlight=False)

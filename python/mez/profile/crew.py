@@ -21,23 +21,22 @@ from mez.profile.measure import NOISE, Measurement
 from mez.profile.store import Store
 
 REFERENCE = "original"
-"""The name under which the reference is stored: the rung of published frames."""
+"""The name of the stored reference: the rung of published frames."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is measured.
+    """The settings of a measurement.
 
     Attributes:
-        videos: The videos, each a scene of its own.
-        app: The application, as `--app` names it.
-        strong: Its thresholds, where they are not its own.
-        weak: The same.
-        cache: Folder for what can be computed again.
-        coders: For rungs of other systems: the first word of their names, and who makes them
-            (`MODULE:FUNCTION`).
-        frames_max: Most frames that are encoded.
-        h264_encoder: What makes H.264.
+        videos: The videos. Each is one scene.
+        app: The application, as in `--app`.
+        strong: The strong threshold. `None`: the application's own.
+        weak: The weak threshold. `None`: the application's own.
+        cache: The folder of the cache.
+        coders: Coders for rungs of other systems: from the first word of a rung's name to `MODULE:FUNCTION`.
+        frames_max: The most frames that are encoded.
+        h264_encoder: The H.264 encoder.
     """
 
     videos: tuple[Path, ...]
@@ -54,7 +53,7 @@ class Hand:
     """Measures rungs in this process."""
 
     def __init__(self, job: Job) -> None:
-        # Several processes share the machine; one thread each keeps times comparable.
+        # Several processes share the machine, so one thread each keeps times comparable.
         cv2.setNumThreads(1)
         self._coders = job.coders
         coding.require_encoder(job.h264_encoder)
@@ -64,7 +63,7 @@ class Hand:
         self.store = Store(job.cache, self.footage, self.app, job.h264_encoder)
 
     def measure(self, rung: str, places: Sequence[int]) -> Measurement:
-        """Measure a rung on these frames at least; what is known already is not done again."""
+        """Measure a rung at least on these frames. Known results are reused."""
         known = self.store.get(rung)
         if known is not None and set(places) <= known.found.keys():
             return known
@@ -80,11 +79,11 @@ class Hand:
 
 
 class Crew:
-    """Hands in several processes, or one in this.
+    """Several processes that measure, or one `Hand` in this process.
 
     Args:
-        job: What is measured.
-        workers: Processes.
+        job: The settings.
+        workers: Number of processes.
     """
 
     def __init__(self, job: Job, workers: int) -> None:
@@ -92,7 +91,7 @@ class Crew:
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
         if workers > 1:
-            # The frames are in the cache now, where the others read them.
+            # The frames are in the cache now, and the other processes read them there.
             self._pool = ProcessPoolExecutor(
                 workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(job,)
             )
@@ -106,7 +105,7 @@ class Crew:
         if self._pool is None:
             return
         if kind is not None:
-            # What has been measured is in the cache; what is being measured is not worth waiting for.
+            # Finished measurements are in the cache; unfinished ones are not worth waiting for.
             for process in list((self._pool._processes or {}).values()):
                 process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -114,7 +113,7 @@ class Crew:
     def measure(
         self, rungs: Sequence[str], places: Sequence[int], done: Callable[[str], None] = lambda rung: None
     ) -> dict[str, Measurement]:
-        """Measure rungs on these frames, and tell of each as it is done."""
+        """Measure rungs on these frames, and call `done` with each one."""
         results = {}
         for measurement in self._each(rungs, places):
             done(measurement.rung)
@@ -122,7 +121,7 @@ class Crew:
         return results
 
     def spread(self, rung: str, places: Sequence[int], done: Callable[[int], None]) -> Measurement:
-        """Measure frames that do not depend on each other, some at a time, and tell how many are done."""
+        """Measure independent frames in steps, and call `done` with the number of finished frames."""
         step = max(1, len(places) // 12)
         result = self.lead.measure(rung, places[:step])
         for upto in range(step, len(places) + step, step):
@@ -142,9 +141,8 @@ class Crew:
                     yield future.result()
         except BrokenProcessPool as error:
             raise ProfileError(
-                "a worker process died, perhaps for lack of memory; run the command again (it goes on "
-                "where it was) with fewer "
-                "--workers"
+                "a worker process died, maybe because memory was full; run the command again with fewer "
+                "--workers (it continues from here)"
             ) from error
 
 
@@ -152,7 +150,7 @@ _hand: Hand | None = None
 
 
 def _begin(job: Job) -> None:
-    # Ctrl-C reaches all processes of the terminal; the first of them ends the others.
+    # Ctrl-C reaches all processes of the terminal; the main process ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     global _hand  # a process of the pool has no other place to keep it
     _hand = Hand(job)

@@ -32,8 +32,8 @@ class Score:
 
     Attributes:
         value: 0 to 1.
-        low: Where its 95 % interval begins; `None` where it is not known.
-        high: Where it ends.
+        low: The lower end of its 95 % interval. `None` if it is unknown.
+        high: The upper end.
     """
 
     value: float
@@ -58,8 +58,8 @@ class Scene:
     Attributes:
         video: Its name.
         video_sha256: Its digest.
-        frames_scored: On how many of its frames accuracies rest.
-        reference_boxes: Strong boxes in those frames as published.
+        frames_scored: Number of its frames that were scored.
+        reference_boxes: Number of strong boxes in these frames as published.
     """
 
     video: str
@@ -70,20 +70,20 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class RungProfile:
-    """What is known of a rung.
+    """The measurements of a rung.
 
     Attributes:
         rung: Its canonical name.
         family: The family that it was searched in.
         bytes: Sizes of its frames.
         sent_share: Share of published frames that are sent.
-        accuracy_normalised: With hysteresis; what contracts use. Of several scenes, the lowest.
-        accuracy_normalised_strict: With one threshold; `None` where it is not known.
-        camera_ms_mean: Processor time of making a frame; `None` where it is not known.
-        camera_ms_p95: The time that 95 % of frames do not exceed.
-        detector_ms_mean: Processor time of the application on such a frame.
-        frames_scored: On how many frames the accuracy rests.
-        accuracy_by_scene: The accuracy in each of `About.scenes`; empty if there is one scene.
+        accuracy_normalised: The accuracy with hysteresis, which contracts use. The lowest of all scenes.
+        accuracy_normalised_strict: The accuracy with one threshold. `None` if it is unknown.
+        camera_ms_mean: Mean processor time to encode a frame. `None` if it is unknown.
+        camera_ms_p95: The 95 % quantile of this time.
+        detector_ms_mean: Mean processor time of the application for a frame.
+        frames_scored: Number of scored frames.
+        accuracy_by_scene: The accuracy in each of `About.scenes`. Empty if there is one scene.
     """
 
     rung: str
@@ -100,34 +100,34 @@ class RungProfile:
 
     @property
     def bytes_per_published_frame(self) -> float:
-        """What a camera's frame costs on average, those left out counted as nothing."""
+        """Mean bytes of a published frame. Skipped frames count as 0."""
         return self.bytes.mean * self.sent_share
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a profile is of.
+    """What a profile was measured on.
 
     Attributes:
         app: Name of the application.
-        app_sha256: Of what decides what it finds; empty where unknown.
-        strong: Score from which on a box is a detection; `None` where unknown.
-        weak: Score from which on it may be an echo.
+        app_sha256: `App.sha256` of the application. Empty if it is unknown.
+        strong: A box with at least this score is a detection. `None` if it is unknown.
+        weak: A box with at least this score still counts as found.
         video: Name of the video.
-        video_sha256: Of the video; empty where unknown.
-        width: Of the camera's frames, in pixels; 0 of a stream of data records.
-        height: Of the camera's frames; 0 of a stream of data records.
-        frames_per_second: Of the video; `None` where unknown.
-        frames_scored: On how many frames accuracies rest.
-        reference_boxes: Strong boxes in those frames as published; `None` where unknown.
-        ceiling_noise: The accuracy of frames as published with one grey level of noise: no target should be
-            above.
+        video_sha256: Digest of the video. Empty if it is unknown.
+        width: Width of the camera's frames, in pixels. 0 for a stream of data records.
+        height: Height of the camera's frames, in pixels. 0 for a stream of data records.
+        frames_per_second: Frame rate of the video. `None` if it is unknown.
+        frames_scored: Number of scored frames.
+        reference_boxes: Number of strong boxes in these frames as published. `None` if it is unknown.
+        ceiling_noise: The accuracy on published frames with one grey level of noise. No floor should be above
+            it.
         ceiling_noise_strict: The same, strict.
         ceiling_jpeg: The accuracy of the rung `jpeg/q95/420`.
         ceiling_jpeg_strict: The same, strict.
-        made_by: Program and version, and what makes H.264 in it.
-        source: Where it is from, with its licence, for profiles that others measured; else empty.
-        scenes: The scenes, if there are several; otherwise empty.
+        made_by: Program and version, and its H.264 encoder.
+        source: For profiles that others measured: the source and its licence. Otherwise empty.
+        scenes: The scenes, if there are several. Otherwise empty.
     """
 
     app: str
@@ -152,10 +152,10 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What each rung costs and keeps, for one application and one kind of scene.
+    """Bytes and accuracy of each rung, for one application and one kind of scene.
 
     Attributes:
-        about: What it is of.
+        about: What it was measured on.
         rungs: In the order of their bytes.
     """
 
@@ -167,12 +167,12 @@ class Profile:
         self._by_name.update((rung.rung, rung) for rung in self.rungs)
 
     def get(self, rung: str) -> RungProfile | None:
-        """Return what is known of a rung."""
+        """Return the measurements of a rung."""
         return self._by_name.get(rung)
 
     @property
     def frontier(self) -> list[RungProfile]:
-        """The rungs of which none other costs less and keeps as much."""
+        """The Pareto frontier: the rungs that no other rung beats in both bytes and accuracy."""
         return frontier(self.rungs)
 
     @property
@@ -189,7 +189,7 @@ class Profile:
         return None
 
     def to_bytes(self) -> bytes:
-        """Write it as a file is written: the same profile always has the same bytes."""
+        """Return the bytes of its file. The same profile always has the same bytes."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -202,12 +202,12 @@ class Profile:
 
     @property
     def name(self) -> str:
-        """The SHA-256 of its bytes, which is how brokers know it."""
+        """The SHA-256 of its bytes, by which brokers identify it."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 def frontier(rungs: Sequence[RungProfile]) -> list[RungProfile]:
-    """Return the rungs of which none other costs less and keeps as much, from the fewest bytes up."""
+    """Return the rungs that no other rung beats in both bytes and accuracy, from the fewest bytes up."""
     by_name = sorted(rungs, key=lambda one: one.rung)
     return undominated(by_name, lambda one: (one.bytes_per_published_frame, one.accuracy_normalised.value))
 
@@ -216,7 +216,7 @@ def load(path: Path) -> Profile:
     """Read a profile.
 
     Raises:
-        FormatError: The file cannot be read, is no profile, or is one of another version.
+        FormatError: The file cannot be read, is not a profile, or is of another version.
     """
     try:
         data = path.read_bytes()
@@ -234,24 +234,22 @@ def parse(data: bytes) -> Profile:
     """Read the bytes of a profile.
 
     Raises:
-        FormatError: They are none, or of another version.
+        FormatError: They are not a profile, or of another version.
     """
     if len(data) > BYTES_MAX:
-        raise FormatError(
-            f"a profile has at most {BYTES_MAX} bytes, and this has {len(data)}; profile fewer rungs"
-        )
+        raise FormatError(f"the profile has {len(data)} bytes, more than {BYTES_MAX}; profile fewer rungs")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(
-            f"the profile is no valid JSON ({error}); make a profile with: mez profile run"
+            f"the profile is not valid JSON ({error}); make a profile with: mez profile run"
         ) from error
     root = _Object(document, "the profile")
     if root.get("format", str) != FORMAT:
         raise FormatError(f'"format" is not "{FORMAT}"; make a profile with: mez profile run')
     if (version := root.get("version", int)) != VERSION:
         raise FormatError(
-            f"the profile has version {version}, and this Mez reads version {VERSION}; make it "
+            f"the profile has version {version}, but this Mez reads version {VERSION}; make it "
             "again with: mez profile run"
         )
     rungs = tuple(_rung(_Object(item, f"rungs[{at}]")) for at, item in enumerate(root.list("rungs")))
@@ -266,13 +264,13 @@ def parse(data: bytes) -> Profile:
     about = _about(root)
     if (about.width == 0) != (about.height == 0):
         raise FormatError(
-            f"the profile is of {about.width}x{about.height} pixels; both are 0 of a stream of data records, "
-            "and neither is of pictures"
+            f"the profile is for frames of {about.width}x{about.height} pixels; both numbers must be 0 for "
+            "data records, and above 0 for pictures"
         )
     for at, rung in enumerate(rungs):
         if len(rung.accuracy_by_scene) != len(about.scenes):
             raise FormatError(
-                f"rungs[{at}].accuracy_by_scene has {len(rung.accuracy_by_scene)} scores, and the "
+                f"rungs[{at}].accuracy_by_scene has {len(rung.accuracy_by_scene)} scores, but the "
                 f"profile has {len(about.scenes)} scenes; profile it again"
             )
     return Profile(about, rungs)
@@ -281,21 +279,21 @@ def parse(data: bytes) -> Profile:
 def check_fits(
     profile: Profile, *, app_sha256: str | None = None, camera_size: tuple[int, int] | None = None
 ) -> None:
-    """Make sure that a profile is of this application and of cameras like this one.
+    """Check that a profile is for this application and for cameras like this one.
 
     Raises:
-        FormatError: It is not.
+        FormatError: It is for another application or size.
     """
     about = profile.about
     if app_sha256 is not None and about.app_sha256 != app_sha256:
         raise FormatError(
-            f"the profile is of the application {about.app} as it was then "
-            f"({about.app_sha256[:12] or 'unknown'}), and "
-            f"this one is {app_sha256[:12]}; what it finds may have changed: profile it again"
+            f"the profile is for the application {about.app} in the version "
+            f"{about.app_sha256[:12] or 'unknown'}, but this one is {app_sha256[:12]}, which may find other "
+            "boxes; profile it again"
         )
     if camera_size is not None and (about.width, about.height) != camera_size:
         raise FormatError(
-            f"the profile is of a camera of {about.width}x{about.height} pixels, and this one has "
+            f"the profile is for a camera of {about.width}x{about.height} pixels, but this one has "
             f"{camera_size[0]}x{camera_size[1]}; profile it with a video of this size"
         )
 
@@ -364,11 +362,11 @@ def _rung(item: "_Object") -> RungProfile:
 
 
 class _Object:
-    """An object of JSON whose fields are looked at one by one, with errors that name them."""
+    """A JSON object whose fields are checked one by one, with errors that name them."""
 
     def __init__(self, value: object, what: str) -> None:
         if not isinstance(value, dict):
-            raise FormatError(f"{what} is {_kind(value)} and has to be an object; see docs/profile-format.md")
+            raise FormatError(f"{what} is {_kind(value)} and must be an object; see docs/profile-format.md")
         self._value: Mapping[str, Any] = value
         self.what = what
 
@@ -392,7 +390,7 @@ class _Object:
             raise self._wrong(name, value, "a number")
         if not (math.isfinite(value) and least <= value <= most):
             raise FormatError(
-                f"{self.what}.{name} is {value}, and has to be between {least:g} and {most:g}; "
+                f"{self.what}.{name} is {value}, and must be between {least:g} and {most:g}; "
                 "see docs/profile-format.md"
             )
         return float(value)
@@ -401,7 +399,7 @@ class _Object:
         value: int = self.get(name, int)
         if value < least:
             raise FormatError(
-                f"{self.what}.{name} is {value}, and has to be at least {least}; see docs/profile-format.md"
+                f"{self.what}.{name} is {value}, and must be at least {least}; see docs/profile-format.md"
             )
         return value
 
@@ -418,7 +416,7 @@ class _Object:
 
     def _wrong(self, name: str, value: object, wanted: str) -> FormatError:
         return FormatError(
-            f"{self.what}.{name} is {_kind(value)} and has to be {wanted}; see docs/profile-format.md"
+            f"{self.what}.{name} is {_kind(value)} and must be {wanted}; see docs/profile-format.md"
         )
 
 
@@ -436,7 +434,7 @@ def _kind(value: object) -> str:
 
 
 def _rounded(value: Any) -> Any:  # noqa: ANN401 (it is what JSON holds)
-    """Six digits are more than any of these figures has, and make files smaller."""
+    """Round numbers to six digits, which is more than their precision, to make files smaller."""
     rules: Mapping[type, Callable[[Any], Any]] = {
         float: lambda number: float(f"{number:.6g}"),
         dict: lambda items: {key: _rounded(item) for key, item in items.items()},

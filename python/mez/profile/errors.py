@@ -12,7 +12,7 @@ class VideoError(ProfileError):
 
 
 class AppError(ProfileError):
-    """An application cannot be loaded, failed on a frame, or returned something that is no list of boxes."""
+    """An application cannot be loaded, failed on a frame, or did not return boxes."""
 
 
 class RungError(ProfileError):
@@ -20,7 +20,7 @@ class RungError(ProfileError):
 
 
 class FormatError(ProfileError):
-    """A file is no profile, or one of another version."""
+    """A file is not a profile, or is of another version."""
 
 
 class RecordError(ProfileError):

@@ -1,4 +1,4 @@
-"""Families of rungs as grids that can be searched: their settings, and the neighbours of each."""
+"""Families of rungs as grids for the search: their settings, and the neighbours of each setting."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class Axis:
     """A knob.
 
     Attributes:
-        parts: What each setting is called in a rung's name, from the most bytes to the fewest; empty for a
-            knob that does nothing.
-        ordered: Whether neighbours are alike. Where they are not, every other setting is a neighbour.
+        parts: The part of a rung's name for each setting, from the most bytes to the fewest. Empty for the
+            setting that changes nothing.
+        ordered: Whether adjacent settings are alike. Otherwise every other setting is a neighbour.
     """
 
     parts: tuple[str, ...]
@@ -42,13 +42,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rungs that are made alike.
+    """Rungs of one method of encoding.
 
     Attributes:
-        name: What it is called on the command line and in reports.
-        prefix: What its rungs' names begin with.
-        axes: Its knobs, in the order in which they stand in a name.
-        what: What it is, for people.
+        name: Its name on the command line and in reports.
+        prefix: The prefix of its rungs' names.
+        axes: Its knobs, in the order of their parts in a name.
+        what: A description for people.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Family:
         """Return the setting of that name.
 
         Raises:
-            RungError: The family has none.
+            RungError: The family has no such rung.
         """
         for point in self.points():
             if self.rung(point) == rung:
@@ -85,7 +85,7 @@ class Family:
         return product(*(range(len(axis.parts)) for axis in self.axes))
 
     def neighbours(self, point: Point) -> Iterator[Point]:
-        """Return the settings that differ in one knob, by one step where its steps are ordered."""
+        """Return the settings that differ in one knob: by one step, if the knob is ordered."""
         for at, axis in enumerate(self.axes):
             places = (point[at] - 1, point[at] + 1) if axis.ordered else range(len(axis.parts))
             for place in places:
@@ -151,14 +151,14 @@ NAMES: Final = tuple(_FAMILIES)
 """Families that can be profiled."""
 
 DEFAULT: Final = ("h264", "tiles", "jpeg")
-"""Families that are profiled by default: those that live links use."""
+"""Families that are profiled by default: those of live links."""
 
 
 def family(name: str, width: int) -> Family:
-    """Return a family for a camera whose frames are so wide.
+    """Return a family for a camera with frames of this width.
 
     Raises:
-        RungError: There is none of that name.
+        RungError: There is no family of this name.
     """
     if name not in _FAMILIES:
         raise RungError(f"there is no family {name!r}; --families takes {', '.join(NAMES)}")
@@ -166,7 +166,7 @@ def family(name: str, width: int) -> Family:
 
 
 def family_of(rung: str) -> str:
-    """Return the name of the family that a rung belongs to; its first word where none is known."""
+    """Return the name of a rung's family. For an unknown family: the first word of the rung's name."""
     prefix = rung.partition("/")[0]
     if prefix == "knobs":
         return "five-knobs" if rung.split("/")[-1] == "png" else "five-knobs-jpeg"

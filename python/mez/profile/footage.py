@@ -1,8 +1,8 @@
 """Reads the frames that rungs are measured on, from a video or a folder of pictures.
 
-Frames are encoded as JPEG first, as `mez camera` and `Publisher.send` do. The reference is what the
-application finds on those. Of a long video, pieces spread over its length are taken. They are pieces, and not
-single frames, because codecs predict frames from earlier ones.
+Frames are first encoded as JPEG, as by `mez camera` and `Publisher.send`. The reference is what the
+application finds in these JPEGs. From a long video, pieces are taken that are spread over its length: pieces
+and not single frames, because codecs predict frames from earlier ones.
 
 Several videos of one camera are several scenes: the same view by day and at night. A chain of frames never
 goes from one scene to the next.
@@ -54,12 +54,12 @@ _RECORDED: Final = re.compile(r"(\d{19})\.jpg")
 
 @dataclass(frozen=True)
 class Scene:
-    """One video, as a part of what a profile is measured on.
+    """One of the videos that a profile is measured on.
 
     Attributes:
         name: File or folder, without the path.
-        sha256: Of the file, or of all pictures in their order.
-        frames: How many of its frames are taken.
+        sha256: Digest of the file, or of all pictures in order.
+        frames: Number of frames taken from it.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Footage:
     """Published frames of one scene, or of several scenes of one camera.
 
     Attributes:
-        scenes: Where the frames come from, in their order.
-        width: Pixels in a row.
-        height: Rows.
-        frames_per_second: As the video says; the mean of several.
+        scenes: The scenes of the frames, in order.
+        width: Width of the frames, in pixels.
+        height: Height of the frames, in pixels.
+        frames_per_second: Frame rate of the video; the mean rate of several videos.
         jpegs: The frames.
         piece_frames: Frames of a piece: as many as depend on each other on a live link.
-        continuous: Whether pieces follow each other; those of a long video and of several scenes do not.
+        continuous: Whether pieces are consecutive. Those of a long video and of several scenes are not.
     """
 
     scenes: tuple[Scene, ...]
@@ -96,24 +96,24 @@ class Footage:
 
     @property
     def sha256(self) -> str:
-        """The digest of the video; of several, the digest of their digests."""
+        """The digest of the video. For several videos: the digest of their digests."""
         if len(self.scenes) == 1:
             return self.scenes[0].sha256
         return hashlib.sha256(" ".join(scene.sha256 for scene in self.scenes).encode()).hexdigest()
 
     @cached_property
     def ranges(self) -> tuple[range, ...]:
-        """The places of each scene's frames."""
+        """The indices of each scene's frames."""
         ends = accumulate((scene.frames for scene in self.scenes), initial=0)
         return tuple(range(first, end) for first, end in pairwise(ends))
 
     def by_scene(self, places: Iterable[int]) -> list[list[int]]:
-        """Sort places by their scenes; a scene without any has an empty list."""
+        """Group indices by scene. A scene without any has an empty list."""
         chosen = list(places)
         return [[place for place in chosen if place in places_of] for places_of in self.ranges]
 
     def sampled(self, frames: int) -> list[int]:
-        """Return the places of so many frames of each scene (all, if it has not as many), spread evenly."""
+        """Return the indices of `frames` evenly spread frames of each scene, or of all if it has fewer."""
         chosen = []
         for places in self.ranges:
             count = min(frames, len(places))
@@ -121,7 +121,7 @@ class Footage:
         return chosen
 
     def image(self, place: int) -> Image:
-        """Decode a frame, as an application without any rung would get it."""
+        """Decode a frame, as an application gets an original."""
         image = np.empty((self.height, self.width, 3), dtype=np.uint8)
         _native.decode_into("jpeg", self.jpegs[place], image)
         return image
@@ -136,7 +136,7 @@ class Footage:
 
     @cached_property
     def key(self) -> str:
-        """A name for exactly these frames, for caches."""
+        """A name for these frames in caches."""
         digest = hashlib.sha256()
         digest.update(f"{self.sha256} {self.piece_frames} {self.continuous}".encode())
         if len(self.scenes) > 1:
@@ -147,20 +147,20 @@ class Footage:
 
 
 def read_all(sources: Sequence[Path], cache: Path | None = None, frames_max: int = FRAMES_MAX) -> Footage:
-    """Read several videos of one camera, each a scene of its own.
+    """Read several videos of one camera. Each is one scene.
 
     Args:
         sources: The files or folders.
         cache: As for `read`.
-        frames_max: Most frames that are taken of all together.
+        frames_max: The most frames that are taken from all videos together.
 
     Raises:
-        VideoError: One cannot be used, or they are not of one camera.
+        VideoError: A video cannot be used, or they are not of one camera.
     """
     scenes = [read(source, cache, frames_max // len(sources)) for source in sources]
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
-        # Files of one name in different folders: people need to tell them apart.
+        # Files of the same name in different folders get the folder's name too.
         scenes = [
             replace(footage, scenes=(replace(footage.scenes[0], name=f"{source.parent.name}/{source.name}"),))
             for source, footage in zip(sources, scenes, strict=True)
@@ -175,14 +175,14 @@ def _joined(scenes: Sequence[Footage]) -> Footage:
     for scene in scenes[1:]:
         if (scene.width, scene.height) != (first.width, first.height):
             raise VideoError(
-                f"{scene.name} has {scene.width}x{scene.height} pixels, and {first.name} has "
-                f"{first.width}x{first.height}; a profile is of one camera, so give videos of one size"
+                f"{scene.name} has {scene.width}x{scene.height} pixels, but {first.name} has "
+                f"{first.width}x{first.height}; a profile is for one camera, so give videos of one size"
             )
         rates = sorted((scene.frames_per_second, first.frames_per_second))
         if rates[1] > FRAME_RATES_RATIO_MAX * rates[0]:
             raise VideoError(
-                f"{scene.name} has {scene.frames_per_second:g} frames per second, and {first.name} has "
-                f"{first.frames_per_second:g}; a profile is of one camera, so give videos of one frame rate"
+                f"{scene.name} has {scene.frames_per_second:g} frames per second, but {first.name} has "
+                f"{first.frames_per_second:g}; a profile is for one camera, so give videos of one frame rate"
             )
         if scene.scenes[0].sha256 in {one.scenes[0].sha256 for one in scenes if one is not scene}:
             raise VideoError(f"{scene.name} is given twice; name each video once")
@@ -199,13 +199,13 @@ def _joined(scenes: Sequence[Footage]) -> Footage:
 def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) -> Footage:
     """Read a video, or a folder of pictures in the order of their names.
 
-    Pictures that `mez profile run --camera` recorded are taken as they are: a camera published them so. All
-    others are encoded as cameras publish.
+    Pictures that `mez profile run --camera` recorded are used unchanged, as the camera published them. Others
+    are encoded as a camera publishes them.
 
     Args:
         source: The file or folder.
-        cache: Where frames are kept for the next time, and for worker processes.
-        frames_max: Most frames that are taken.
+        cache: The folder that keeps frames for the next run and for worker processes.
+        frames_max: The most frames that are taken.
 
     Raises:
         VideoError: It cannot be used.
@@ -228,16 +228,16 @@ def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) 
             size = image.shape[1], image.shape[0]
         elif size != (image.shape[1], image.shape[0]):
             raise VideoError(
-                f"frame {number} of {source} has {image.shape[1]}x{image.shape[0]} pixels, and "
-                "those before it have "
-                f"{size[0]}x{size[1]}; a profile is of one camera, so give frames of one size"
+                f"frame {number} of {source} has {image.shape[1]}x{image.shape[0]} pixels, but "
+                "the frames before it have "
+                f"{size[0]}x{size[1]}; a profile is for one camera, so give frames of one size"
             )
         jpegs.append(published or _native.encode_jpeg(image, PUBLISHED_QUALITY))
         if len(jpegs) >= frames_max:
             break
     if size is None:
         raise VideoError(
-            f"{source} has no frame that can be decoded; is it a video, and does `ffmpeg -i` read it?"
+            f"{source} has no frame that can be decoded; check with `ffmpeg -i` whether it is a video"
         )
     scenes = (Scene(source.name, digest, len(jpegs)),)
     footage = Footage(scenes, *size, fps, tuple(jpegs), piece, len(starts) == 1)
@@ -247,7 +247,7 @@ def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) 
 
 
 def _pieces(frames: int | None, piece: int, frames_max: int) -> list[int]:
-    """Return where pieces begin; one that takes all where the video is short or its length unknown."""
+    """Return where pieces begin: one piece, if the video is short or its length is unknown."""
     if frames is None or frames <= frames_max:
         return [0]
     count = max(1, frames_max // piece)
@@ -255,7 +255,7 @@ def _pieces(frames: int | None, piece: int, frames_max: int) -> list[int]:
 
 
 _Read = tuple[int, npt.NDArray[np.generic], bytes | None]
-"""A frame: its number, its pixels, and what a camera published, where that is at hand."""
+"""A frame: its number, its pixels, and its JPEG if a camera published it."""
 
 
 def _reader(source: Path) -> "_Video | _Pictures | _Recording":
@@ -300,7 +300,7 @@ class _Video:
         capture = cv2.VideoCapture(str(self._path))
         if not capture.isOpened():
             raise VideoError(
-                f"{self._path} cannot be opened as a video; is it one, and does `ffmpeg -i` read it?"
+                f"{self._path} cannot be opened as a video; check with `ffmpeg -i` whether it is a video"
             )
         return capture
 
@@ -324,9 +324,7 @@ class _Pictures:
             if wanted.holds(number):
                 image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
                 if image is None:
-                    raise VideoError(
-                        f"{path} cannot be decoded; it is damaged or no picture: remove it from the folder"
-                    )
+                    raise VideoError(f"{path} is damaged or not a picture; remove it from the folder")
                 yield number, np.asarray(image), None
 
 
@@ -350,12 +348,12 @@ class _Recording:
                     np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
                 )
                 if image is None:
-                    raise VideoError(f"{path} cannot be decoded; it is damaged: remove it from the folder")
+                    raise VideoError(f"{path} is damaged; remove it from the folder")
                 yield number, np.asarray(image), jpeg
 
 
 class _Wanted:
-    """Which frames are in a piece."""
+    """Selects the frames of the pieces."""
 
     def __init__(self, starts: list[int], piece: int) -> None:
         self._starts = starts
@@ -373,7 +371,7 @@ def _pictures(folder: Path) -> list[Path]:
 
 
 def _bgr(image: npt.NDArray[np.generic], what: str) -> Image:
-    """Bring pixels to 8-bit blue, green, red: what cameras publish."""
+    """Convert pixels to 8-bit blue, green, red, as cameras publish them."""
     if image.size == 0:
         raise VideoError(f"{what} has no pixels; remove it")
     if (
@@ -388,7 +386,7 @@ def _bgr(image: npt.NDArray[np.generic], what: str) -> Image:
         # As OpenCV's own readers do: the upper half of each sample.
         image = (image.astype(np.uint16) >> 8).astype(np.uint8)
     if image.dtype != np.uint8:
-        raise VideoError(f"{what} has samples of type {image.dtype}; convert it to 8 bits a sample")
+        raise VideoError(f"{what} has samples of type {image.dtype}; convert it to 8 bits per sample")
     pixels = np.asarray(image, dtype=np.uint8)
     if pixels.ndim == 2 or pixels.shape[2] == 1:
         return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_GRAY2BGR), dtype=np.uint8)
@@ -405,7 +403,7 @@ def _digest(source: Path) -> str:
 
 
 def _store(footage: Footage, path: Path) -> None:
-    """Write a line of JSON and then the frames, so that the file appears whole or not at all."""
+    """Write a line of JSON and then the frames, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {
         "scenes": [asdict(scene) for scene in footage.scenes],

@@ -1,8 +1,8 @@
-"""Computes 95 % intervals of accuracies: the range if other minutes of the scene had been filmed.
+"""Computes 95 % intervals of accuracies: the expected range over other minutes of the same scene.
 
-Frames that follow each other show the same people in nearly the same places, so they are drawn in blocks (a
-circular block bootstrap, Politis and Romano 1992). Every rung is resampled with the same blocks, so
-differences and ratios between rungs can be given intervals as well.
+Consecutive frames show the same people in nearly the same places, so frames are drawn in blocks (a circular
+block bootstrap, Politis and Romano 1992). Every rung is resampled with the same blocks, so that differences
+and ratios between rungs can get intervals too.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ BLOCKS_MIN: Final = 5
 """The fewest blocks. If there would be fewer, blocks are shortened."""
 
 FRAMES_MIN: Final = 30
-"""Fewest scored frames that get an interval. A hundredth of F1 takes about 120."""
+"""The fewest scored frames for an interval. A precision of 0.01 in F1 needs about 120."""
 
 Draws = npt.NDArray[np.intp]
 
@@ -40,10 +40,10 @@ def block_frames(frames: int, frames_per_second: float) -> int:
 
 
 def draws(frames: int, block: int, resamples: int = RESAMPLES, seed: int = SEED) -> Draws:
-    """Draw frames anew, in blocks that begin anywhere and go on from the last frame to the first.
+    """Resample frames in blocks. A block may begin at any frame, and continues from the last to the first.
 
     Returns:
-        Places of frames, shape (resamples, frames).
+        Indices of frames, shape (resamples, frames).
     """
     blocks = -(-frames // block)
     begins = np.random.default_rng(seed).integers(0, frames, size=(resamples, blocks, 1))
@@ -62,6 +62,6 @@ def resampled_f1(counts: Sequence[Counts], drawn: Draws) -> npt.NDArray[np.float
 
 
 def interval_95(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return where the middle 95 % of values lie, those that are undefined left out."""
+    """Return the range of the middle 95 % of the values, without NaN."""
     low, high = np.nanpercentile(values, [2.5, 97.5])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""Turns measurements into accuracies."""
+"""Computes accuracies from measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Verdict:
         """Return micro-F1 over all frames."""
         total = sum((frame.strict if strict else frame.hysteresis for frame in self.frames), Counts(0, 0, 0))
         value = f1(total)
-        # The reference has boxes, so something was there to be found.
+        # The reference has boxes, so an undefined F1 means that nothing was found.
         return 0.0 if value is None else value
 
     def resampled(self, drawn: interval.Draws, strict: bool = False) -> npt.NDArray[np.float64]:
@@ -49,9 +49,9 @@ class JudgedScene:
     """One scene's part of the reference.
 
     Attributes:
-        name: Of the scene.
-        places: Its frames that are scored.
-        boxes: Strong boxes in those frames as published.
+        name: The scene's name.
+        places: Indices of its scored frames.
+        boxes: Number of strong boxes in these frames as published.
         drawn: How its frames are resampled.
     """
 
@@ -62,20 +62,20 @@ class JudgedScene:
 
 
 class Judge:
-    """Scores what was found on delivered frames against what was found on published ones.
+    """Scores the results on delivered frames against those on published frames.
 
-    Of several scenes, the accuracy of a rung is that of the scene where it is lowest: a floor has to hold
-    by day and at night.
+    With several scenes, the accuracy of a rung is the lowest of all scenes, because a floor must hold by day
+    and at night.
 
     Args:
-        reference: What was found on published frames.
-        thresholds: From which scores on boxes count.
-        frames_per_second: Of the video.
-        frames: Frames of the video, of which `reference` has some.
-        scenes: Name of each scene, and the places of its frames. Default: all frames are one scene.
+        reference: The results on published frames.
+        thresholds: The scores from which on boxes count.
+        frames_per_second: Frame rate of the video.
+        frames: Number of frames of the video. `reference` has some of them.
+        scenes: Name of each scene, and the indices of its frames. Default: all frames are one scene.
 
     Raises:
-        UndefinedAccuracyError: The reference has no strong box, in all or in one scene.
+        UndefinedAccuracyError: The reference has no strong box, in total or in one scene.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class Judge:
         boxes = sum(box.score >= self._thresholds.strong for one in found for box in one)
         if boxes == 0:
             raise UndefinedAccuracyError(
-                f"the application finds nothing on the {len(places)} frames that it searched"
-                f"{f' of {name}' if name else ''}, so accuracy is undefined: there is nothing to keep; "
-                "take a video that shows what it looks for, or lower --strong "
+                f"the application found nothing on the {len(places)} frames that it searched"
+                f"{f' of {name}' if name else ''}, so its accuracy is undefined; "
+                "use a video with objects that it detects, or lower --strong "
                 f"(now {self._thresholds.strong:g})"
             )
         block = interval.block_frames(len(places), scored_per_second)
         return JudgedScene(name, places, boxes, interval.draws(len(places), block))
 
     def verdict(self, measurement: Measurement, places: Sequence[int] | None = None) -> Verdict:
-        """Score a rung on these frames, or on all that the reference has."""
+        """Score a rung on these frames. Default: on all frames of the reference."""
         chosen = tuple(places) if places is not None else self._places
         frames = tuple(
             score_frame(self._reference.found[place], measurement.found[place], self._thresholds)
@@ -120,7 +120,7 @@ class Judge:
         return Verdict(chosen, frames)
 
     def screen(self, measurement: Measurement, places: Sequence[int]) -> float:
-        """Return the accuracy on a few frames; 1 where those have nothing to find and nothing was found."""
+        """Return the accuracy on a few frames. 1 if there is nothing to find and nothing was found."""
         values = []
         for scene in self.scenes:
             verdict = self.verdict(measurement, [place for place in places if place in scene.places])
@@ -138,7 +138,7 @@ class Judge:
         return min(self.scores(measurement, strict), key=lambda score: score.value)
 
     def rung(self, measurement: Measurement, family: str | None = None) -> RungProfile:
-        """Return a rung as a profile has it."""
+        """Return a rung for a profile."""
         by_scene = self.scores(measurement)
         sizes = np.array(measurement.size_bytes, dtype=np.float64)
         p05, p50, p95 = np.percentile(sizes, [5, 50, 95])

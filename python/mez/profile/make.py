@@ -17,7 +17,7 @@ from mez.profile.measure import NOISE, Measurement
 from mez.profile.search import SCREENING_SHARE, Plan, Screened, Search
 
 FRAMES_DEFAULT: Final = 120
-"""Default number of frames that are scored. To resolve a hundredth of F1 takes about as many."""
+"""Default number of scored frames. A precision of 0.01 in F1 needs about as many."""
 
 SCREENING_FRAMES_MIN: Final = 16
 """The fewest frames that rungs are screened on."""
@@ -26,36 +26,36 @@ PIECES_STEP: Final = 3
 """Rungs are screened on one in this many pieces of the video."""
 
 TAIL_STEPS: Final = 2
-"""How many rungs finer than the best of a search are measured, at even steps up to the finest."""
+"""Number of rungs finer than the best of a search that are measured, in even steps up to the finest."""
 
 CEILING_JPEG: Final = "jpeg/q95/420"
 """A rung that changes almost nothing. With `NOISE` it gives the ceiling, above which no floor can be kept."""
 
 
 class Progress(Protocol):
-    """Hears how it goes."""
+    """Shows progress."""
 
     def expect(self, frames: int) -> None:
-        """Hear how many frames are still to be searched, about."""
+        """Set the approximate number of frames that remain."""
 
     def done(self, frames: int, what: str) -> None:
-        """Hear that so many frames more have been searched."""
+        """Add frames that are done."""
 
     def say(self, text: str) -> None:
-        """Hear something that a person should read."""
+        """Show a text to people."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a profile took, beside what it would have taken to measure everything.
+    """The cost of a profile, and that of a full measurement.
 
     Attributes:
-        rungs: Rungs of all families.
-        rungs_screened: Of these, those that were measured on a few frames.
-        rungs_measured: And on all frames.
-        frames_searched: Frames that the application searched for them.
-        frames_exhaustive: Those that it would have searched for all rungs.
-        seconds: How long it took, what was in the cache already not counted.
+        rungs: Number of rungs of all families.
+        rungs_screened: Number of rungs that were measured on a few frames.
+        rungs_measured: Number of rungs that were measured on all frames.
+        frames_searched: Frames that the application searched for these rungs.
+        frames_exhaustive: Frames that it would have searched for all rungs.
+        seconds: The time that it took. Cached results take no time.
     """
 
     rungs: int
@@ -67,20 +67,20 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Frames searched, of those that measuring everything takes."""
+        """Searched frames as a share of those of a full measurement."""
         return self.frames_searched / self.frames_exhaustive if self.frames_exhaustive else 1.0
 
 
 @dataclass(frozen=True)
 class Made:
-    """A profile, and what it was made of.
+    """A profile, and its measurements.
 
     Attributes:
         profile: The profile.
         judge: Scores measurements like these.
-        reference: What was found on published frames.
-        measurements: What was measured on all frames, by rung.
-        cost: What it took.
+        reference: The results on published frames.
+        measurements: The measurements on all frames, by rung.
+        cost: The cost.
     """
 
     profile: Profile
@@ -101,15 +101,15 @@ def make(
     """Profile an application.
 
     Args:
-        crew: Measures.
-        families: Those to search.
-        progress: Hears how it goes.
-        frames: How many frames of each scene are scored.
-        rungs: Rungs that are measured in any case.
-        plans: How families are searched, by their names, where not in the usual way.
+        crew: The processes that measure.
+        families: The families to search.
+        progress: Shows progress.
+        frames: Number of frames of each scene to score.
+        rungs: Rungs that are always measured.
+        plans: Plans for families that are not searched in the usual way, by name.
 
     Raises:
-        ProfileError: It cannot be done, or makes no sense.
+        ProfileError: The video or an option cannot be used.
         UndefinedAccuracyError: The application finds nothing on published frames.
     """
     began = time.monotonic()
@@ -158,12 +158,12 @@ def _check_length(footage: Footage, places: Sequence[int]) -> None:
     for scene, scored in zip(footage.scenes, footage.by_scene(places), strict=True):
         if len(scored) < interval.FRAMES_MIN:
             raise ProfileError(
-                f"{len(scored)} frames are too few for a 95 % interval, which takes at least "
+                f"{len(scored)} frames are too few for a 95 % interval, which needs at least "
                 f"{interval.FRAMES_MIN}; "
                 + (
                     "raise --frames"
                     if len(scored) < scene.frames
-                    else f"{scene.name} is too short: take a longer video"
+                    else f"{scene.name} is too short: use a longer video"
                 )
             )
 
@@ -171,7 +171,7 @@ def _check_length(footage: Footage, places: Sequence[int]) -> None:
 def _screen(
     crew: Crew, searches: Sequence[Search], judge: Judge, few: Sequence[int], progress: Progress
 ) -> None:
-    """Measure on few frames what the searches ask for, until none asks for more."""
+    """Measure the rungs that the searches request on few frames, until no search requests more."""
     while due := [(search, point) for search in searches for point in search.due()]:
         names = {search.family.rung(point): (search, point) for search, point in due}
         found = crew.measure(list(names), few, lambda rung: progress.done(len(few), rung))
@@ -194,15 +194,15 @@ def _measure(
         crew: Measures.
         searches: The families, screened.
         judge: Scores measurements.
-        rungs: Rungs that are measured in any case.
+        rungs: Rungs that are always measured.
         frames: All frames, and the few that rungs were screened on.
-        progress: Hears how it goes.
+        progress: Shows progress.
 
     Returns:
         The family of each rung that was measured, and the measurements.
     """
     places, few = frames
-    # The ceiling's rung only where it was found or asked for: it says what a floor may be, not what to send.
+    # The rung of the ceiling is included only if it was found or requested.
     chosen: dict[str, str | None] = dict.fromkeys(rungs)
     for search in searches:
         chosen |= dict.fromkeys(search.finalists(), search.family.name)
@@ -223,13 +223,13 @@ def _tail(
 ) -> dict[str, str]:
     """Return finer rungs than this video needs, with their family.
 
-    A search stops where more bytes bring nothing. In another light they do, and only a rung that was
-    measured can be chosen then.
+    A search stops where more bytes do not improve the accuracy. In other light they may, and a camera can
+    only choose rungs that were measured.
     """
     searched = [search for search in searches if search.family.name in chosen.values()]
     if not searched:
         return {}
-    # Of the families, the one that does most with its bytes: that of the cheapest rungs.
+    # The most efficient family: the one with the cheapest rung.
     family = min(
         searched,
         key=lambda search: min(
@@ -247,7 +247,7 @@ def _tail(
 
 
 def _about(crew: Crew, judge: Judge, ceiling: Mapping[str, Measurement], frames_scored: int) -> About:
-    """Say what was profiled, on which video, and how."""
+    """Describe the application, the video and the measurement."""
     footage, app = crew.lead.footage, crew.lead.app
     noise, jpeg = (ceiling[name] for name in (NOISE, CEILING_JPEG))
     return About(
@@ -272,7 +272,7 @@ def _about(crew: Crew, judge: Judge, ceiling: Mapping[str, Measurement], frames_
 
 
 def _scenes(footage: Footage, judge: Judge) -> tuple[Scene, ...]:
-    """Describe each scene, where there are several."""
+    """Describe each scene, if there are several."""
     if len(footage.scenes) == 1:
         return ()
     return tuple(
@@ -286,12 +286,12 @@ def _seen(judge: Judge, measurement: Measurement, places: Sequence[int]) -> Scre
 
 
 def _few(footage: Footage, places: Sequence[int]) -> list[int]:
-    """Return the frames that rungs are screened on: a part of each scene."""
+    """Return the frames to screen rungs on: a part of each scene."""
     return [place for scene in footage.by_scene(places) for place in _few_of_scene(footage, scene)]
 
 
 def _few_of_scene(footage: Footage, places: Sequence[int]) -> list[int]:
-    """Return frames of every third piece, because chains are made whole."""
+    """Return frames of every third piece, because whole chains must be encoded."""
     pieces = footage.pieces(places)
     chosen = pieces[1::PIECES_STEP] if len(pieces) >= PIECES_STEP else pieces
     inside = [place for place in places if any(place in piece for piece in chosen)]
@@ -303,7 +303,7 @@ def _few_of_scene(footage: Footage, places: Sequence[int]) -> list[int]:
 
 
 def ceiling_of(about: About, strict: bool = False) -> Score | None:
-    """Return the lower of the two ceilings: what no target should be set above."""
+    """Return the lower of the two ceilings. No floor should be above it."""
     both = (
         (about.ceiling_noise_strict, about.ceiling_jpeg_strict)
         if strict
@@ -316,13 +316,13 @@ def ceiling_of(about: About, strict: bool = False) -> Score | None:
 def _estimate(
     crew: Crew, families: Sequence[Family], places: Sequence[int], progress: Progress, more: int
 ) -> None:
-    """Search a few frames, and say how long it will take."""
+    """Search a few frames, and print how long the profile will take."""
     probe = list(places[:3])
     began = time.monotonic()
     crew.lead.measure(REFERENCE, probe)
     seconds = (time.monotonic() - began) / len(probe)
     rungs = sum(len(family) for family in families)
-    # Of families of usual size a seventh is screened or measured; what is left grows with their number.
+    # The reference and two ceilings, a part of the rungs for the search, and the requested rungs.
     searched = len(places) * 3 + int(0.17 * rungs * len(places)) + more * len(places)
     progress.expect(searched)
     if seconds > 0.002:
@@ -330,6 +330,6 @@ def _estimate(
         progress.say(
             f"{rungs + more} rungs, {len(places)} frames: about {max(minutes, 1):.0f} min at "
             f"{seconds * 1000:.0f} ms a frame on "
-            f"{crew.workers} {'process' if crew.workers == 1 else 'processes'}; what is in the "
-            "cache takes no time"
+            f"{crew.workers} {'process' if crew.workers == 1 else 'processes'}; cached measurements "
+            "take no time"
         )

@@ -1,4 +1,4 @@
-"""Measures one rung: the bytes and times of its frames, and what the application finds on them."""
+"""Measures one rung: the bytes and times of its frames, and the application's results on them."""
 
 import json
 import time
@@ -21,20 +21,20 @@ NOISE: Final = "ceiling/noise"
 NOISE_SEED: Final = 1
 
 WAY: Final = "decoded at the edge, JPEG of quality 95"
-"""How chained frames reach applications. A cached measurement is void if this changes."""
+"""How chained frames reach applications. Cached measurements become invalid if this changes."""
 
 
 @dataclass
 class Measurement:
-    """What is known of a rung.
+    """The measurements of a rung.
 
     Attributes:
         rung: Its name.
         size_bytes: Bytes of every frame that was sent.
-        frames: Published frames that were considered, sent or left out.
-        camera_ms: Processor time of every frame that was made.
-        detector_ms: Processor time of every frame that was searched.
-        found: What was found when a frame was due, by its place, in pixels of frames as published.
+        frames: Number of published frames that were sent or skipped.
+        camera_ms: Processor time to encode each frame.
+        detector_ms: Processor time of the application for each searched frame.
+        found: The boxes for each frame, by its index, in pixels of published frames.
     """
 
     rung: str
@@ -46,11 +46,11 @@ class Measurement:
 
     @property
     def bytes_per_published_frame(self) -> float:
-        """Mean over all published frames, those left out counted as nothing."""
+        """Mean bytes over all published frames. Skipped frames count as 0."""
         return sum(self.size_bytes) / self.frames
 
     def to_json(self) -> str:
-        """Write it down for the cache."""
+        """Return it as text, for the cache."""
         boxes = {
             str(place): [[round(value, 4) for value in _numbers(box)] + [box.label] for box in boxes]
             for place, boxes in self.found.items()
@@ -96,14 +96,14 @@ def measure(
     Args:
         rung: Its name.
         footage: The published frames.
-        app: Searches those that are wanted.
-        wanted: Places of the frames to be searched, ascending.
-        known: What an earlier call found; only what is missing is searched.
-        coder_spec: Another coder than Mez's own.
-        h264_encoder: What makes H.264 in Mez's own.
+        app: The application.
+        wanted: Indices of the frames to search, ascending.
+        known: The result of an earlier call. Only missing frames are searched.
+        coder_spec: A coder to use instead of Mez's own.
+        h264_encoder: The H.264 encoder of Mez's own coder.
     """
     before = known.found if known is not None else {}
-    # Boxes from the cache are rounded; all results are, so that a resumed run equals an uninterrupted one.
+    # All results are rounded like those from the cache, so that a resumed run gives the same result.
     result = Measurement(rung, found=dict(before), detector_ms=list(known.detector_ms) if known else [])
     due = set(wanted)
     screen: Image | None = None
@@ -165,7 +165,7 @@ def add_noise(image: Image, seed: int) -> Image:
 
 
 def _search(app: App, image: Image, footage: Footage, what: str) -> tuple[list[Box], float]:
-    # Applications may draw into what they get.
+    # A copy, because applications may draw on the image.
     given = image.copy()
     began = time.process_time()
     boxes = app.find(given, (footage.width, footage.height), what)
@@ -177,5 +177,5 @@ def _numbers(box: Box) -> tuple[float, float, float, float, float]:
 
 
 def version() -> dict[str, Any]:
-    """Return what besides video and application decides a measurement."""
+    """Return what determines a measurement besides video and application."""
     return {"mez": _native.__version__, "noise_seed": NOISE_SEED, "way": WAY}

@@ -7,11 +7,11 @@ T = TypeVar("T")
 
 
 def undominated(options: Iterable[T], of: Callable[[T], tuple[float, float]]) -> list[T]:
-    """Return those of which none other costs less and keeps as much, from the fewest bytes up.
+    """Return the options that no other option beats in both bytes and accuracy, from the fewest bytes up.
 
     Args:
-        options: What there is; of equals the first counts.
-        of: Bytes and accuracy of one.
+        options: The options. Of equal ones, the first is returned.
+        of: Returns bytes and accuracy of an option.
     """
     best: list[T] = []
     most = float("-inf")

@@ -1,4 +1,4 @@
-"""Records what a camera publishes, to be profiled: the frames as they are, not as they cross the link."""
+"""Records the frames that a camera publishes, unchanged, for profiling."""
 
 import re
 import time
@@ -32,19 +32,20 @@ def record(
 ) -> Path:
     """Record a camera's frames as it published them, or the data records of a stream.
 
-    Frames are read as frames of the past, behind live ones: applications that use the camera lose nothing.
+    Frames are read as frames of the past, with lower priority than live ones: applications that use the
+    camera lose no frames.
 
     Args:
         camera: Its name.
-        folder: Where the folder of the recording is made.
-        seconds: How long.
+        folder: The folder in which the folder of the recording is created.
+        seconds: How long to record, in seconds.
         edge: The edge broker, as in `mez.subscribe`.
-        progress: Hears how it goes.
+        progress: Shows progress.
         data: Record data records, and leave out pictures.
 
     Returns:
-        The folder: one JPEG for each frame, named after its capture time. `--video` takes it again. Of data
-        records a file for each, which `--stream` takes again.
+        The folder of the recording. For frames: one JPEG each, named after its capture time, for `--video`.
+        For data records: one file each, for `--stream`.
 
     Raises:
         VideoError: No frames came, or they are not JPEG.
@@ -78,19 +79,19 @@ def record(
             "running? (mez cameras)"
         )
     if lost:
-        progress.say(f"{lost} frames are not in the recording: nobody held them any more")
+        progress.say(f"{lost} frames are missing in the recording: they were no longer held")
     return recording
 
 
 def _jpeg(frame: Frame) -> bytes:
-    """Return a frame as the profiler takes it: JPEG as published, other encodings as JPEG of quality 95."""
+    """Return a frame for the profiler: JPEG as published, other encodings as JPEG of quality 95."""
     if frame.encoding == "jpeg":
         return bytes(frame.payload)
     return _native.encode_jpeg(frame.image, PUBLISHED_QUALITY)
 
 
 def _record(frame: Frame) -> tuple[str, bytes]:
-    """Return how the file of a data record ends, and its content."""
+    """Return the suffix and the content of a data record's file."""
     essence = _data.essence(frame.content_type)
     suffix = next((suffix for suffix, of in CONTENT_TYPES.items() if of == essence), ".bin")
     return suffix, bytes(frame.payload)

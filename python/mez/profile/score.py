@@ -3,12 +3,12 @@
 Accuracy is micro-F1 over frames. Boxes are paired greedily by overlap, at least `IOU_MIN`. There are always
 two scores:
 
-- with hysteresis (`accuracy_normalised`, what targets and contracts use): a strong reference box has to be
-  found at least weakly, and what is found counts as false only if it is strong and has no reference box that
-  is at least weak. So a box whose score crosses a threshold by a hair costs nothing.
+- with hysteresis (`accuracy_normalised`, which contracts use): a strong reference box counts as found if its
+  box is at least weak. A box counts as false only if it is strong and has no reference box that is at least
+  weak. So a box whose score barely crosses a threshold does not change the result.
 - strict (`accuracy_normalised_strict`): strong boxes against strong boxes.
 
-Nothing here knows of images: a reference is what the detector found, right or wrong.
+Images are not used here: the reference is what the detector found, right or wrong.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,16 +23,16 @@ IOU_MIN: Final = 0.5
 
 
 class UndefinedAccuracyError(Error):
-    """There is nothing to agree with: the reference has no strong box in any frame."""
+    """The reference has no strong box in any frame, so accuracy is undefined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From which scores on boxes count; they belong to the detector.
+    """The scores from which on boxes count. They depend on the detector.
 
     Attributes:
-        strong: From here on a box is a detection.
-        weak: From here on a box may be the echo of a strong one. At most `strong`.
+        strong: A box with at least this score is a detection.
+        weak: A box with at least this score can match a strong box. At most `strong`.
     """
 
     strong: float
@@ -71,12 +71,12 @@ class FrameScore:
 
 
 def score_frame(reference: Sequence[Box], found: Sequence[Box], thresholds: Thresholds) -> FrameScore:
-    """Compare what was found on a frame with the reference.
+    """Compare the boxes found on a frame with the reference.
 
     Args:
-        reference: What the detector finds on the frame as published, at least down to the weak threshold.
-        found: What it finds on the frame as delivered, in pixels of the frame as published.
-        thresholds: From which scores on boxes count.
+        reference: The detector's boxes on the published frame, at least down to the weak threshold.
+        found: Its boxes on the delivered frame, in pixels of the published frame.
+        thresholds: The scores from which on boxes count.
     """
     strong_reference, weak_reference = _split(reference, thresholds)
     strong, weak = _split(found, thresholds)
@@ -84,8 +84,8 @@ def score_frame(reference: Sequence[Box], found: Sequence[Box], thresholds: Thre
     pairs = match(strong_reference, strong)
     strict = Counts(len(pairs), len(strong) - len(pairs), len(strong_reference) - len(pairs))
 
-    # Strong reference boxes choose first, and of what was found the strong ones: a weak box must not take the
-    # place of a strong one, which would then count as false.
+    # Strong boxes are paired with strong ones first: if a weak box took the place of a strong one, the strong
+    # one would count as false.
     first = match(strong_reference, strong)
     left = _without(strong_reference, (pair[0] for pair in first))
     second = match(left, weak)
@@ -97,16 +97,16 @@ def score_frame(reference: Sequence[Box], found: Sequence[Box], thresholds: Thre
 
 
 def f1(counts: Counts) -> float | None:
-    """Return the harmonic mean of precision and recall; `None` where nothing was there and nothing found."""
+    """Return the harmonic mean of precision and recall. `None` without any boxes."""
     total = 2 * counts.found + counts.false + counts.missed
     return 2 * counts.found / total if total else None
 
 
 def match(ones: Sequence[Box], others: Sequence[Box], iou_min: float = IOU_MIN) -> list[tuple[int, int]]:
-    """Pair boxes of one label that overlap, those that overlap most first; each has one partner at most.
+    """Pair overlapping boxes of equal label, largest overlap first. Each box has at most one partner.
 
     Returns:
-        Pairs of places in `ones` and `others`. Of equal overlaps the earlier boxes come first.
+        Pairs of indices in `ones` and `others`. For equal overlaps, earlier boxes come first.
     """
     overlaps = [
         (overlap, -i, -j)
@@ -126,7 +126,7 @@ def match(ones: Sequence[Box], others: Sequence[Box], iou_min: float = IOU_MIN) 
 
 
 def _split(boxes: Iterable[Box], thresholds: Thresholds) -> tuple[list[Box], list[Box]]:
-    """Return the strong boxes, and those that are weak only."""
+    """Return the strong boxes, and those that are only weak."""
     boxes = list(boxes)
     strong = [box for box in boxes if box.score >= thresholds.strong]
     return strong, [box for box in boxes if thresholds.weak <= box.score < thresholds.strong]

@@ -1,15 +1,14 @@
 """Finds the best rungs of a family without measuring all of them: coarse to fine, on few frames first.
 
 1. A coarse grid is screened: measured on a sixth of the frames.
-2. The neighbours of every rung that is near the best for its bytes are screened, nearest first, until there
-   are no new ones.
-3. The best are measured on all frames, spread over accuracy.
-4. Where that leaves wide steps, more of those screened are measured in between, a few at a time.
+2. The neighbours of every rung near the frontier are screened, nearest first, until there are no new ones.
+3. The best rungs, spread over accuracy, are measured on all frames.
+4. If this leaves wide steps, further screened rungs in between are measured, a few at a time.
 
-A rung is near the best if no rung of at most its bytes keeps more than `SLACK` more, and none of clearly
-fewer bytes keeps as much. What is far from it is not followed up, so a family whose accuracy had a second
-summit far from the first would lose it; knobs make frames gradually worse, and the coarse grid reaches into
-every corner.
+A rung is near the frontier if no rung of at most its bytes is more than `SLACK` more accurate, and no rung of
+clearly fewer bytes is as accurate. Neighbours of other rungs are not screened. So the search would miss a
+second maximum far from the first one. But knobs degrade frames gradually, and the coarse grid reaches every
+corner.
 """
 
 import math
@@ -25,15 +24,15 @@ SCREENING_SHARE: Final = 1 / 6
 """Share of the frames that rungs are screened on."""
 
 SLACK: Final = 0.02
-"""Accuracy by which a rung may fall short of the best at its bytes and still be followed up.
+"""How far a rung's accuracy may be below the best at its bytes so that its neighbours are screened.
 
-Screening cannot tell smaller differences."""
+Screening cannot resolve smaller differences."""
 
 CLEARLY_FEWER: Final = 0.7
-"""If another rung keeps as much with less than this share of a rung's bytes, the rung is dropped."""
+"""If another rung is as accurate with less than this share of a rung's bytes, the rung is dropped."""
 
 ACCURACY_MIN: Final = 0.8
-"""Rungs below this accuracy are not followed up, because nobody sets so low a floor."""
+"""Neighbours of rungs below this accuracy are not screened, because floors are not that low."""
 
 COARSE_MAX: Final = 48
 """The largest coarse grid.
@@ -41,14 +40,14 @@ COARSE_MAX: Final = 48
 In families with more corners, single knobs are tried first, starting from the rung that changes nothing."""
 
 FINALISTS_MAX: Final = 10
-"""The most rungs of a family that are measured on all frames because screening found them the best."""
+"""The most rungs of a family that are measured on all frames after screening."""
 
 STEP_MAX: Final = 0.01
 STEP_ENDS_MIN: Final = 0.9
 """A wide step between two accuracies gets a rung in between only if one of them is above this usual floor."""
 
 STEPS_AT_ONCE: Final = 2
-"""Steps that get a rung in between before the steps are computed again."""
+"""Number of steps that get a rung in between before the steps are computed again."""
 
 SEARCHED_SHARE_MAX: Final = 0.19
 """Rungs in between are measured while the search takes less than this share of measuring everything."""
@@ -60,20 +59,20 @@ ROUNDS_AHEAD: Final = 3
 ROUND_MIN: Final = 6
 """The fewest rungs of a round.
 
-Each round leaves as many of the rungs that may still be screened to each of the next two, which know more."""
+Each round leaves the same number of rungs for each of the next two rounds, which have more information."""
 
 SCREENED_SHARE_MAX: Final = 0.5
 SCREENED_MIN: Final = 24
-"""A search ends when it has screened half the family, or in small families so many rungs."""
+"""A search ends when it has screened half of the family, or in small families this many rungs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What was found of a rung, on a few frames or on all.
+    """The result for a rung, on a few frames or on all.
 
     Attributes:
-        bytes: Of a published frame, on average.
-        accuracy: With hysteresis.
+        bytes: Mean bytes of a published frame.
+        accuracy: The accuracy with hysteresis.
     """
 
     bytes: float
@@ -85,11 +84,10 @@ class Plan:
     """How a family is searched.
 
     Attributes:
-        seeds: Rungs to begin with, in place of the coarse grid, where an earlier search has shown where to
-            look.
-        rounds_max: Most rounds of neighbours.
-        accuracy_min: Rungs that keep less are not followed up.
-        steps: Accuracies whose cheapest rungs are measured on all frames, in place of all that.
+        seeds: Rungs to begin with instead of the coarse grid, from an earlier search.
+        rounds_max: The most rounds of neighbours.
+        accuracy_min: Neighbours of rungs below this accuracy are not screened.
+        steps: Only the cheapest rungs that reach these accuracies are measured on all frames.
     """
 
     seeds: tuple[str, ...] = ()
@@ -101,12 +99,12 @@ class Plan:
 class Search:
     """The search of one family.
 
-    Ask `due` what to screen, `tell` it what came out, until nothing is due; then `finalists` are to be
-    measured, and what `between` says, until that is nothing.
+    Screen the settings that `due` returns, and pass the results to `tell`, until `due` returns none. Then
+    measure the `finalists`, and the rungs that `between` returns, until it returns none.
 
     Args:
-        family: What is searched.
-        plan: How.
+        family: The family.
+        plan: How to search.
     """
 
     def __init__(self, family: Family, plan: Plan = Plan()) -> None:
@@ -118,7 +116,7 @@ class Search:
         self._screened_max = max(SCREENED_MIN, int(len(family) * SCREENED_SHARE_MAX))
 
     def due(self) -> list[Point]:
-        """Return the settings to screen next; none when the search is over."""
+        """Return the settings to screen next. Empty when the search is over."""
         if not self.screened:
             return self._seeds or coarse(self.family)
         rounds_left = self._plan.rounds_max - self._rounds
@@ -135,33 +133,34 @@ class Search:
         return sorted(fresh, key=lambda point: (fresh[point], point))[: min(at_once, left)]
 
     def tell(self, point: Point, result: Screened) -> None:
-        """Note what came out."""
+        """Take the result of a setting."""
         self.screened[point] = result
 
     def finalists(self) -> list[str]:
         """Return the rungs to measure on all frames, from the fewest bytes up.
 
-        Those that no other beats; where there are many, spread evenly over accuracy, because that is what
-        floors are set in.
+        These are the rungs on the frontier. If there are many, they are spread evenly over accuracy, because
+        floors are accuracies.
         """
         best = _frontier({point: self.screened[point] for point in self._near()})
         if self._plan.steps:
             at_least = [
                 [one for one in best if self.screened[one].accuracy >= step] for step in self._plan.steps
             ]
-            # And the most accurate, so that a floor that screening missed by a hair has a rung.
+            # And the most accurate one, so that there is a rung for a floor that screening barely missed.
             chosen = list(dict.fromkeys([*(reached[0] for reached in at_least if reached), *best[-1:]]))
             return [self.family.rung(point) for point in chosen]
         return [self.family.rung(point) for point in self._spread(best)]
 
     def between(self, measured: Mapping[str, Screened]) -> list[str]:
-        """Return more rungs to measure on all frames, where those that were leave wide steps.
+        """Return further rungs to measure on all frames, in wide steps between measured ones.
 
-        Each adds most to the area below the frontier, by screening: what it keeps more than the cheaper end
-        of its step, times how much cheaper it is than the dearer one, in logarithms.
+        For each step, this is the rung that adds most to the area below the frontier, by screening: its gain
+        in accuracy over the cheaper end of the step, times the logarithm of its saving in bytes over the
+        other end.
 
         Args:
-            measured: What was found on all frames, by rung.
+            measured: The results on all frames, by rung.
         """
         if self._plan.steps:
             return []
@@ -179,7 +178,7 @@ class Search:
         return chosen[: max(min(room, STEPS_AT_ONCE), 0)]
 
     def _within(self, low: Point, high: Point, known: Mapping[Point, Screened]) -> Point | None:
-        """Return the setting that promises most between two others, if any does."""
+        """Return the most promising setting between two others, if there is one."""
         cheap, dear = self.screened[low], self.screened[high]
         least = cheap.accuracy - SLACK
 
@@ -195,18 +194,18 @@ class Search:
         return max(inside, key=area, default=None)
 
     def _spread(self, best: list[Point]) -> list[Point]:
-        """Keep both ends of a frontier, and between them those nearest to even steps of accuracy."""
+        """Keep both ends of a frontier, and the settings nearest to even steps of accuracy in between."""
         if len(best) <= FINALISTS_MAX:
             return list(best)
         low, high = (self.screened[point].accuracy for point in (best[0], best[-1]))
         steps = FINALISTS_MAX - 1
         due = [low + (high - low) * step / steps for step in range(steps + 1)]
-        # The cheapest at or above each step; never fewer than the ends.
+        # The cheapest setting at or above each step, which includes both ends.
         kept = [next(point for point in best if self.screened[point].accuracy >= at - 1e-9) for at in due]
         return list(dict.fromkeys(kept))
 
     def _near(self) -> dict[Point, float]:
-        """Return the settings that are near the best of their bytes, and by how much they fall short."""
+        """Return the settings near the frontier, and how far below the best accuracy they are."""
         ordered = sorted(self.screened, key=lambda point: (self.screened[point].bytes, point))
         best = 0.0
         near = {}
@@ -220,17 +219,17 @@ class Search:
                 one.accuracy < accuracy for one in much_cheaper
             ):
                 near[point] = best - accuracy
-        # Where nothing keeps enough, what keeps most leads on.
+        # If no setting is accurate enough, continue from the most accurate one.
         return near or {max(ordered, key=lambda point: self.screened[point].accuracy): 0.0}
 
 
 def _frontier(results: Mapping[Point, Screened]) -> list[Point]:
-    """Return those that no other beats in both bytes and accuracy, from the fewest bytes up."""
+    """Return the settings that no other beats in both bytes and accuracy, from the fewest bytes up."""
     return undominated(results, lambda point: (results[point].bytes, results[point].accuracy))
 
 
 def coarse(family: Family) -> list[Point]:
-    """Return the settings to begin with: both ends of every knob and places between, or single knobs."""
+    """Return the first settings: both ends of every knob and points in between, or single knobs."""
     levels = [_levels(len(axis.parts), axis.ordered) for axis in family.axes]
     size = 1
     for places in levels:
@@ -245,7 +244,7 @@ def coarse(family: Family) -> list[Point]:
 
 
 def _levels(count: int, ordered: bool) -> list[int]:
-    """Return four places of a long knob, three of a shorter one, all of one that is short or unordered."""
+    """Return four points of a long knob, three of a shorter one, all of a very short or unordered one."""
     if count <= 3 or not ordered:
         return list(range(count))
     steps = 3 if count >= 10 else 2

@@ -12,10 +12,10 @@ FOLDER: Final = Path(__file__).resolve().parents[1] / "profiles"
 
 
 def find(app: str, video: Path) -> Path | None:
-    """Return the profile of an application on exactly this video; `None` if none comes with Mez.
+    """Return the profile of an application on exactly this video. `None` if Mez does not contain it.
 
     Raises:
-        FormatError: One of those that come with Mez is damaged.
+        FormatError: A profile of Mez is damaged.
         OSError: The video cannot be read.
     """
     known = [(path, document.load(path)) for path in sorted(FOLDER.glob("*.json"))]

@@ -1,7 +1,7 @@
-"""Keeps measurements on disk, so that an interrupted profile continues where it was.
+"""Keeps measurements on disk, so that an interrupted profile can continue.
 
-One folder for each video, application, version and encoder of H.264; one file for each rung, which appears
-whole or not at all.
+There is one folder for each video, application, version and H.264 encoder, and one file for each rung, which
+is written atomically.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ CACHE: Final = "MEZ_PROFILE_CACHE"
 
 
 def folder() -> Path:
-    """Return where measurements are kept: `MEZ_PROFILE_CACHE`, else below the user's cache."""
+    """Return the folder for measurements: `MEZ_PROFILE_CACHE`, else below the user's cache."""
     if named := os.environ.get(CACHE):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mez" / "profile"
@@ -34,7 +34,7 @@ class Store:
         root: Folder of all caches.
         footage: The frames.
         app: The application.
-        h264_encoder: What makes H.264.
+        h264_encoder: The H.264 encoder.
     """
 
     def __init__(self, root: Path, footage: Footage, app: App, h264_encoder: str = H264_ENCODER) -> None:
@@ -45,7 +45,7 @@ class Store:
         self.folder = root / f"found-{key[:24]}"
 
     def get(self, rung: str) -> Measurement | None:
-        """Return what is known of a rung; `None` if that is nothing, or the file is damaged."""
+        """Return the measurements of a rung. `None` if there are none, or the file is damaged."""
         try:
             return Measurement.from_json(self._path(rung).read_text())
         except (OSError, UnicodeDecodeError, FormatError):

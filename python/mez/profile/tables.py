@@ -1,10 +1,10 @@
-"""Imports the knob tables that the authors of Mez published, as profiles to be drawn beside others.
+"""Imports the knob tables that the authors of Mez published, as profiles for comparison.
 
-A table is two files: `NAME.csv` without a header (combination, mean bytes, F1, precision, recall, frames
-sent) and `NAME-knobs.txt`, which says of each combination how its knobs stand: `comb1623=['R4', 'C2', 'K2',
-'D1', 'F4']`. Accuracy there is F1 against labels; here it is divided by that of the frames with no knob
-turned but resolution, as the paper does. The thresholds behind `F2` to `F5` were not published, so the rungs
-have names of their own that cameras refuse.
+A table has two files: `NAME.csv` without a header (combination, mean bytes, F1, precision, recall, frames
+sent) and `NAME-knobs.txt` with the knobs of each combination: `comb1623=['R4', 'C2', 'K2', 'D1', 'F4']`. The
+accuracy there is F1 against labels. As in the paper, it is divided by that of the frames with only the
+resolution changed. The thresholds of `F2` to `F5` were not published, so the rungs have special names, which
+cameras refuse.
 """
 
 import csv
@@ -37,10 +37,10 @@ def load(path: Path) -> Profile:
     """Read a table.
 
     Args:
-        path: The `.csv`; its `-knobs.txt` lies beside it.
+        path: The `.csv`. Its `-knobs.txt` must be beside it.
 
     Raises:
-        FormatError: They are no such table.
+        FormatError: They are not such a table.
     """
     knobs = _knobs(path.with_name(f"{path.stem}-knobs.txt"))
     rows = _rows(path)
@@ -50,11 +50,11 @@ def load(path: Path) -> Profile:
             f"{path}: combination {unknown[0]} is not in {path.stem}-knobs.txt; take both files "
             "from the same place"
         )
-    # Of combinations with all knobs but the resolution off, the one of highest resolution is their base.
+    # The base is the combination of highest resolution with all other knobs off.
     plain = [number for number in rows if knobs[number][1:] == ("C1", "K1", "D1", "F1")]
     if not plain:
         raise FormatError(
-            f"{path} has no row with all knobs off but resolution, to relate F1 to; take the whole table"
+            f"{path} has no row with all knobs off but resolution, the reference of F1; use the whole table"
         )
     base = min(plain, key=lambda number: knobs[number][0])
     sent_most = max(row[2] for row in rows.values())
@@ -108,13 +108,11 @@ def _rows(path: Path) -> dict[int, tuple[float, float, int]]:
                     continue
                 if len(cells) < _COLUMNS:
                     raise FormatError(
-                        f"{path}:{line} has {len(cells)} columns, and a knob table has at least {_COLUMNS}"
+                        f"{path}:{line} has {len(cells)} columns, but a knob table has at least {_COLUMNS}"
                     )
                 number, mean, score, sent = int(cells[0]), float(cells[1]), float(cells[2]), int(cells[5])
                 if not (0 < mean < 1e9 and 0 < score <= 1 and sent > 0):
-                    raise FormatError(
-                        f"{path}:{line} has bytes, F1 or frames that cannot be; is this a knob table?"
-                    )
+                    raise FormatError(f"{path}:{line} has invalid bytes, F1 or frames; is this a knob table?")
                 rows[number] = (mean, score, sent)
     except OSError as error:
         raise FormatError(
@@ -122,7 +120,7 @@ def _rows(path: Path) -> dict[int, tuple[float, float, int]]:
         ) from error
     except ValueError as error:
         raise FormatError(
-            f"{path} is no knob table ({error}); give one of the .csv files of the authors of Mez"
+            f"{path} is not a knob table ({error}); give one of the .csv files of the authors of Mez"
         ) from error
     if not rows:
         raise FormatError(f"{path} has no rows; give one of the .csv files of the authors of Mez")
@@ -134,6 +132,6 @@ def _knobs(path: Path) -> Mapping[int, tuple[str, ...]]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(
-            f"{path} cannot be read; it says what the rows of the table are, and lies beside it"
+            f"{path} cannot be read; put this file, which describes the rows of the table, beside the table"
         ) from error
     return {int(found[1]): found.groups()[1:] for found in _KNOBS.finditer(text)}

@@ -2,9 +2,9 @@
 
 | module | the question it answers |
 | --- | --- |
-| `view` | which lines show what the edge answered, in so many columns? |
-| `screen` | how are lines drawn on a terminal, and how is it given back? |
-| `command` | who asks the edge, and what do people type? |
+| `view` | how are the edge's answers shown as lines? |
+| `screen` | how are lines drawn on a terminal, and how is the terminal restored? |
+| `command` | how is the edge queried, and what do people type? |
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from mez.top.screen import Screen
 from mez.top.view import SORTS, Snapshot, cut, lines, plain
 
 EVERY_S: Final = 1.0
-"""How often the edge is asked, in seconds: it looks at itself as often."""
+"""How often the edge is queried, in seconds. The edge updates its figures as often."""
 _KEY_S: Final = 0.2
 _KEYS: Final = {key[0]: key for key in SORTS}
 
@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
             print("\n".join(lines(_asked(web), options.sort, None)))
             return 0
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            parser.error("this is no terminal; give --once")
+            parser.error("the input or output is not a terminal; give --once")
         _show(web, options.sort)
     except Error as error:
         print(f"mez top: {error}", file=sys.stderr)
@@ -57,13 +57,13 @@ def _asked(web: Web) -> Snapshot:
 
 
 class _Asker:
-    """Asks the edge on a thread of its own, so that keys work also while it does not answer."""
+    """Queries the edge on its own thread, so that keys also work while it does not answer."""
 
     def __init__(self, web: Web) -> None:
         self._web = web
         self.newest: Snapshot | None = None
-        self.away = "the edge is asked"
-        """Why the edge does not answer; empty: it does."""
+        self.away = "waiting for the edge"
+        """Why the edge does not answer. Empty: it answers."""
         self._answered = ""
         threading.Thread(target=self._run, name="top", daemon=True).start()
 
@@ -94,6 +94,6 @@ def _show(web: Web, sort: str) -> None:
 
 
 def _page(newest: Snapshot | None, away: str, sort: str, width: int) -> list[str]:
-    # Words of errors may come from the other side.
+    # Texts of errors may come from the other side.
     told = [cut(plain(away), width)] if away else []
     return told + ([] if newest is None else lines(newest, sort, width))

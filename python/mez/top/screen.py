@@ -1,4 +1,4 @@
-"""Draws lines on a terminal, reads keys, and gives the terminal back as it was."""
+"""Draws lines on a terminal, reads keys, and restores the terminal at the end."""
 
 import os
 import select
@@ -15,7 +15,7 @@ _END: Final = "\x1b[?25h\x1b[?1049l"
 
 
 class Screen:
-    """The terminal of this process, as long as the `with` lasts."""
+    """The terminal of this process, until the `with` ends."""
 
     def __init__(self) -> None:
         self._before: list[Any] = []
@@ -23,13 +23,13 @@ class Screen:
     def __enter__(self) -> Self:
         """Take the terminal over."""
         self._before = termios.tcgetattr(sys.stdin)
-        # Keys come one by one and are not shown; Ctrl-C and Ctrl-Z go on as signals.
+        # Keys come one by one, without echo. Ctrl-C and Ctrl-Z still send signals.
         tty.setcbreak(sys.stdin)
         self._write(_BEGIN)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
+        """Restore the terminal."""
         try:
             self._write(_END)
         finally:
@@ -39,23 +39,23 @@ class Screen:
     def size(self) -> tuple[int, int]:
         """Columns and rows."""
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
-        # Terminals that do not say how large they are say 0.
+        # Some terminals report 0 if they do not know their size.
         return columns or 80, rows or 24
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw lines in place of those before. What has no room is cut off; the last row says how much."""
+        """Replace the lines. Lines without room are cut off; the last row shows how many."""
         columns, rows = self.size
         shown = list(lines)
         if len(shown) > rows:
             shown = [*shown[: rows - 1], f"… {len(shown) - rows + 1} more lines"]
         shown = [cut(line, columns) for line in shown]
-        # Each line clears what stood behind it, so that nothing flickers.
+        # Each line clears only its own rest, so that nothing flickers.
         self._write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J")
 
     def key(self, wait_s: float) -> str:
-        """The next key; empty: there was none in time."""
+        """The next key. Empty: there was none in time."""
         found, _, _ = select.select([sys.stdin], [], [], wait_s)
-        # One byte: what was typed behind it is for the next call.
+        # One byte: further keys are for the next call.
         return os.read(sys.stdin.fileno(), 1).decode(errors="replace") if found else ""
 
     def _write(self, text: str) -> None:

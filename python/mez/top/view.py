@@ -1,4 +1,4 @@
-"""Makes lines of what an edge answered. Nothing here knows of terminals or of time."""
+"""Converts an edge's answers to lines of text. It uses neither a terminal nor a clock."""
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ GAP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What an edge answered.
+    """The answers of an edge.
 
     Attributes:
-        site: To `/api/v1/site`.
-        cameras: To `/api/v1/cameras`: the cameras.
-        applications: To `/api/v1/applications`.
+        site: The answer to `/api/v1/site`.
+        cameras: The cameras in the answer to `/api/v1/cameras`.
+        applications: The answer to `/api/v1/applications`.
     """
 
     site: Json
@@ -32,9 +32,9 @@ class Column:
 
     Attributes:
         name: Its title.
-        rank: In narrow terminals, columns with the highest rank are left out first; 0 always stays.
-        text: What it says of a row.
-        is_number: It is aligned to the right.
+        rank: In narrow terminals, columns with the highest rank are left out first. Rank 0 always stays.
+        text: Returns the text for a row.
+        is_number: Whether it is aligned to the right.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Column:
 
 
 def worst(camera: Json) -> Json | None:
-    """The contract of a camera that is kept least; `None`: it has none that was judged."""
+    """The contract of a camera with the worst state. `None`: no contract was judged."""
     judged = [of for of in camera["contracts"] if of["state"] is not None]
     return min(judged, key=lambda of: _rank(of["state"]), default=None)
 
@@ -60,14 +60,14 @@ SORTS: Final[dict[str, Callable[[Json], Any]]] = {
     "contract": lambda camera: _rank((worst(camera) or {"state": "ok"})["state"]),
     "link": lambda camera: -(camera["crossed_bits_per_second"] or 0),
 }
-"""By what cameras are sorted: the oldest, fastest, least kept or busiest first."""
+"""The sort keys of cameras: by name, or the oldest, fastest, worst or busiest first."""
 
 
 def lines(now: Snapshot, sort: str, width: int | None) -> list[str]:
-    """The whole of it.
+    """All lines.
 
     Args:
-        now: What the edge answered.
+        now: The answers of the edge.
         sort: A key of `SORTS`.
         width: Columns of the terminal; `None`: any number.
     """
@@ -89,7 +89,7 @@ def table(columns: Sequence[Column], rows: Sequence[Json], width: int | None) ->
     Args:
         columns: The columns, from left to right.
         rows: The rows.
-        width: Columns of the terminal; the least important of the table are left out where it is narrow.
+        width: Columns of the terminal. If it is narrow, the least important columns are left out.
     """
     cells = [[column.text(row) for column in columns] for row in rows]
     titles = [column.name for column in columns]
@@ -99,7 +99,7 @@ def table(columns: Sequence[Column], rows: Sequence[Json], width: int | None) ->
         room = width + GAP
         kept = []
         for at in sorted(range(len(columns)), key=lambda at: columns[at].rank):
-            # Words at the end of a line may be cut off.
+            # The last column may be cut off.
             takes = (min(widths[at], 12) if at == len(columns) - 1 else widths[at]) + GAP
             if takes <= room or columns[at].rank == 0:
                 kept.append(at)
@@ -112,12 +112,12 @@ def table(columns: Sequence[Column], rows: Sequence[Json], width: int | None) ->
 
 
 def plain(text: str) -> str:
-    """A text of others without what a terminal would take for a command, on one line."""
+    """A foreign text on one line, without control characters."""
     return "".join(sign if unicodedata.category(sign)[0] not in "CZ" or sign == " " else "?" for sign in text)
 
 
 def cut(text: str, width: int | None) -> str:
-    """As much of a line as has room."""
+    """A line, cut to the width."""
     if width is None or cells_wide(text) <= width:
         return text
     told, room = [], width - 1

@@ -6,11 +6,11 @@
 | `names` | which ROS name has a camera? |
 | `cdr` | how is a sample encoded? |
 | `types` | which types of ROS 2 are there, and what are their fields? |
-| `convert` | what does a frame, or what was found in it, look like in these types, and the reverse? |
+| `convert` | how are frames and detections converted to these types, and back? |
 | `library` | which functions of Cyclone DDS are called, and with which structures? |
 | `domain` | how are samples written and read? |
-| `fence` | by which interfaces does anything come? |
+| `fence` | how is traffic limited to some interfaces? |
 | `outward`, `inward` | how do frames get from the edge into topics, and samples into cameras? |
-| `board` | what became of frames and samples, and what do people see? |
+| `board` | how are frames and samples counted and reported? |
 | `run` | who starts all this, and ends it? |
 """

@@ -1,4 +1,4 @@
-"""What became of the frames and samples of a bridge to DDS, for people and as JSON."""
+"""The status of a bridge to DDS: counts of frames and samples, for people and as JSON."""
 
 import threading
 import time
@@ -11,10 +11,10 @@ from mez.bridge.dds.errors import DdsError, EncodingError, RefusedError
 from mez.errors import CaptureTimeError, Error, FrameTooLargeError, ImageError, LogFullError
 
 TELL_AGAIN_S: Final = 10.0
-"""How often a refusal for one reason is told, in seconds. All are counted."""
+"""How often refusals for the same reason are reported, in seconds. All are counted."""
 
 _TOLD: Final = ("state", "reason", "counts")
-"""What people are told of an event, of all that is known."""
+"""The fields of an event that are printed."""
 
 _REASONS: Final[tuple[tuple[type[Error], str], ...]] = (
     (EncodingError, "malformed"),
@@ -28,19 +28,19 @@ _REASONS: Final[tuple[tuple[type[Error], str], ...]] = (
 
 @dataclass(slots=True)
 class StreamStatus:
-    """How a stream of a bridge to DDS does.
+    """The status of a stream of a bridge to DDS.
 
     Attributes:
         frames: Frames that were copied since the start, each counted once.
         bytes: Their encoded bytes, in all topics of the stream.
-        frames_per_s: Frames that were copied, each second since the line before.
-        peers: Readers of its topics in DDS, or writers of its topic; of detections, readers.
-        misfits: Readers or writers that asked for a quality of service that does not fit.
-        skipped: Frames that did not cross the link, or were passed over for newer ones.
-        lost: Frames that were at the edge and gone before their turn, or samples that never came whole.
-        refused: Frames or samples that could not be copied, by reason. Of a stream with two types, a frame
-            counts for each type that could not be written, and is in `frames` if the other one was.
-        contract: Of a stream of frames, the contract that it has now: `usual`, or one that was asked for.
+        frames_per_s: Frames that were copied per second since the previous line.
+        peers: Readers of its topics in DDS, or writers of its topic. For detections: readers.
+        misfits: Readers or writers with an incompatible quality of service.
+        skipped: Frames that did not cross the link, or were skipped for newer ones.
+        lost: Frames that the edge dropped before it gave them, or samples that did not arrive completely.
+        refused: Frames or samples that could not be copied, by reason. In a stream with two types, a frame
+            counts for each type that could not be written; `frames` includes it if the other type was.
+        contract: For a stream of frames: its current contract, `usual` or one that was requested.
     """
 
     frames: int = 0
@@ -59,20 +59,20 @@ class StreamStatus:
             f"{self.frames_per_s:.4g} frames/s, {self.peers} peers, skipped {self.skipped}, lost {self.lost}"
         )
         if self.misfits:
-            told += f", {self.misfits} peers do not fit"
+            told += f", {self.misfits} peers with incompatible QoS"
         reasons = ", ".join(f"{why} {count}" for why, count in self.refused.items())
         return told + (f", refused: {reasons}" if reasons else "")
 
 
 @dataclass(slots=True)
 class DdsStatus:
-    """How a bridge to DDS does.
+    """The status of a bridge to DDS.
 
     Attributes:
         bridge: Its name.
         state: `starting`, `running` or `ended`.
-        at_ns: When this was so, in nanoseconds since 1970-01-01 UTC.
-        participants: Programs in the domain that are known, this one too.
+        at_ns: The time of this status, in nanoseconds since 1970-01-01 UTC.
+        participants: Known programs in the domain, with this one.
         streams: Each stream, as `out.NAME`, `in.NAME` or `detections`.
     """
 
@@ -92,11 +92,11 @@ class DdsStatus:
 
 
 class StreamBoard:
-    """Counts what becomes of one stream, and tells of it. The `Board` of its reader; for any thread.
+    """Counts the frames of one stream, and reports on it. The `Board` of its reader. For any thread.
 
     Args:
-        name: The stream, as people see it.
-        teller: Says what people should know.
+        name: The stream's name, for people.
+        teller: Prints lines for people.
     """
 
     def __init__(self, name: str, teller: Teller) -> None:
@@ -109,16 +109,16 @@ class StreamBoard:
         self._shown = (time.monotonic(), 0)
 
     def tell(self, sentence: str) -> None:
-        """Tell people something."""
+        """Print a sentence for people."""
         self._teller.tell(sentence)
 
     def event(self, kind: str, camera: str | None, **told: Any) -> None:  # noqa: ANN401, plain values
-        """Tell of an event of the stream."""
+        """Print an event of the stream."""
         what = ", ".join(f"{key} {value}" for key, value in told.items() if key in _TOLD and value)
         self.tell(f"{self.name}: {camera or 'all cameras'}: {kind}{f' ({what})' if what else ''}")
 
     def lose(self, count: int) -> None:
-        """Count frames that were at the edge and never came."""
+        """Count frames that the edge dropped before it gave them."""
         self._count(lost=count)
 
     def copied(self, size: int) -> None:
@@ -126,11 +126,11 @@ class StreamBoard:
         self._count(frames=1, bytes=size)
 
     def refuse(self, what: str, error: Error, count: int = 1) -> None:
-        """Count a frame or a sample that cannot be copied, and tell why, not too often.
+        """Count a frame or a sample that cannot be copied, and report why, at limited intervals.
 
         Args:
             what: The camera or the topic.
-            error: Why not.
+            error: The reason.
             count: How many.
         """
         if isinstance(error, RefusedError):
@@ -147,13 +147,13 @@ class StreamBoard:
             self.tell(f"{self.name}: {what}: not copied ({reason}): {error}")
 
     def status(self, *, peers: int, misfits: int, skipped: int = 0, lost: int = 0) -> StreamStatus:
-        """How the stream does.
+        """The status of the stream.
 
         Args:
             peers: Readers or writers in DDS.
-            misfits: Those that do not fit.
-            skipped: Frames that were passed over.
-            lost: Samples that never came whole.
+            misfits: Readers or writers with an incompatible quality of service.
+            skipped: Frames that were skipped.
+            lost: Samples that did not arrive completely.
         """
         now_s = time.monotonic()
         with self._lock:

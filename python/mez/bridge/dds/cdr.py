@@ -1,11 +1,11 @@
 """The encoding of samples (CDR version 1, as ROS 2 uses it), by tables of fields. Pure.
 
-A sample is a header of four bytes and the fields in their order. A number of N bytes starts at a multiple of
-N, counted from behind the header. A text is its length with the zero at its end (32 bits), its bytes, and the
-zero. A sequence is its length (32 bits) and its items. The last two bits of the header say how many bytes of
-padding follow the last field.
+A sample is a header of four bytes and the fields in order. A number of N bytes is aligned to N, counted from
+the end of the header. A text is its length with the final zero (32 bits), its bytes, and the zero. A sequence
+is its length (32 bits) and its items. The last two bits of the header are the number of padding bytes after
+the last field.
 
-Samples are encoded little-endian. The library turns samples of other machines round before they come here.
+Samples are encoded little-endian. The library converts big-endian samples before they come here.
 """
 
 import struct
@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, TypeAlias
 from mez.bridge.dds.errors import EncodingError
 
 HEADER: Final = b"\x00\x01\x00\x00"
-"""Of plain CDR version 1, little-endian, without padding."""
+"""The header of plain CDR version 1, little-endian, without padding."""
 
 TEXT_BYTES_MAX: Final = 4096
 """The longest text that is read, in bytes."""
 
 BLOB_COPY_MAX: Final = 1024
-"""Octets that are copied between the other fields. More stay where they are."""
+"""Blobs of at most this many octets are copied. Larger ones become parts of their own."""
 
 Number: TypeAlias = Literal["u8", "i32", "u32", "i64", "u64", "f64"]
 Value: TypeAlias = Mapping[str, Any]
@@ -36,16 +36,16 @@ NUMBERS: Final[dict[str, tuple[str, int]]] = {
     "u64": ("<Q", 8),
     "f64": ("<d", 8),
 }
-"""Of each number: how `struct` calls it, and its bytes."""
+"""For each number: its `struct` format, and its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """So many numbers, always.
+    """An array of fixed length.
 
     Attributes:
-        of: Their kind.
-        count: How many.
+        of: The kind of the numbers.
+        count: Their number.
     """
 
     of: Number
@@ -57,10 +57,10 @@ class Struct:
     """A type with fields.
 
     Attributes:
-        name: Its name in ROS 2, such as `sensor_msgs/msg/Image`; of a type that is not of ROS 2 its name in
+        name: Its name in ROS 2, such as `sensor_msgs/msg/Image`. For a type that is not of ROS 2: its name in
             DDS, such as `mez::Frame`.
-        fields: Name and kind of each, in order.
-        key: The field by which samples of one topic are told apart; empty: they are all of one kind.
+        fields: Name and kind of each field, in order.
+        key: The field that is the key of instances in a topic. Empty: there is no key.
     """
 
     name: str
@@ -82,15 +82,15 @@ class Sequence:
 
 
 Kind: TypeAlias = Number | Literal["text", "blob"] | Array | Sequence | Struct
-"""A number; a text in UTF-8; a blob: a sequence of octets; or what is made of these."""
+"""A number; a text in UTF-8; a blob: a sequence of octets; or a type composed of these."""
 
 
 def encode(kind: Struct, value: Value) -> list[Part]:
-    """A sample, in parts that belong one behind the other. Long blobs are parts as they are, without a copy.
+    """A sample, as consecutive parts. Long blobs are parts of their own, without a copy.
 
     Args:
         kind: Its type.
-        value: A value for each field, by name; of a sequence a list.
+        value: A value for each field, by name. A sequence has a list.
 
     Raises:
         EncodingError: A value is missing, or does not fit.
@@ -103,14 +103,14 @@ def encode(kind: Struct, value: Value) -> list[Part]:
 def decode(kind: Struct, sample: Part) -> dict[str, Any]:
     """The fields of a sample. Blobs are views into it, without a copy.
 
-    No memory is taken for a length before that many bytes are known to be there.
+    Memory for a length is only allocated if the sample has that many bytes.
 
     Args:
         kind: Its type.
         sample: All of it, with its header.
 
     Raises:
-        EncodingError: It is no sample of this type.
+        EncodingError: It is not a sample of this type.
     """
     view = memoryview(sample).toreadonly().cast("B")
     if len(view) < len(HEADER):
@@ -122,9 +122,9 @@ def decode(kind: Struct, sample: Part) -> dict[str, Any]:
         raise EncodingError("", "ends within its padding")
     given = _Given(view[len(HEADER) : len(view) - padding])
     value: dict[str, Any] = _get(given, kind, "")
-    # Writers that do not say how many bytes of padding there are pad to four bytes all the same.
+    # Some writers pad to four bytes without stating the number of padding bytes.
     if given.left > 3:
-        raise EncodingError("", f"has {given.left} bytes behind its last field")
+        raise EncodingError("", f"has {given.left} bytes after its last field")
     return value
 
 
@@ -145,7 +145,7 @@ class _Made:
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self._tail = bytearray(HEADER)
-        # Of the parts before the tail, without the header.
+        # Bytes of the parts before the tail, without the header.
         self._before = -len(HEADER)
 
     def number(self, kind: Number, value: float) -> None:
@@ -181,7 +181,7 @@ def _put(made: _Made, kind: Kind, value: Any, field: str) -> None:  # noqa: ANN4
                 _put(made, of, value[name], f"{field}.{name}" if field else name)
         elif isinstance(kind, Sequence):
             if len(value) > kind.count_max:
-                raise EncodingError(field, f"has {len(value)} items; {kind.count_max} are the most")
+                raise EncodingError(field, f"has {len(value)} items; the limit is {kind.count_max}")
             made.number("u32", len(value))
             for at, item in enumerate(value):
                 _put(made, kind.of, item, f"{field}[{at}]")
@@ -193,7 +193,7 @@ def _put(made: _Made, kind: Kind, value: Any, field: str) -> None:  # noqa: ANN4
         elif kind == "text":
             text = str.encode(value)
             if b"\0" in text:
-                raise EncodingError(field, "has a zero, which ends a text")
+                raise EncodingError(field, "contains a zero byte, which would end the text")
             made.number("u32", len(text) + 1)
             made.bytes(text + b"\0")
         elif kind == "blob":
@@ -227,7 +227,7 @@ class _Given:
 
     def bytes(self, count: int, field: str) -> memoryview:
         if count > self.left:
-            raise EncodingError(field, f"needs {count} bytes, and the sample has {max(0, self.left)} more")
+            raise EncodingError(field, f"needs {count} bytes, but the sample has {max(0, self.left)} more")
         self._at += count
         return self._view[self._at - count : self._at]
 
@@ -249,20 +249,20 @@ def _get(given: _Given, kind: Kind, field: str) -> Any:  # noqa: ANN401, by its 
 def _items(given: _Given, kind: Sequence, field: str) -> list[Any]:
     count = given.number("u32", field)
     if count > kind.count_max:
-        raise EncodingError(field, f"has {count} items; {kind.count_max} are the most")
+        raise EncodingError(field, f"has {count} items; the limit is {kind.count_max}")
     if count * least_bytes(kind.of) > given.left:
-        raise EncodingError(field, f"has {count} items, and the sample only {given.left} more bytes")
+        raise EncodingError(field, f"has {count} items, but the sample only {given.left} more bytes")
     return [_get(given, kind.of, f"{field}[{at}]") for at in range(count)]
 
 
 def _text(given: _Given, field: str) -> str:
     count = given.number("u32", field)
     if not 1 <= count <= TEXT_BYTES_MAX:
-        raise EncodingError(field, f"is a text of {count} bytes; 1 to {TEXT_BYTES_MAX} are read")
+        raise EncodingError(field, f"is a text of {count} bytes; 1 to {TEXT_BYTES_MAX} are allowed")
     text = bytes(given.bytes(count, field))
     if text.find(b"\0") != count - 1:
-        raise EncodingError(field, "is a text without a zero at its end alone")
+        raise EncodingError(field, "is a text that does not end with its only zero byte")
     try:
         return text[:-1].decode()
     except UnicodeDecodeError as error:
-        raise EncodingError(field, f"is no text in UTF-8: {error}") from error
+        raise EncodingError(field, f"is not a text in UTF-8: {error}") from error

@@ -1,4 +1,4 @@
-"""What `mez bridge dds` and `mez bridge check` do with the file of a bridge to DDS."""
+"""`mez bridge dds`, and `mez bridge check` for the file of a bridge to DDS."""
 
 import time
 from pathlib import Path
@@ -17,9 +17,9 @@ def run(path: Path, state: Path | None, *, is_json: bool, progress_s: float) -> 
 
     Args:
         path: Its file.
-        state: The folder for what it keeps; `None`: the default.
+        state: The folder for its state. `None`: the default.
         is_json: Lines of JSON.
-        progress_s: How often it says how it does, in seconds.
+        progress_s: The interval of status lines, in seconds.
 
     Raises:
         Error: The file is wrong, DDS or the edge refuses, or the library is missing.
@@ -46,20 +46,20 @@ def check(path: Path, *, is_file_only: bool) -> int:
     if is_file_only:
         return 0
     _check_edge(bridge)
-    print("the edge answers, and lets this program have the cameras")
+    print("the edge answers, and this program may read the cameras")
     Participant(bridge.network, bridge.partition).close()
     print(unlocked(bridge))
     return 0
 
 
 def _check_edge(bridge: DdsBridge) -> None:
-    """Subscribe to what the bridge would subscribe to, outside its groups, and read no frame."""
+    """Subscribe as the bridge does, but without its groups, and read no frame."""
     edge = list(bridge.edge) or None
     for out in bridge.outs.values():
         for contract in (out.contract, *out.offers.values()):
             mez.subscribe(out.cameras, edge=edge, keys=bridge.keys, **contract).close()
         if out.is_every:
-            # What is past by the time the edge reads it needs the grants that a group needs.
+            # A time that is past when the edge gets it needs the same grants as a group.
             mez.subscribe(out.cameras, edge=edge, keys=bridge.keys, since=time.time_ns()).close()
     if bridge.detections is not None:
         notes.check(bridge.wanted_notes())

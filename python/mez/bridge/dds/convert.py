@@ -1,4 +1,4 @@
-"""Frames and detections as messages of ROS 2, and images of ROS 2 as what a camera publishes. Pure."""
+"""Converts frames and detections to messages of ROS 2, and images of ROS 2 to pictures of a camera. Pure."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Picture: TypeAlias = "memoryview | NDArray[np.uint8]"
-"""What a camera publishes: a whole JPEG, or pixels of shape (height, width, 3 or 4) or (height, width)."""
+"""A picture to publish: a whole JPEG, or pixels of shape (height, width, 3 or 4) or (height, width)."""
 
 AHEAD_NS_MAX: Final = 5_000_000_000
 """How far a sender's stamp may be ahead of this host's clock, in nanoseconds."""
 
 REASON_MAX: Final = 1000
-"""The most letters of the reason in a `mez::Frame`."""
+"""The most characters of the reason in a `mez::Frame`."""
 
 SIDE_MAX: Final = 1 << 15
 """The most pixels of a side of a picture."""
@@ -35,8 +35,8 @@ _NO_POSE: Final = {
     "covariance": [0.0] * 36,
 }
 
-# Of each encoding of `sensor_msgs/Image` that is read: octets of a pixel, and those that blue, green and red
-# are taken from. Of grey there is one.
+# For each accepted encoding of `sensor_msgs/Image`: octets per pixel, and which of them are blue, green and
+# red. `None` for grey.
 _CHANNELS: Final[Mapping[str, tuple[int, slice | None]]] = {
     "mono8": (1, None),
     "8UC1": (1, None),
@@ -49,7 +49,7 @@ _CHANNELS: Final[Mapping[str, tuple[int, slice | None]]] = {
 
 
 def header(captured_ns: int, camera: str) -> Value:
-    """A header: when a frame was captured, and of which camera it is.
+    """A header with the capture time and the camera of a frame.
 
     Args:
         captured_ns: In nanoseconds since 1970-01-01 UTC.
@@ -94,7 +94,7 @@ def detections(head: Value, found: Detections) -> Value:
 
     Args:
         head: Its header.
-        found: The detections. Of a box without a class the class is empty; without a score the score is 0.
+        found: The detections. A box without a class gets an empty class; without a score, the score 0.
     """
     return {"header": head, "detections": [_detection(head, each) for each in found._plain()]}
 
@@ -120,7 +120,7 @@ def frame(of: Frame, coding: str, payload: Part) -> Value:
 
     Args:
         of: The frame.
-        coding: What the payload is.
+        coding: The encoding of the payload.
         payload: The coded image. It is not copied.
     """
     return {
@@ -133,46 +133,46 @@ def frame(of: Frame, coding: str, payload: Part) -> Value:
         "height": of.height,
         "rung": of.rung,
         "state": of.contract.state,
-        # Sentences of Mez are shorter; this bounds what a text takes.
+        # Reasons are shorter; this only bounds the text.
         "reason": of.contract.reason[:REASON_MAX],
         "data": payload,
     }
 
 
 def stamp_ns(value: Value) -> int:
-    """When a message says that it was captured, in nanoseconds since 1970-01-01 UTC."""
+    """The capture time in a message's header, in nanoseconds since 1970-01-01 UTC."""
     stamp = value["header"]["stamp"]
     return int(stamp["sec"]) * 1_000_000_000 + int(stamp["nanosec"])
 
 
 def captured_ns(value: Value, now_ns: int) -> int:
-    """When a message says that it was captured, if that can be.
+    """The capture time in a message, if it is plausible.
 
-    A camera's log takes nothing older than its newest frame. So one stamp of the far future would stop the
-    camera.
+    A camera's log refuses frames older than its newest one. So a single stamp in the far future would stop
+    the camera.
 
     Args:
         value: The decoded message.
         now_ns: Now, in nanoseconds since 1970-01-01 UTC.
 
     Raises:
-        RefusedError: The stamp is no time, or more than `AHEAD_NS_MAX` ahead of now.
+        RefusedError: The stamp is not a valid time, or more than `AHEAD_NS_MAX` ahead of now.
     """
     if "captured_ns" in value:
         told_ns: int = value["captured_ns"]
         if told_ns < 0:
             raise RefusedError(
                 "stamp",
-                f"a stamp has {told_ns} ns, which is no time since 1970; mend the sender, or use stamps = "
-                '"arrival"',
+                f"a stamp has {told_ns} ns, which is not a time since 1970; correct the sender, or use "
+                'stamps = "arrival"',
             )
         return _not_ahead(told_ns, now_ns)
     stamp = value["header"]["stamp"]
     if not 0 <= stamp["nanosec"] < 1_000_000_000 or stamp["sec"] < 0:
         raise RefusedError(
             "stamp",
-            f"a stamp has {stamp['sec']} s and {stamp['nanosec']} ns, which is no time since 1970; mend the "
-            'sender, or use stamps = "arrival"',
+            f"a stamp has {stamp['sec']} s and {stamp['nanosec']} ns, which is not a time since 1970; "
+            'correct the sender, or use stamps = "arrival"',
         )
     return _not_ahead(stamp_ns(value), now_ns)
 
@@ -188,20 +188,20 @@ def _not_ahead(told_ns: int, now_ns: int) -> int:
 
 
 def picture(kind: Struct, value: Value) -> Picture:
-    """What a camera publishes of a message: views of its data, without a copy.
+    """The picture in a message: a view of its data, without a copy.
 
     Args:
         kind: `types.IMAGE`, `types.COMPRESSED_IMAGE` or `types.FRAME`.
         value: The decoded message.
 
     Raises:
-        RefusedError: It is no picture that Mez can publish.
+        RefusedError: It is not a picture that Mez can publish.
     """
     if kind is not types.IMAGE:
         data: memoryview = value["data"]
         if bytes(data[: len(_JPEG)]) != _JPEG:
             told = value["encoding" if kind is types.FRAME else "format"]
-            raise RefusedError("format", f"an image is {told[:40]!r}, and no JPEG")
+            raise RefusedError("format", f"an image has the format {told[:40]!r}, but only JPEG is accepted")
         return data
     return _pixels(value)
 
@@ -211,14 +211,15 @@ def _pixels(value: Value) -> "NDArray[np.uint8]":
     known = _CHANNELS.get(value["encoding"])
     if known is None:
         raise RefusedError(
-            "encoding", f"an image is encoded as {value['encoding'][:40]!r}; {', '.join(_CHANNELS)} are read"
+            "encoding",
+            f"an image has the encoding {value['encoding'][:40]!r}; accepted are {', '.join(_CHANNELS)}",
         )
     channels, order = known
     if not (1 <= height <= SIDE_MAX and 1 <= width <= SIDE_MAX):
         raise RefusedError("size", f"an image has {width}x{height} pixels; a side may have 1 to {SIDE_MAX}")
     if step < width * channels or len(data) != step * height:
         raise RefusedError(
-            "size", f"an image of {width}x{height} pixels has rows of {step} bytes and {len(data)} in all"
+            "size", f"an image of {width}x{height} pixels has rows of {step} bytes, but {len(data)} in total"
         )
     shape = (height, width) if order is None else (height, width, channels)
     strides = (step, 1) if order is None else (step, channels, 1)

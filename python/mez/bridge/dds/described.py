@@ -1,6 +1,6 @@
-"""What XTypes says of `mez::Frame`, so that tools that do not know the type can read it.
+"""The description of `mez::Frame` by XTypes, so that tools that do not know the type can read it.
 
-Both are encoded in CDR version 2. `python/tests/test_dds_types.py` makes them anew and compares.
+Both constants are encoded in CDR version 2. `python/tests/test_dds_types.py` computes and compares them.
 """
 
 import base64
@@ -23,4 +23,4 @@ FRAME_MAPPING: Final = base64.b64decode(
     "AAAAABQAAAAIAAAAAQBwAAYAAABzdGF0ZQAAABUAAAAJAAAAAQBwAAcAAAByZWFzb24AAAAAAAAXAAAACgAAAAEAgPMBAAAN"
     "BQAAAGRhdGEAAAAAIgAAAAEAAADytDTL4/hhTZf5JMIfoRjxAbkOG+88YTEIiNS6SHY="
 )
-"""The type objects that these hashes mean."""
+"""The type objects of these hashes."""

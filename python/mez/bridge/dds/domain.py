@@ -1,7 +1,7 @@
-"""Takes part in a DDS domain: writers and readers of encoded samples.
+"""A participant of a DDS domain, with writers and readers of encoded samples.
 
-A sample that is written is copied once, from the caller's parts into the library. One that is read is lent by
-the library, for as long as a `with` lasts.
+A written sample is copied once, from the caller's parts into the library. A sample that is read is lent by
+the library, until the `with` ends.
 """
 
 import ctypes
@@ -33,19 +33,19 @@ from mez.bridge.dds.library import (
 from mez.bridge.dds.neighbours import Neighbours
 
 RECEIVE_BYTES: Final = 8 << 20
-"""The buffer that is asked for each socket. The system may give less (`net.core.rmem_max`)."""
+"""The requested receive buffer of each socket, in bytes. The system may give less (`net.core.rmem_max`)."""
 
 WRITER_BYTES_MAX: Final = 64 << 20
-"""What readers may have left unconfirmed of a reliable writer, in bytes. At this it waits for them."""
+"""The most unconfirmed bytes of a reliable writer. At this limit, it waits for its readers."""
 
 TAKE_MAX: Final = 16
 """The most samples that are taken at once."""
 
 KEYS_MAX: Final = 64
-"""The most keys of a topic that a reader has samples of. Samples of more are not taken."""
+"""The most keys of a topic for which a reader keeps samples. Samples with further keys are rejected."""
 
 HISTORY_BYTES_MAX: Final = 1 << 30
-"""The most that the history of a topic may hold: samples times the size of the largest one."""
+"""The most bytes of a topic's history: number of samples times the size of the largest one."""
 
 _KEEP_LAST: Final = 0
 _TRANSIENT_LOCAL: Final = 1
@@ -56,14 +56,14 @@ _CDR1: Final = (ctypes.c_int16 * 1)(0)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Where a domain is.
+    """The network of a domain.
 
     Attributes:
-        domain: Its number.
+        domain: The domain's number.
         interfaces: Names of interfaces. Nothing is sent or received on others.
-        peers: Hosts that are asked by name, by unicast.
-        is_multicast: Whether others are also found, and served, by multicast.
-        sample_bytes_max: Larger samples are neither sent nor taken.
+        peers: Hosts that are contacted by unicast.
+        is_multicast: Whether multicast is also used for discovery and data.
+        sample_bytes_max: Larger samples are neither sent nor received.
     """
 
     domain: int
@@ -78,7 +78,7 @@ class Network:
             f'<NetworkInterface name={quoteattr(name)} multicast="{str(self.is_multicast).lower()}"/>'
             for name in self.interfaces
         )
-        # Peers are asked for ever: a robot may be switched on tomorrow.
+        # Peers are contacted for ever: a robot may be switched on tomorrow.
         peers = "".join(f'<Peer Address={quoteattr(peer)} PruneDelay="inf"/>' for peer in self.peers)
         return (
             "<CycloneDDS><Domain><General>"
@@ -96,14 +96,14 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """What a writer offers or a reader asks for.
+    """The quality of service that a writer offers or a reader requests.
 
     Attributes:
-        is_reliable: Samples that are lost are sent again, as long as they are in the history.
-        depth: The history: how many of the newest samples are kept.
-        is_kept: Readers that come later get what is in the history.
-        lifespan_ns: Older samples are dropped; `None`: never.
-        deadline_ns: Samples come at least as often; `None`: nothing is said.
+        is_reliable: Lost samples are sent again, as long as they are in the history.
+        depth: The size of the history: this many of the newest samples are kept.
+        is_kept: Readers that come later get the history.
+        lifespan_ns: Older samples are dropped. `None`: never.
+        deadline_ns: The longest interval between samples. `None`: not stated.
         block_ns: How long a write may wait for readers that have not confirmed.
     """
 
@@ -116,21 +116,21 @@ class Qos:
 
 
 class Participant:
-    """Takes part in a domain, until it is closed. One process has one for each domain.
+    """A participant of a domain, until it is closed. A process has one for each domain.
 
-    No other thread may open sockets meanwhile: those that are new afterwards are taken for the library's.
+    While it is created, no other thread may open sockets: all new sockets are taken for the library's.
 
     Args:
-        network: Where the domain is.
-        partition: The partition of its writers and readers; empty: the one that ROS 2 uses.
+        network: The network of the domain.
+        partition: The partition of its writers and readers. Empty: the one that ROS 2 uses.
 
     Attributes:
-        network: Where the domain is.
+        network: The network of the domain.
         neighbours: The other participants.
 
     Raises:
         DdsError: An interface does not exist, or the domain cannot be entered.
-        MissingPackageError: The library is not there.
+        MissingPackageError: The library is not installed.
     """
 
     def __init__(self, network: Network, partition: str = "") -> None:
@@ -147,8 +147,8 @@ class Participant:
             self._entity = self._made(
                 "participant", self._library.dds_create_participant(network.domain, None, None)
             )
-            # Before there is anything to read or to write. What came in the milliseconds before is of no use
-            # to others: nobody answers them.
+            # Before there are readers and writers, so packets that came in the milliseconds before have no
+            # effect.
             sockets = fence.open_sockets() - others
             fence.keep(sockets, interfaces)
             self.neighbours = Neighbours(self._library, self._entity, sockets, interfaces)
@@ -174,9 +174,9 @@ class Participant:
         return Writer(self._library, self._topic(topic, kind), self._publisher, kind, qos, self.network)
 
     def reader(self, topic: str, kind: Struct, qos: Qos) -> "Reader":
-        """Read a topic of DDS. What this participant itself writes is not read.
+        """Read a topic of DDS. Samples of this participant itself are not read.
 
-        Of a type with a key, best effort is asked for, whatever `qos` says.
+        For a type with a key, the reader is always best effort, even if `qos` is reliable.
 
         Raises:
             DdsError: The library refuses.
@@ -227,7 +227,7 @@ class Writer:
         self._bytes_max = network.sample_bytes_max
         with _qos(library, qos, kind) as given:
             if qos.is_kept:
-                # Of a writer, this is what readers that come later are given.
+                # The history that later readers get.
                 library.dds_qset_durability_service(given, 0, _KEEP_LAST, qos.depth, -1, -1, -1)
             made = library.dds_create_writer(publisher, topic, given, None)
         self._entity = library.done("dds: writer", made)
@@ -236,12 +236,12 @@ class Writer:
 
     @property
     def readers(self) -> int:
-        """Readers that are known now."""
+        """Number of known readers."""
         return _current(self._library.dds_get_publication_matched_status, self._entity)
 
     @property
     def misfits(self) -> int:
-        """Readers since the start that asked for what this writer does not offer."""
+        """Number of readers since the start that requested a quality of service that is not offered."""
         return _misfits(self._library.dds_get_offered_incompatible_qos_status, self._entity)
 
     def write(self, parts: Sequence[Part]) -> None:
@@ -260,18 +260,18 @@ class Writer:
             raise RefusedError(
                 "too_large", f"a sample has {size} bytes; dds.sample_mib_max allows {self._bytes_max}"
             )
-        # Arrays of NumPy say where memory is, also memory that may not be written to.
+        # NumPy gives the address even of read-only memory.
         views = [np.frombuffer(part, np.uint8) for part in parts]
         places = (Iovec * len(views))(*[Iovec(view.ctypes.data, len(view)) for view in views])
         sample = self._library.ddsi_serdata_from_ser_iov(
             self._type, libraries.DATA, len(places), places, size
         )
         if not sample:
-            raise DdsError("dds: a sample is not of its type")
-        # It is the library's from here on, also after an error.
+            raise DdsError("dds: a sample does not fit its type")
+        # The library owns the sample from here on, even after an error.
         code = self._library.dds_writecdr(self._entity, sample)
         if code == libraries.TIMEOUT:
-            raise RefusedError("slow_reader", "a reliable reader does not confirm what it was sent")
+            raise RefusedError("slow_reader", "a reliable reader does not confirm the samples that it gets")
         self._library.done("dds: write", code)
 
 
@@ -290,13 +290,13 @@ class Reader:
     ) -> None:
         self._library = library
         if kind.key:
-            # The library tries again for ever to store a sample of a reliable writer for which there is no
-            # room, and receives nothing meanwhile.
+            # If there is no room for a sample of a reliable writer, the library tries for ever to store it,
+            # and receives nothing meanwhile.
             qos = replace(qos, is_reliable=False)
         with _qos(library, qos, kind) as given:
             library.dds_qset_ignorelocal(given, _IGNORE_OWN)
             if kind.key:
-                # A history is of each key, and anybody may invent keys.
+                # Each key has its own history, and any program may invent keys.
                 library.dds_qset_resource_limits(given, samples_max, KEYS_MAX, -1)
             made = library.dds_create_reader(subscriber, topic, given, None)
         self._entity = library.done("dds: reader", made)
@@ -308,25 +308,25 @@ class Reader:
 
     @property
     def writers(self) -> int:
-        """Writers that are known now."""
+        """Number of known writers."""
         return _current(self._library.dds_get_subscription_matched_status, self._entity)
 
     @property
     def lost(self) -> int:
-        """Samples since the start that writers sent, and that never came whole."""
+        """Number of samples since the start that did not arrive completely."""
         status = Counted()
         self._library.dds_get_sample_lost_status(self._entity, ctypes.byref(status))
         return int(status.total)
 
     def rejected(self) -> tuple[int, bool]:
-        """Samples since the last call for which there was no room, and whether the keys were too many."""
+        """Number of samples since the last call that had no room, and whether keys were too many."""
         status = Rejected()
         self._library.dds_get_sample_rejected_status(self._entity, ctypes.byref(status))
         return int(status.change), status.reason == _TOO_MANY_KEYS
 
     @property
     def misfits(self) -> int:
-        """Writers since the start that do not offer what this reader asks for."""
+        """Number of writers since the start that do not offer the requested quality of service."""
         return _misfits(self._library.dds_get_requested_incompatible_qos_status, self._entity)
 
     def wait(self, seconds: float) -> bool:
@@ -340,9 +340,9 @@ class Reader:
 
     @contextmanager
     def take(self) -> Iterator[list[memoryview]]:
-        """Take the samples that are there, the oldest first, as views that end with the `with`.
+        """Take the available samples, the oldest first, as views that end with the `with`.
 
-        Slices of these views and arrays over them end too: use none of these afterwards.
+        Slices of these views and arrays over them end too: do not use them afterwards.
 
         Raises:
             DdsError: The library refuses.
@@ -359,7 +359,7 @@ class Reader:
                 if known[at].is_valid:
                     lent.append(_Lent(self._library, taken[at]))
                 else:
-                    # A writer has gone, or the like.
+                    # Not data, but for example a notice that a writer has ended.
                     self._library.ddsi_serdata_unref(taken[at])
             yield [each.view for each in lent]
         finally:
@@ -380,7 +380,7 @@ class _Lent:
         self.view = memoryview(memory).toreadonly().cast("B")
 
     def give_back(self) -> None:
-        """End the view. Nobody may look at slices of it any more: the memory is used again."""
+        """End the view. Its slices must not be used any more, because the memory is reused."""
         self.view.release()
         self._library.ddsi_serdata_to_ser_unref(self._held, ctypes.byref(self._place))
         self._library.ddsi_serdata_unref(self._sample)
@@ -410,7 +410,7 @@ def _qos(library: Library, qos: Qos | None = None, kind: Struct | None = None) -
 
 
 def _bytes(value: bytes) -> Bytes:
-    """Bytes for the library. They live as long as the module that has them."""
+    """Bytes for the library. They must be constants of a module, which live long enough."""
     return Bytes(ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p), len(value))
 
 

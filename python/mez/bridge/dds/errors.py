@@ -8,11 +8,11 @@ class DdsError(Error):
 
 
 class FenceError(DdsError):
-    """The kernel does not take a filter for a socket."""
+    """The kernel refuses a filter for a socket."""
 
 
 class EncodingError(DdsError, ValueError):
-    """A sample is not what its type says, or a value does not fit its type.
+    """A sample or a value does not fit its type.
 
     Attributes:
         field: The field at fault, such as `header.frame_id`; empty: the sample as a whole.
@@ -24,7 +24,7 @@ class EncodingError(DdsError, ValueError):
 
 
 class RefusedError(DdsError):
-    """A frame or a sample cannot be copied, because of what it is.
+    """A frame or a sample cannot be copied, because of its content.
 
     Attributes:
         reason: A word to count it by.

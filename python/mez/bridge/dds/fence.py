@@ -1,8 +1,8 @@
-"""Keeps sockets to some interfaces of this host.
+"""Restricts sockets to some interfaces of this host.
 
-The library sends on the interfaces that it is told of, and listens on all of them. So the kernel drops what
-comes by any other: each socket has a filter, which looks at the interface by which a packet came. What this
-host sends to itself comes by loopback, to whatever address it goes.
+The library sends only on the configured interfaces, but listens on all interfaces. So each socket gets a
+filter in the kernel, which drops packets from other interfaces. Packets that this host sends to itself always
+come from loopback.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ LOOPBACK: Final = "lo"
 INTERFACES_MAX: Final = 64
 """The most interfaces: a jump within a filter spans at most 255 instructions."""
 
-# Of Linux: `linux/filter.h` and `asm-generic/socket.h`.
+# Constants of Linux: `linux/filter.h` and `asm-generic/socket.h`.
 _ATTACH: Final = 26
 _LOAD_WORD: Final = 0x20
 _STORE: Final = 0x02
@@ -31,7 +31,7 @@ _JUMP_IF_EQUAL: Final = 0x15
 _RETURN: Final = 0x06
 _INTERFACE: Final = 0xFFFFF000 + 8
 _NAME_AT: Final = 8 + 8
-"""Behind the header of UDP and what each packet of DDS begins with."""
+"""The offset of the participant's name: after the UDP header and the start of each DDS packet."""
 
 _NAME_WORDS: Final = 3
 
@@ -42,10 +42,10 @@ _SOCKETS: Final = Path("/proc/self/fd")
 
 
 def indexes(names: Iterable[str]) -> list[int]:
-    """The numbers of interfaces, and of loopback.
+    """The numbers of the interfaces, and of loopback.
 
     Raises:
-        DdsError: One is not there.
+        DdsError: An interface does not exist.
     """
     found = {socket.if_nametoindex(LOOPBACK)}
     for name in names:
@@ -58,20 +58,20 @@ def indexes(names: Iterable[str]) -> list[int]:
 
 
 def open_sockets() -> set[int]:
-    """Descriptors of the sockets for datagrams that this process has open."""
+    """Descriptors of the open datagram sockets of this process."""
     return set(_datagram_sockets())
 
 
 def keep(descriptors: Iterable[int], interfaces: list[int], names: Sequence[bytes] | None = None) -> None:
-    """Let sockets receive by these interfaces alone.
+    """Let sockets receive only from these interfaces.
 
     Args:
         descriptors: The sockets.
         interfaces: Numbers of interfaces.
-        names: Only packets of these participants, each by its name of 12 bytes; `None`: of all.
+        names: Only from these participants, each with its name of 12 bytes. `None`: from all.
 
     Raises:
-        FenceError: The kernel refuses. Some sockets may have the new filter, and others the one before.
+        FenceError: The kernel refuses. Some sockets may have the new filter, and others the previous one.
     """
     code = _program(interfaces, names)
     memory = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
@@ -87,7 +87,7 @@ def keep(descriptors: Iterable[int], interfaces: list[int], names: Sequence[byte
                     else "use a kernel with socket filters"
                 )
                 raise FenceError(
-                    f"dds: the kernel does not take a filter of {len(code)} instructions for a socket "
+                    f"dds: the kernel refuses a filter of {len(code)} instructions for a socket "
                     f"({error}); {advice}"
                 ) from error
 
@@ -96,15 +96,15 @@ def _program(interfaces: list[int], names: Sequence[bytes] | None) -> list[tuple
     """The instructions of a filter."""
     count = len(interfaces)
     code = [(_LOAD_WORD, 0, 0, _INTERFACE)]
-    # Each jumps over those behind it, and over the drop.
+    # Each instruction jumps over the following ones, and over the drop.
     code += [(_JUMP_IF_EQUAL, count - at, 0, number) for at, number in enumerate(interfaces)]
     code.append((_RETURN, 0, 0, _DROP))
     if names is not None:
-        # Loads of a packet become a dozen instructions each in the kernel, and loads of what is stored one.
+        # In the kernel, a load from the packet takes about a dozen instructions, and a stored value one.
         for at in range(_NAME_WORDS):
             code += [(_LOAD_WORD, 0, 0, _NAME_AT + 4 * at), (_STORE, 0, 0, at)]
     for name in names or ():
-        # Each word that differs jumps to the next name.
+        # If a word differs, jump to the next name.
         for at, word in enumerate(struct.unpack(f"!{_NAME_WORDS}I", name)):
             code += [(_LOAD_STORED, 0, 0, at), (_JUMP_IF_EQUAL, 0, 5 - 2 * at, word)]
         code.append((_RETURN, 0, 0, _WHOLE))

@@ -1,4 +1,4 @@
-"""The file of a bridge to DDS: which cameras go into topics, and which topics become cameras."""
+"""Reads and checks the file of a bridge to DDS: cameras for topics, and topics that become cameras."""
 
 import json
 import re
@@ -23,19 +23,19 @@ INPUTS_MAX: Final = 64
 
 DEPTH_NEWEST: Final = 1
 DEPTH_EVERY: Final = 10
-"""The history of a writer, in samples: of the newest frames, and of every one."""
+"""The history of a writer, in samples, with `deliver` newest and every."""
 
 USUAL: Final = "usual"
-"""What the contract of a stream is called that its own table has."""
+"""The name of the contract in a stream's own table."""
 
 CONTRACTS_MAX: Final = 16
-"""The most contracts that readers can ask for."""
+"""The most contracts that readers can request."""
 
 HISTORY_MIB_MAX: Final = HISTORY_BYTES_MAX >> 20
-"""The most that the history of a topic may hold: samples times the size of the largest one, in MiB."""
+"""The most MiB of a topic's history: number of samples times the size of the largest one."""
 
 BLOCK_NS: Final = 100_000_000
-"""How long a frame may wait for reliable readers."""
+"""How long a frame may wait for reliable readers, in nanoseconds."""
 
 _TYPES: Final = ("compressed", "image", "frame")
 _DELIVER: Final = ("newest", "every")
@@ -110,11 +110,11 @@ class Out:
     Attributes:
         name: Its name.
         cameras: The cameras.
-        types: What is written: some of `compressed`, `image` and `frame`.
+        types: The types that are written: some of `compressed`, `image` and `frame`.
         is_every: Every frame that crosses the link, instead of the newest.
-        qos: What writers offer.
+        qos: The quality of service that writers offer.
         contract: The arguments of `mez.subscribe` that make its contract.
-        offers: The same of contracts that readers can ask for, by name.
+        offers: The arguments for contracts that readers can request, by name.
     """
 
     name: str
@@ -132,12 +132,12 @@ class In:
 
     Attributes:
         name: Its name.
-        topic: The topic, as the file calls it.
+        topic: The topic, as in the file.
         camera: The camera.
         type: `compressed`, `image` or `frame`.
-        key: Of `frame`, the camera in the samples that are taken; else `None`.
-        qos: What the reader asks for.
-        is_stamped: The capture time is what the header says.
+        key: For `frame`: the camera whose samples are taken. Otherwise `None`.
+        qos: The quality of service that the reader requests.
+        is_stamped: Whether the capture time comes from the header.
         quality: JPEG quality of pixels.
     """
 
@@ -152,13 +152,13 @@ class In:
 
     @property
     def dds_topic(self) -> str:
-        """What the topic is called in DDS."""
+        """The topic's name in DDS."""
         return self.topic if self.key is not None else names.dds_topic(self.topic)
 
 
 @dataclass(frozen=True, slots=True)
 class DdsBridge:
-    """A file of a bridge to DDS that was checked.
+    """A checked file of a bridge to DDS.
 
     Attributes:
         name: The bridge's name.
@@ -166,7 +166,7 @@ class DdsBridge:
         keys: The folder of keys.
         publish_edge: The edges for cameras; empty: the defaults.
         publish_keys: The folder with the keys of cameras.
-        network: Where the domain is.
+        network: The network of the domain.
         partition: The partition of all topics.
         outs: The streams of frames into topics, by name.
         ins: The topics that become cameras, by name.
@@ -185,21 +185,21 @@ class DdsBridge:
     detections: str | None
 
     def group(self, stream: str) -> str:
-        """The name of a stream's group at the edge. A bridge to Kafka of the same name has others."""
+        """The name of a stream's group at the edge. It differs from those of a bridge to Kafka."""
         return f"dds.{self.name}.{stream}"
 
     @property
     def request_topic(self) -> str:
-        """The topic on which contracts are asked for, as ROS 2 calls it."""
+        """The topic for requests of contracts: its name in ROS 2."""
         return f"/mez{names.ros_name(self.name)}/contract"
 
     @property
     def state_name(self) -> str:
-        """What its folder for state is called. No bridge to Kafka has a dot in its name."""
+        """The name of its folder for state. The dot keeps it different from those of bridges to Kafka."""
         return f"dds.{self.name}"
 
     def wanted_notes(self) -> WantedNotes:
-        """What of the edge's notes is copied. The file has a table `detections`."""
+        """The notes to copy. The file must have a table `detections`."""
         assert self.detections is not None, "the caller looked"
         return WantedNotes("detections", self.detections, self.edge, self.keys, f"bridge {self.name}")
 
@@ -208,7 +208,7 @@ def is_dds(path: Path) -> bool:
     """Whether a file is one of a bridge to DDS.
 
     Raises:
-        FileError: It cannot be read, or is no TOML.
+        FileError: It cannot be read, or is not TOML.
     """
     return "dds" in keys.table(path, PAGE)
 
@@ -217,7 +217,7 @@ def read(path: Path) -> DdsBridge:
     """Read a bridge's file and check all of it.
 
     Raises:
-        FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
+        FileError: It cannot be read, or has faults. The message has a line for each fault.
     """
     told = keys.table(path, PAGE)
     faults: list[tuple[str, str]] = []
@@ -254,7 +254,7 @@ def schema() -> str:
 def _bridge(folder: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> DdsBridge:
     for name in told.keys() - {*_TABLES, "out", "in", "contract"}:
         several = "out.NAME, in.NAME and contract.NAME"
-        faults.append((name, f"there is no such table; there are {', '.join(_TABLES)}, {several}"))
+        faults.append((name, f"unknown table; the tables are {', '.join(_TABLES)}, {several}"))
     if "dds" not in told:
         faults.append(("dds", "is missing; give [dds], which may be empty"))
     own = keys.read(told.get("bridge", {}), _BRIDGE, "bridge", faults)
@@ -277,19 +277,21 @@ def _bridge(folder: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -
             faults.append(
                 (
                     "mez.publish_edge",
-                    f"{name} is a Unix socket, and cameras reach an edge by its address; give host:port, "
-                    "as in mez.publisher",
+                    f"{name} is a Unix socket, but cameras need the address of an edge; give host:port, as "
+                    "in mez.publisher",
                 )
             )
     network = _network(dds, faults)
     partition = dds["partition"]
     if not _PARTITION.fullmatch(partition):
-        faults.append(("dds.partition", f"{partition!r} is no name; give letters, digits, _, ., / and -"))
+        faults.append(
+            ("dds.partition", f"{partition!r} is not a valid name; give letters, digits, _, ., / and -")
+        )
     return DdsBridge(
         own["name"],
         keys.several(edge["edge"]),
         keys.path(folder, edge["keys"]),
-        # A Unix socket is of this host, and no way for cameras. One in `edge` is for what is read.
+        # Cameras cannot use a Unix socket. One in `edge` is only for reading.
         tuple(
             name
             for name in keys.several(edge["publish_edge"] or edge["edge"])
@@ -309,13 +311,13 @@ def _network(dds: Mapping[str, Any], faults: list[tuple[str, str]]) -> Network:
     for name in interfaces:
         if not _INTERFACE.fullmatch(name) or name[0].isdigit():
             faults.append(
-                ("dds.interfaces", f"{name!r} is no interface's name; give names such as lo or eth1")
+                ("dds.interfaces", f"{name!r} is not an interface's name; give names such as lo or eth1")
             )
     if len(interfaces) > fence.INTERFACES_MAX:
         faults.append(("dds.interfaces", f"there are {len(interfaces)}; give at most {fence.INTERFACES_MAX}"))
     for name in peers:
         if not _HOST.fullmatch(name):
-            faults.append(("dds.peers", f"{name!r} is no host; give names or addresses"))
+            faults.append(("dds.peers", f"{name!r} is not a host; give names or addresses"))
     return Network(dds["domain"], interfaces, peers, dds["multicast"], dds["sample_mib_max"] << 20)
 
 
@@ -340,7 +342,9 @@ def _several(
 
 def _terms(name: str, table: object, *, folder: Path, faults: list[tuple[str, str]]) -> Mapping[str, Any]:
     if name == USUAL:
-        faults.append((f"contract.{name}", "is what the contract of out.NAME is called; give another name"))
+        faults.append(
+            (f"contract.{name}", "is the reserved name of the contract in out.NAME; give another name")
+        )
     return bridge_file.contract(keys.read(table, _TERMS, f"contract.{name}", faults), _TERMS, folder)
 
 
@@ -357,7 +361,9 @@ def _out(
     chosen = keys.several(of["types"])
     for each in chosen:
         if each not in _TYPES:
-            faults.append((f"{place}.types", f"{each!r} is no type; give {' or '.join(map(repr, _TYPES))}"))
+            faults.append(
+                (f"{place}.types", f"{each!r} is not a type; give {' or '.join(map(repr, _TYPES))}")
+            )
     is_every = of["deliver"] == "every"
     contract = bridge_file.contract(of, _TERMS, folder)
     offered = {}
@@ -366,7 +372,7 @@ def _out(
             offered[each] = offers[each]
         else:
             faults.append((f"{place}.offers", f"there is no table contract.{each}; add it"))
-    # Writers keep their qualities. So these are of the contract with the longest times.
+    # A writer's quality of service is fixed, so it fits the contract with the longest times.
     terms = (contract, *offered.values())
     latency_ms = _largest(each.get("latency_ms") for each in terms)
     period_s = _largest(1 / fps if (fps := each.get("min_fps")) else None for each in terms)
@@ -394,7 +400,7 @@ def _in(name: str, table: object, *, faults: list[tuple[str, str]]) -> In:
     key, is_frame = of["key"], of["type"] == "frame"
     if is_frame != (key is not None):
         faults.append(
-            (f"{place}.key", 'belongs to type = "frame", and to no other; give the camera in its samples')
+            (f"{place}.key", 'is needed with type = "frame", and only then; give the camera in its samples')
         )
     if topic and not names.is_ros_name(f"/{topic}" if is_frame else topic):
         wanted = (
@@ -402,14 +408,14 @@ def _in(name: str, table: object, *, faults: list[tuple[str, str]]) -> In:
             if is_frame
             else ("ROS 2; give a full name such as /robot1/image_raw")
         )
-        faults.append((f"{place}.topic", f"{topic!r} is no topic of {wanted}"))
+        faults.append((f"{place}.topic", f"{topic!r} is not a topic of {wanted}"))
     if camera and not names.CAMERA.fullmatch(camera):
         faults.append(
-            (f"{place}.camera", f"{camera!r} is no camera's name; give up to eight segments of letters, "
+            (f"{place}.camera", f"{camera!r} is not a camera's name; give up to eight segments of letters, "
              "digits, ., _ and -")
         )  # fmt: skip
     is_every = of["deliver"] == "every"
-    # A reliable reader of a topic with keys stands still once somebody writes more keys than it has room for.
+    # A reliable reader of a topic with keys would stop if a program wrote more keys than it has room for.
     qos = Qos(is_reliable=is_every and not is_frame, depth=DEPTH_EVERY if is_every else DEPTH_NEWEST)
     return In(name, topic, camera, of["type"], key, qos, of["stamps"] == "sender", of["quality"])
 
@@ -417,7 +423,7 @@ def _in(name: str, table: object, *, faults: list[tuple[str, str]]) -> In:
 def _check_histories(
     outs: Mapping[str, Out], ins: Mapping[str, In], sample_mib_max: int, faults: list[tuple[str, str]]
 ) -> None:
-    """Bound the bytes that a topic's history may hold, here and at the library."""
+    """Check that the bytes of each topic's history stay below the limit."""
     fields = [(f"out.{name}.history", of.qos.depth, "a shorter history") for name, of in outs.items()]
     fields += [(f"in.{name}.deliver", of.qos.depth, 'deliver = "newest"') for name, of in ins.items()]
     for field, depth, give in fields:
@@ -425,7 +431,7 @@ def _check_histories(
             faults.append(
                 (
                     field,
-                    f"{depth} samples of {sample_mib_max} MiB are {depth * sample_mib_max} MiB, and a topic "
+                    f"{depth} samples of {sample_mib_max} MiB are {depth * sample_mib_max} MiB, but a topic "
                     f"may hold {HISTORY_MIB_MAX} MiB; give {give}, or a smaller dds.sample_mib_max",
                 )
             )
@@ -436,4 +442,6 @@ def _check_twice(ins: Mapping[str, In], faults: list[tuple[str, str]]) -> None:
     for name, of in ins.items():
         first = seen.setdefault(of.camera, name)
         if of.camera and first != name:
-            faults.append((f"in.{name}.camera", f"{of.camera} is also in.{first}; give each topic its own"))
+            faults.append(
+                (f"in.{name}.camera", f"{of.camera} is also the camera of in.{first}; give each its own")
+            )

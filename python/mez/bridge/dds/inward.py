@@ -1,4 +1,4 @@
-"""Makes a camera of an image topic."""
+"""Publishes an image topic as a camera."""
 
 import time
 
@@ -13,13 +13,13 @@ from mez.errors import EndedError, Error
 
 
 class InReader(Reader):
-    """Reads an image topic, in a thread of its own, and publishes it as a camera.
+    """Reads an image topic, in its own thread, and publishes it as a camera.
 
     Args:
         bridge: The bridge.
         of: The topic and the camera.
-        participant: Where the topic is.
-        board: Counts, and tells people.
+        participant: The participant of the topic's domain.
+        board: Counts, and prints lines for people.
     """
 
     def __init__(self, bridge: DdsBridge, of: In, participant: Participant, board: StreamBoard) -> None:
@@ -37,7 +37,7 @@ class InReader(Reader):
         """Start the camera.
 
         Raises:
-            Error: As `mez.publisher`: the keys do not allow its name, or it runs already.
+            Error: As `mez.publisher`: the keys do not allow its name, or it is already running.
         """
         self._camera = mez.publisher(
             self._of.camera,
@@ -53,7 +53,7 @@ class InReader(Reader):
             camera.close()
 
     def read(self) -> None:
-        """Publish images, until the end is wished."""
+        """Publish images until the bridge is to end."""
         if self._camera is None:
             self.open()
         camera = self._camera
@@ -68,12 +68,12 @@ class InReader(Reader):
                         self._publish(camera, sample)
 
     def status(self) -> StreamStatus:
-        """How it does."""
+        """The status of the stream."""
         samples = self._samples
         return self._counts.status(peers=samples.writers, misfits=samples.misfits, lost=samples.lost)
 
     def _publish(self, camera: mez.Publisher, sample: memoryview) -> None:
-        """Publish a sample. `send` is done with its memory when it returns."""
+        """Publish a sample. After `send` has returned, its memory is not used any more."""
         try:
             value = cdr.decode(self._kind, sample)
             if self._of.key is not None and value["camera"] != self._of.key:
@@ -97,18 +97,18 @@ class InReader(Reader):
             refusal = RefusedError("too_many_keys", says)
         else:
             refusal = RefusedError(
-                "no_room", "samples come faster than they are taken; let the sender send less"
+                "no_room", "samples come faster than they can be published; reduce the sender's rate"
             )
         self._counts.refuse(self._of.topic, refusal, count)
 
     def _note_sides(self, camera: mez.Publisher) -> None:
-        """Say when the topic has lost its writers, and whether the edge has the camera."""
+        """Report when the topic has lost its writers, and when the connection to the edge changes."""
         has_writers = self._samples.writers > 0
         if self._had_writers and not has_writers:
-            camera.lost(f"nobody writes to the topic {self._of.topic} any more")
-            self._board.tell(f"{self._name}: nobody writes to {self._of.topic} any more")
+            camera.lost(f"the topic {self._of.topic} has no writer any more")
+            self._board.tell(f"{self._name}: the topic {self._of.topic} has no writer any more")
         self._had_writers = has_writers
         if camera.connected != self._was_connected:
             self._was_connected = not self._was_connected
-            state = "connected to" if self._was_connected else "cut off from"
+            state = "connected to" if self._was_connected else "disconnected from"
             self._board.tell(f"{self._name}: the camera {self._of.camera} is {state} the edge")

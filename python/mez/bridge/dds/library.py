@@ -1,9 +1,9 @@
 """The C library of Cyclone DDS: the functions that the bridge calls, and their structures.
 
-The package `cyclonedds` brings the library. Its own Python layer is not used, because it copies samples into
-Python objects: 45 ms for a megabyte. The functions ending in `cdr` take and give samples as they are encoded.
+The package `cyclonedds` contains the library. Its own Python layer is not used, because it copies samples
+into Python objects: 45 ms for a megabyte. The functions ending in `cdr` take and return encoded samples.
 
-Structures here are those of version 11. `load` refuses every other version.
+The structures here are those of version 11. `load` refuses every other version.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ PACKAGE: Final = "cyclonedds"
 VERSION: Final = 11
 
 TIMEOUT: Final = -10
-"""The error that functions return when a time is over."""
+"""The error code of a timeout."""
 
 DATA: Final = 2
 """A sample with all its fields, and not only a key."""
@@ -30,7 +30,7 @@ DESCRIBED: Final = 1 << 6
 """A flag of a type: its type objects are offered."""
 
 ANY_STATE: Final = 0x7F
-"""Samples that were read or not, of topics that are new or not, with or without writers."""
+"""Samples in any state: read or not, of new instances or not, with or without writers."""
 
 
 class Iovec(ctypes.Structure):
@@ -46,13 +46,13 @@ class Bytes(ctypes.Structure):
 
 
 class Key(ctypes.Structure):
-    """A field that tells samples apart: where the program speaks of it, and which key it is."""
+    """A key field: its place in the program, and its index."""
 
     _fields_ = (("name", c_char_p), ("word", c_uint32), ("index", c_uint32))
 
 
 class Descriptor(ctypes.Structure):
-    """Of a type: its name, and the program that checks samples. Of types of ROS 2 names alone decide."""
+    """A type: its name, and the program that checks samples. For types of ROS 2, only names are compared."""
 
     _fields_ = (
         ("size", c_uint32),
@@ -71,7 +71,7 @@ class Descriptor(ctypes.Structure):
 
 
 class SampleInfo(ctypes.Structure):
-    """What is known of a sample."""
+    """Information about a sample."""
 
     _fields_ = (
         ("sample_state", c_uint32),
@@ -90,7 +90,7 @@ class SampleInfo(ctypes.Structure):
 
 
 class Matched(ctypes.Structure):
-    """How many readers a writer has, or writers a reader."""
+    """Number of readers of a writer, or of writers of a reader."""
 
     _fields_ = (
         ("total", c_uint32),
@@ -102,26 +102,27 @@ class Matched(ctypes.Structure):
 
 
 class Counted(ctypes.Structure):
-    """A count that only grows, and how much it grew since it was asked for."""
+    """A count that only grows, and its growth since the last query."""
 
     _fields_ = (("total", c_uint32), ("change", c_int32))
 
 
 class Rejected(ctypes.Structure):
-    """How many samples a reader had no room for, and why it had none for the last one."""
+    """Number of samples that a reader had no room for, and why there was none for the last one."""
 
     _fields_ = (("total", c_uint32), ("change", c_int32), ("reason", c_uint32), ("instance", c_uint64))
 
 
 class Incompatible(ctypes.Structure):
-    """How many readers or writers did not fit, and by which setting the last one did not."""
+    """Number of readers or writers that did not fit, and the setting that did not fit for the last one."""
 
     _fields_ = (("total", c_uint32), ("change", c_int32), ("policy", c_uint32))
 
 
 _ENTITY: Final = c_int32
 
-# Of each function: what it returns, and what it takes. Pointers that only the library follows are `c_void_p`.
+# For each function: the types of its result and its arguments. Pointers that only the library follows are
+# `c_void_p`.
 _FUNCTIONS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "dds_create_domain": (_ENTITY, (c_uint32, c_char_p)),
     "dds_create_participant": (_ENTITY, (c_uint32, c_void_p, c_void_p)),
@@ -169,13 +170,13 @@ _FUNCTIONS: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
 
 
 class Library:
-    """The library's functions, as attributes. Python's lock is not held while one runs.
+    """The library's functions, as attributes. They run without Python's global lock.
 
     Args:
         path: The library's file.
 
     Raises:
-        DdsError: It is no library of Cyclone DDS, or misses a function.
+        DdsError: It is not a library of Cyclone DDS, or a function is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -186,7 +187,7 @@ class Library:
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
             raise DdsError(
-                f"{path} is no library of Cyclone DDS {VERSION}: {error}; reinstall the package {PACKAGE}"
+                f"{path} is not a library of Cyclone DDS {VERSION}: {error}; reinstall the package {PACKAGE}"
             ) from error
         self._library = library
 
@@ -194,10 +195,10 @@ class Library:
         return getattr(self._library, name)
 
     def done(self, what: str, code: int) -> int:
-        """What a function returned, if that is no error.
+        """The result of a function, if it is not an error.
 
         Raises:
-            DdsError: It is one. The message begins with `what`.
+            DdsError: The result is an error. The message begins with `what`.
         """
         if code < 0:
             raise DdsError(f"{what}: {self._library.dds_strretcode(-code).decode()}")
@@ -226,11 +227,11 @@ def path() -> Path:
     version = importlib.metadata.version(PACKAGE)
     if version.split(".")[0] != str(VERSION):
         raise MissingPackageError(
-            f"a bridge to DDS needs {PACKAGE} {VERSION}, and {version} is installed; run: pip install "
+            f"a bridge to DDS needs {PACKAGE} {VERSION}, but {version} is installed; run: pip install "
             "'mez[dds]'"
         )
     place = Path(found.origin).parent
-    # In a wheel for Linux the library lies beside the package.
+    # In a wheel for Linux, the library is beside the package.
     for folder in (place.with_name(f"{PACKAGE}.libs"), place / ".libs"):
         for file in sorted(folder.glob("libddsc*.so*")):
             return file

@@ -1,7 +1,7 @@
-"""Names of cameras as names of ROS 2, and of those as names of DDS topics.
+"""Converts names of cameras to names of ROS 2, and these to names of DDS topics.
 
-A name of ROS 2 has letters, digits and `_` between slashes, and no digit first. Cameras' names may have `.`
-and `-`, and begin with a digit. So two cameras can get one name: the second is refused.
+The segments of a name of ROS 2 have letters, digits and `_`, and do not begin with a digit. Names of cameras
+may have `.` and `-`, and begin with a digit. So two cameras can get the same name: the second one is refused.
 """
 
 import re
@@ -13,7 +13,7 @@ CAMERAS_MAX: Final = 1000
 """The most cameras that have topics, in all streams of frames together."""
 
 ROS_NAME_MAX: Final = 247
-"""The most letters of a name of ROS 2."""
+"""The most characters of a name of ROS 2."""
 
 ROS_NAME: Final = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 """A full name of a topic in ROS 2."""
@@ -31,21 +31,21 @@ def ros_name(camera: str) -> str:
 
 
 def is_ros_name(name: str) -> bool:
-    """Whether a topic of ROS 2 may be called so: `/robot1/front/image_raw`."""
+    """Whether a name is valid for a topic of ROS 2: `/robot1/front/image_raw`."""
     return len(name) <= ROS_NAME_MAX and ROS_NAME.fullmatch(name) is not None
 
 
 def dds_topic(ros: str) -> str:
-    """What a topic of ROS 2 is called in DDS: `rt/dock/cam1/compressed`."""
+    """The name in DDS of a topic of ROS 2: `rt/dock/cam1/compressed`."""
     return f"rt{ros}"
 
 
 FRAMES: Final = "mez/frame"
-"""The topic of all `mez::Frame` of a domain. It is none of ROS 2."""
+"""The topic of all `mez::Frame` of a domain. It is not a topic of ROS 2."""
 
 
 class Names:
-    """The names that cameras have in topics of a bridge. Each is given once: the first camera has it."""
+    """The names of cameras in topics of a bridge. Each name is given once, to the first camera."""
 
     def __init__(self) -> None:
         self._holders: dict[str, tuple[str, str]] = {}
@@ -61,20 +61,20 @@ class Names:
         if holder == (camera, stream):
             return name
         if holder is not None and holder[0] == camera:
-            raise RefusedError("name_taken", f"{camera} is in {holder[1]} already; give it both types there")
+            raise RefusedError("name_taken", f"{camera} is already in {holder[1]}; give both types there")
         if holder is not None:
             raise RefusedError(
                 "name_taken",
-                f"{camera}: its name in ROS 2 is {name}, which {holder[0]} of {holder[1]} has; rename one of "
-                "the cameras, or leave it out",
+                f"{camera}: its name in ROS 2, {name}, is used by {holder[0]} of {holder[1]}; rename one of "
+                "the cameras, or leave one out",
             )
-        # The longest ending of a topic goes behind it.
+        # The longest ending of a topic must fit after the name.
         if len(name) > ROS_NAME_MAX - len("/compressed"):
             raise RefusedError("name_too_long", f"{camera}: its name in ROS 2 is too long; rename it")
         if len(self._holders) >= CAMERAS_MAX:
             raise RefusedError(
                 "too_many_cameras",
-                f"{camera}: {CAMERAS_MAX} cameras have topics already; give the rest to another bridge",
+                f"{camera}: {CAMERAS_MAX} cameras already have topics; copy the others with another bridge",
             )
         self._holders[name] = (camera, stream)
         return name

@@ -1,7 +1,7 @@
 """The other participants of a domain, and a bound on their number.
 
-The library takes memory for each participant that says that it is there, and anybody may say so, in any
-number. So when there are too many, the kernel drops packets of all others than those that are known: each
+The library allocates memory for each participant that announces itself, and any program may announce any
+number of participants. So if there are too many, the kernel drops packets of unknown participants: each
 packet begins with the name of its participant.
 """
 
@@ -13,17 +13,17 @@ from mez.bridge.dds import fence
 from mez.bridge.dds.library import Library, SampleInfo
 
 PARTICIPANTS_MAX: Final = 120
-"""At so many participants others are kept out.
+"""With this many participants, others are kept out.
 
-What the kernel looks at for each packet grows with it, and so does the filter: about 10 kB at this number.
-Some kernels give a socket 20 kB (`net.core.optmem_max`).
+The kernel's work for each packet and the size of the filter grow with this number. The filter has about
+10 kB here. Some kernels allow 20 kB for a socket (`net.core.optmem_max`).
 """
 
 NAME_BYTES: Final = 12
-"""Of a participant's name at the beginning of its packets."""
+"""The size of a participant's name at the beginning of its packets."""
 
 COUNTED_MAX: Final = 4 * PARTICIPANTS_MAX
-"""The most that are counted. More can come in only between two looks."""
+"""The most participants that are counted. More can only join between two calls of `look`."""
 
 _NAMES: Final = 0x7FFF0000 + 1
 """The topic in which the library lists the participants that it knows."""
@@ -32,11 +32,11 @@ _IS_THERE: Final = 16
 
 
 class Neighbours:
-    """Who is known, and whether others are kept out. For one thread.
+    """The known participants, and whether others are kept out. For one thread.
 
     Args:
         library: The library.
-        participant: Of this bridge.
+        participant: The participant of this bridge.
         sockets: Descriptors of the library's sockets.
         interfaces: Numbers of the interfaces by which packets may come.
 
@@ -60,10 +60,10 @@ class Neighbours:
         self._before: list[bytes] = []
 
     def look(self) -> bool:
-        """Count, and keep others out or let them in. Returns whether that has changed.
+        """Count participants, and keep others out or let them in. Returns whether this has changed.
 
         Raises:
-            FenceError: The kernel refuses. Nothing has changed, and the next look tries again.
+            FenceError: The kernel refuses. Nothing has changed, and the next call tries again.
             DdsError: The library refuses.
         """
         known = self._known()
@@ -73,16 +73,16 @@ class Neighbours:
         closing = self.count >= PARTICIPANTS_MAX
         if closing == self.is_closed:
             return False
-        # Those that came since the look before may be more than the filter has room for.
+        # The filter may not have room for all that came since the previous call.
         names = [*dict.fromkeys((*self._before, *known))][:PARTICIPANTS_MAX]
         fence.keep(self._sockets, self._interfaces, names if closing else None)
         self.is_closed = closing
         return True
 
     def _known(self) -> list[bytes]:
-        """The names of all participants that are there, this one too."""
+        """The names of all present participants, with this one."""
         samples, told = self._samples, self._told
-        # The library lends samples only into an empty list.
+        # The library lends samples only if the list is empty.
         ctypes.memset(samples, 0, ctypes.sizeof(samples))
         read = self._library.dds_read(self._reader, samples, told, COUNTED_MAX, COUNTED_MAX)
         count = self._library.done("dds: participants", read)

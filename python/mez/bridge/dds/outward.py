@@ -1,4 +1,4 @@
-"""Writes frames of cameras, and what applications found in them, to topics of DDS."""
+"""Writes frames of cameras, and detections of applications, to topics of DDS."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,22 +18,22 @@ from mez.bridge.notes import Place
 from mez.errors import BusyError, ConnectError, Error
 
 UNSETTLED_MAX: Final = 16
-"""The most frames of a stream with `every` that the edge has given and that are not written yet."""
+"""The most frames of a stream with `every` that the edge has given and that are not settled."""
 
 JPEG_QUALITY: Final = 95
-"""Of frames that come without JPEG: raw pixels, or video."""
+"""The JPEG quality for frames that come as raw pixels or video."""
 
 _CODED: Final = ("jpeg", "png")
 
 
 class Topics:
-    """The topics of cameras, made as cameras appear. For one thread.
+    """The topics of cameras, created as cameras appear. For one thread.
 
     Args:
-        stream: The stream that they are of.
-        participant: Where they are written.
-        names: Names that are given to cameras, shared by all streams whose topics may have equal names.
-        qos: What their writers offer.
+        stream: Their stream.
+        participant: The participant that writes them.
+        names: The names of cameras, shared by all streams whose topics could have the same names.
+        qos: The quality of service that their writers offer.
     """
 
     def __init__(self, stream: str, participant: Participant, names: Names, qos: Qos) -> None:
@@ -54,7 +54,7 @@ class Topics:
         if known is None:
             claimed = self._names.claim(camera, self._stream)
             if kind.key:
-                # One topic for all cameras, and one writer: samples are told apart by their key.
+                # One topic and one writer for all cameras: samples differ by their key.
                 known = self._writers.get(("", ending))
                 known = known or self._participant.writer(names.FRAMES, kind, self._qos)
                 self._writers["", ending] = known
@@ -66,12 +66,12 @@ class Topics:
 
     @property
     def readers(self) -> int:
-        """Readers of all of them."""
+        """Number of readers of all topics."""
         return sum(writer.readers for writer in self._all())
 
     @property
     def misfits(self) -> int:
-        """Readers that asked for what is not offered."""
+        """Number of readers with an incompatible quality of service."""
         return sum(writer.misfits for writer in self._all())
 
     def _all(self) -> list[Writer]:
@@ -80,14 +80,14 @@ class Topics:
 
 
 class OutReader(FrameReader):
-    """Reads frames from the edge, in a thread of its own, and writes them to their topics.
+    """Reads frames from the edge, in its own thread, and writes them to their topics.
 
     Args:
         bridge: The bridge.
         out: The stream.
-        participant: Where it is written.
+        participant: The participant that writes.
         names: The names of cameras in all streams of frames.
-        board: Counts, and tells people.
+        board: Counts, and prints lines for people.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class OutReader(FrameReader):
 
     @property
     def offers(self) -> tuple[str, ...]:
-        """The contracts that may be asked for."""
+        """The contracts that can be requested."""
         return (USUAL, *self._out.offers)
 
     def ask(self, contract: str) -> bool:
-        """Read with one of `offers` from now on. Returns whether that is a change. For one thread."""
+        """Read with one of `offers` from now on. Returns whether this is a change. For one thread."""
         if contract == self._contract:
             return False
         self._contract = contract
@@ -125,7 +125,7 @@ class OutReader(FrameReader):
         return True
 
     def open(self) -> None:
-        """Subscribe. If the edge refuses a contract that was asked for, go back to the usual one.
+        """Subscribe. If the edge refuses a requested contract, go back to the usual one.
 
         Raises:
             Error: As `mez.subscribe` with the usual contract, or the edge is away or busy.
@@ -141,7 +141,7 @@ class OutReader(FrameReader):
             self._counts.refuse(
                 "a request", RefusedError("contract", f"the edge refuses the contract {contract}: {error}")
             )
-            # Unless somebody has asked for another one meanwhile.
+            # Unless another one was requested meanwhile.
             if self._contract == contract:
                 self._contract = USUAL
                 self._renew()
@@ -156,9 +156,9 @@ class OutReader(FrameReader):
         self.renew(self._out.contract if contract == USUAL else self._out.offers[contract])
 
     def take(self, frame: Frame) -> bool:
-        """Write a frame to each of its topics. What cannot be written is counted, and is not tried again."""
+        """Write a frame to each of its topics. Failed writes are counted, and not tried again."""
         if frame.content_type is not None:
-            refusal = RefusedError("not_a_picture", f"a record is {frame.content_type}, and no picture")
+            refusal = RefusedError("not_a_picture", f"a record is {frame.content_type}, not a picture")
             self._counts.refuse(frame.camera, refusal)
         else:
             size = 0
@@ -190,11 +190,11 @@ class OutReader(FrameReader):
 
 
 class DetectionWriter:
-    """Writes the detections that applications replied. The taker of a `NotesReader`.
+    """Writes the detections in replies of applications. The taker of a `NotesReader`.
 
     Args:
-        participant: Where they are written.
-        board: Counts, and tells people.
+        participant: The participant that writes them.
+        board: Counts, and prints lines for people.
     """
 
     def __init__(self, participant: Participant, board: StreamBoard) -> None:
@@ -210,7 +210,7 @@ class DetectionWriter:
         done: Callable[[], None],
         is_over: Callable[[], bool],
     ) -> bool:
-        """Write a result with detections; other notes are passed over."""
+        """Write a result with detections. Other notes are skipped."""
         if note.reply is not None and note.reply.detections is not None:
             try:
                 captured_ns = note.noted_ns if note.captured_ns is None else note.captured_ns
@@ -240,7 +240,7 @@ def _message(kind: Struct, frame: Frame) -> cdr.Value:
 
 
 def _coded(frame: Frame) -> tuple[str, Part]:
-    """The encoding and the bytes of a coded picture, without another copy if it has come as one."""
+    """The encoding and the bytes of a frame as a coded picture. Not copied, if it came as a coded picture."""
     if frame.encoding in _CODED:
         return frame.encoding, memoryview(frame.payload)
     return "jpeg", memoryview(_native.encode_jpeg(frame.image, JPEG_QUALITY))

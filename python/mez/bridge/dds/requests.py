@@ -1,4 +1,4 @@
-"""Changes the contract of a stream if somebody in DDS asks for one that the bridge's file names."""
+"""Changes the contract of a stream, if a program in DDS requests one that the bridge's file names."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,20 +12,20 @@ from mez.bridge.reader import LOOK_S, Reader
 from mez.errors import Error
 
 CHANGE_S: Final = 1.0
-"""A change is a subscription anew at the edge. So there is at most one in this time, in seconds."""
+"""The shortest time between changes, in seconds, because each change subscribes again at the edge."""
 
 REQUESTS_MAX: Final = 10
-"""The most requests that wait. Of more, the newest are kept."""
+"""The most requests that wait. The newest ones are kept."""
 
 
 class RequestReader(Reader):
-    """Reads the request topic, in a thread of its own.
+    """Reads the request topic, in its own thread.
 
     Args:
-        topic: The topic, as ROS 2 calls it.
+        topic: The topic's name in ROS 2.
         streams: The streams that offer contracts, by name.
-        participant: Where the topic is.
-        board: Counts, and tells people.
+        participant: The participant of the topic's domain.
+        board: Counts, and prints lines for people.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class RequestReader(Reader):
         super().__init__(board.name, board)
         self._streams = streams
         self._counts = board
-        # Not of those that writers keep: the usual writer of ROS 2 keeps none, and would not fit.
+        # Without the writers' history: the usual writer of ROS 2 keeps none, and would not fit.
         qos = Qos(is_reliable=True, depth=REQUESTS_MAX)
         self._samples = participant.reader(names.dds_topic(topic), types.STRING, qos)
 
     def open(self) -> None:
-        """Nothing to connect to."""
+        """There is no connection to open."""
 
     def leave(self) -> None:
-        """Nothing to let go of."""
+        """There is no connection to close."""
 
     def read(self) -> None:
-        """Take requests, until the end is wished."""
+        """Take requests until the bridge is to end."""
         while not self._over.is_set():
             if not self._samples.wait(LOOK_S):
                 continue
@@ -53,7 +53,7 @@ class RequestReader(Reader):
                 wanted = dict(filter(None, map(self._request, samples)))
             for stream, contract in wanted.items():
                 if self._streams[stream].ask(contract):
-                    self._counts.tell(f"out.{stream}: the contract {contract} is asked for")
+                    self._counts.tell(f"out.{stream}: the contract {contract} was requested")
             self._over.wait(CHANGE_S)
 
     def status(self) -> StreamStatus:
@@ -61,14 +61,14 @@ class RequestReader(Reader):
         return self._counts.status(peers=self._samples.writers, misfits=self._samples.misfits)
 
     def _request(self, sample: memoryview) -> tuple[str, str] | None:
-        """The stream and the contract that are asked for; `None` if there are none such, which is counted."""
+        """The requested stream and contract. `None` if they do not exist, which is counted."""
         try:
             text: str = cdr.decode(types.STRING, sample)["data"]
             stream, _, contract = text.partition(" ")
             known = self._streams.get(stream)
             if known is None or contract not in known.offers:
                 offered = "; ".join(f"{name} {' | '.join(of.offers)}" for name, of in self._streams.items())
-                raise RefusedError("request", f"{text[:80]!r} is not offered; ask for one of: {offered}")
+                raise RefusedError("request", f"{text[:80]!r} is not offered; request one of: {offered}")
         except Error as error:
             self._counts.refuse("a request", error)
             return None

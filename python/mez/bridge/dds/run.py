@@ -1,4 +1,4 @@
-"""Runs a bridge to DDS: each stream has a thread of its own, and this one watches and tells."""
+"""Runs a bridge to DDS: each stream has its own thread, and this one watches them and reports."""
 
 import time
 from contextlib import ExitStack
@@ -31,12 +31,12 @@ class DdsRun:
     Args:
         bridge: The bridge.
         place: The folder for its state.
-        teller: Says what people should know.
-        progress_s: How often it says how it does, in seconds; 0: only at the end.
+        teller: Prints lines for people.
+        progress_s: The interval of status lines, in seconds. 0: only at the end.
 
     Raises:
         DdsError: The domain cannot be entered.
-        MissingPackageError: The library is not there.
+        MissingPackageError: The library is not installed.
     """
 
     def __init__(self, bridge: DdsBridge, place: Path, teller: Teller, progress_s: float) -> None:
@@ -51,13 +51,13 @@ class DdsRun:
         self._has_told_of_fence = False
 
     def run(self, end: Interrupt) -> int:
-        """Run until an end is wished.
+        """Run until the end is requested.
 
         Returns:
             The exit status.
 
         Raises:
-            Error: The edge refuses. That it is away is no error: it is tried again.
+            Error: The edge refuses. If it is away, this is not an error: the bridge tries again.
             DdsError: DDS refuses a topic.
         """
         try:
@@ -80,23 +80,23 @@ class DdsRun:
             self._close()
 
     def status(self) -> DdsStatus:
-        """How it does; rates are those since the last time."""
+        """The status. Rates are since the previous status."""
         streams = {name: of.status() for name, of in self._counted.items()}
         known = self._participant.neighbours.count
         return DdsStatus(self._bridge.name, self._state, time.time_ns(), known, streams)
 
     def _look_around(self) -> None:
-        """Bound the number of participants, and tell of it."""
+        """Bound the number of participants, and report changes."""
         around = self._participant.neighbours
         try:
             if not around.look():
                 return
         except FenceError as error:
-            # Without the filter the bridge works on; only its memory is not bounded.
+            # Without the filter, the bridge continues, but its memory is not bounded.
             if not self._has_told_of_fence:
                 self._has_told_of_fence = True
                 self._teller.tell(
-                    f"{around.count} participants are in the domain, and packets of others cannot be "
+                    f"{around.count} participants are in the domain, but packets of others cannot be "
                     f"{'let in again' if around.is_closed else 'dropped'}: {error}; trying again"
                 )
             return
@@ -105,7 +105,7 @@ class DdsRun:
             where = ", ".join(self._bridge.network.interfaces)
             self._teller.tell(
                 f"{around.count} participants are in the domain; packets of others are dropped until there "
-                f"are fewer than {PARTICIPANTS_MAX}: look who sends on {where}"
+                f"are fewer than {PARTICIPANTS_MAX}; check which programs send on {where}"
             )
         else:
             self._teller.tell(f"{around.count} participants are in the domain; others are let in again")
@@ -114,7 +114,7 @@ class DdsRun:
         self._teller.show(status.plain(), status.line())
 
     def _open(self) -> None:
-        """Make all readers before any starts, so that nothing runs if a topic is refused."""
+        """Create all readers before any of them starts, so that nothing runs if a topic is refused."""
         bridge, taken = self._bridge, Names()
         outward: dict[str, OutReader] = {}
         for out in bridge.outs.values():
@@ -163,7 +163,7 @@ class DdsRun:
 
 
 def described(bridge: DdsBridge) -> str:
-    """What goes where, in a line."""
+    """The streams and their topics, in a line."""
     parts = []
     for out in bridge.outs.values():
         way = "every" if out.is_every else "newest"
@@ -172,15 +172,15 @@ def described(bridge: DdsBridge) -> str:
     if bridge.detections is not None:
         parts.append(f"detections of {bridge.detections} -> rt/NAME/detections")
     if any(out.offers for out in bridge.outs.values()):
-        parts.append(f"contracts are asked for on {bridge.request_topic}")
+        parts.append(f"contracts can be requested on {bridge.request_topic}")
     return "; ".join(parts)
 
 
 def unlocked(bridge: DdsBridge) -> str:
-    """Who can read and write, for people who may not know."""
+    """A warning about who can read and write topics."""
     network = bridge.network
     return (
-        f"DDS domain {network.domain} is spoken on {', '.join(network.interfaces)}, without encryption and "
-        "without rights: whoever reaches these interfaces can read all topics, and write to those that "
+        f"DDS domain {network.domain} is open on {', '.join(network.interfaces)}, without encryption or "
+        "rights: any program that reaches these interfaces can read all topics, and write to topics that "
         "become cameras"
     )

@@ -1,7 +1,7 @@
-"""The types of ROS 2 that the bridge knows, `mez::Frame`, and how DDS describes them.
+"""The types of ROS 2 that the bridge knows, `mez::Frame`, and their descriptions for DDS.
 
-Names, fields and hashes are those of `sensor_msgs` and `vision_msgs` 4 from ROS 2 Humble on.
-`python/tests/test_dds_types.py` compares all of it with `rosbags`.
+Names, fields and hashes are those of `sensor_msgs` and `vision_msgs` 4, from ROS 2 Humble on.
+`python/tests/test_dds_types.py` compares all of them with `rosbags`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DETECTIONS_MAX: Final = 10_000
 """The most detections of a frame."""
 
 HYPOTHESES_MAX: Final = 100
-"""The most classes that a detection may be of."""
+"""The most classes of a detection."""
 
 TIME: Final = Struct("builtin_interfaces/msg/Time", (("sec", "i32"), ("nanosec", "u32")))
 HEADER: Final = Struct("std_msgs/msg/Header", (("stamp", TIME), ("frame_id", "text")))
@@ -49,7 +49,7 @@ FRAME: Final = Struct(
     ),
     key="camera",
 )
-"""A frame with what Mez knows of it. `frame.idl` says the same for other programs."""
+"""A frame with its metadata in Mez. `frame.idl` has the same type for other programs."""
 
 STRING: Final = Struct("std_msgs/msg/String", (("data", "text"),))
 POINT: Final = Struct("geometry_msgs/msg/Point", (("x", "f64"), ("y", "f64"), ("z", "f64")))
@@ -84,7 +84,7 @@ DETECTION_2D_ARRAY: Final = Struct(
 )
 
 OF_PICTURES: Final = {"compressed": COMPRESSED_IMAGE, "image": IMAGE, "frame": FRAME}
-"""What a bridge's file calls the types that pictures may have."""
+"""The types for pictures, by their names in a bridge's file."""
 
 HASHES: Final = {
     COMPRESSED_IMAGE.name: "RIHS01_15640771531571185e2efc8a100baf923961a4d15d5569652e6cb6691e8e371a",
@@ -92,11 +92,11 @@ HASHES: Final = {
     STRING.name: "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18",
     DETECTION_2D_ARRAY.name: "RIHS01_214274120007f4a683866481336b70310268cfa107aebe9d594a6acf75bda968",
 }
-"""Of each type of a topic its hash. By it ROS 2 from Iron on tells whether two sides mean the same fields."""
+"""The hash of each type of a topic. From Iron on, ROS 2 checks with it that both sides have equal fields."""
 
 
 def dds_name(kind: Struct) -> str:
-    """What the type is called in DDS: `sensor_msgs::msg::dds_::Image_`, `mez::Frame`."""
+    """The type's name in DDS: `sensor_msgs::msg::dds_::Image_`, `mez::Frame`."""
     if "::" in kind.name:
         return kind.name
     package, folder, name = kind.name.split("/")
@@ -104,12 +104,12 @@ def dds_name(kind: Struct) -> str:
 
 
 def user_data(kind: Struct) -> bytes:
-    """What writers and readers of ROS 2 say of themselves in the field USER_DATA; of other types nothing."""
+    """The field USER_DATA of writers and readers: the type's hash for types of ROS 2, else empty."""
     known = HASHES.get(kind.name)
     return b"" if known is None else f"typehash={known};".encode()
 
 
-# What follows are words of the small programs by which Cyclone DDS checks samples: its `dds_opcodes.h`.
+# Words of the small programs with which Cyclone DDS checks samples: see its `dds_opcodes.h`.
 _RETURN: Final = 0x00 << 24
 _FIELD: Final = 0x01 << 24
 _KEY_AT: Final = 0x07 << 24
@@ -130,20 +130,20 @@ _OF_NUMBERS: Final = {
 }
 
 _POINTER_BYTES: Final = 8
-# Of a sequence in memory: two lengths, a pointer, and whether to free it.
+# A sequence in memory has two lengths, a pointer, and whether to free it.
 _SEQUENCE_BYTES: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How Cyclone DDS checks samples of a type.
+    """The program with which Cyclone DDS checks samples of a type.
 
     Attributes:
         words: The instructions.
-        count: How many instructions these are.
-        size: Bytes of the structure in memory. The bridge never makes one.
-        align: What its address is a multiple of.
-        key_at: Which word says where the key is; `None`: there is no key.
+        count: The number of instructions.
+        size: Bytes of the structure in memory. The bridge never creates one.
+        align: The alignment of its address, in bytes.
+        key_at: The index of the word with the place of the key. `None`: there is no key.
     """
 
     words: tuple[int, ...]
@@ -154,10 +154,10 @@ class Program:
 
 
 def program(kind: Struct) -> Program:
-    """The program of a type, with structures within structures written out."""
+    """The program of a type. Inner structures are flattened."""
     words, count, calls = _fields(kind)
     for at, called in calls:
-        # The call says how far away its items' program is, and that it goes on four words behind itself.
+        # The call contains the distance to the program of the items, and its own length of four words.
         words[at + 3] = (4 << 16) + len(words) - at
         more = program(called)
         words += more.words
@@ -165,14 +165,14 @@ def program(kind: Struct) -> Program:
     size, align = _memory(kind)
     if not kind.key:
         return Program(tuple(words), count, size, align)
-    # A key is the first field, and a text.
+    # Only a key that is the first field, and a text, is supported.
     assert kind.fields[0] == (kind.key, "text"), "of other keys nothing is written here"
     words[0] |= _IS_KEY
     return Program((*words, _KEY_AT | 1, 0), count, size, align, len(words))
 
 
 def _fields(kind: Struct) -> tuple[list[int], int, list[tuple[int, Struct]]]:
-    """Instructions for the fields; and where items of sequences are called for, with their types."""
+    """Instructions for the fields, and the places of calls for items of sequences, with their types."""
     words: list[int] = []
     calls: list[tuple[int, Struct]] = []
     flat = _flat(kind, 0)
@@ -195,7 +195,7 @@ def _fields(kind: Struct) -> tuple[list[int], int, list[tuple[int, Struct]]]:
 
 
 def _flat(kind: Struct, offset: int) -> list[tuple[int, Kind]]:
-    """All fields with their places in memory, those of inner structures too."""
+    """All fields with their offsets in memory, including those of inner structures."""
     found: list[tuple[int, Kind]] = []
     at = 0
     for _, of in kind.fields:
@@ -207,7 +207,7 @@ def _flat(kind: Struct, offset: int) -> list[tuple[int, Kind]]:
 
 
 def _memory(kind: Kind) -> tuple[int, int]:
-    """Bytes in memory, and what the address is a multiple of."""
+    """Size and alignment in memory, in bytes."""
     if isinstance(kind, Struct):
         at, widest = 0, 1
         for _, of in kind.fields:

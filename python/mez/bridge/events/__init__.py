@@ -1,11 +1,11 @@
-"""`mez bridge events`: sends what happens at an edge to webhooks and to MQTT (docs/events.md).
+"""`mez bridge events`: sends the events of an edge to webhooks and to MQTT (docs/events.md).
 
 | module | the question it answers |
 | --- | --- |
 | `file` | what does a bridge's file say? |
-| `spool` | which events still have to go to which target, and what outlives a restart? |
-| `watch` | what does the edge show as a state only: groups behind, certificates near their end? |
-| `delivery` | how is a spool emptied, in order, over failures? |
+| `spool` | which events must still go to which target, also after a restart? |
+| `watch` | does the edge answer? |
+| `delivery` | how are events delivered in order, despite failures? |
 | `webhook` | how does an event get to a URL? |
 | `mqtt`, `home` | how do events and figures get to an MQTT broker, and how does Home Assistant find them? |
 | `run`, `command` | who starts all this, and what do people see and type? |

@@ -1,4 +1,4 @@
-"""What `mez bridge events` and `mez bridge check` do with the file of a bridge for events."""
+"""`mez bridge events`, and `mez bridge check` for the file of a bridge for events."""
 
 from pathlib import Path
 
@@ -14,9 +14,9 @@ def run(path: Path, state: Path | None, *, is_json: bool, progress_s: float) -> 
 
     Args:
         path: Its file.
-        state: The folder for what it keeps; `None`: the default.
+        state: The folder for its state. `None`: the default.
         is_json: Lines of JSON.
-        progress_s: How often it says how it does, in seconds.
+        progress_s: The interval of status lines, in seconds.
 
     Raises:
         Error: The file is wrong, a secret cannot be read, or a library is missing.
@@ -28,12 +28,12 @@ def run(path: Path, state: Path | None, *, is_json: bool, progress_s: float) -> 
         place,
         "bridge",
         lambda end: EventsRun(bridge, place, teller, progress_s).run(end),
-        lambda: teller.tell("ended at once; what was delivered in the last second may be delivered again"),
+        lambda: teller.tell("ended at once; events of the last second may be delivered again"),
     )
 
 
 def check(path: Path, *, is_file_only: bool) -> int:
-    """Check a file and its secrets; then whether the edge answers. Targets are sent nothing.
+    """Check a file and its secrets; then whether the edge answers. Nothing is sent to targets.
 
     Raises:
         Error: Something is wrong. The message says what to do.

@@ -1,4 +1,4 @@
-"""Empties the queue of a target, in order, over failures."""
+"""Delivers the events in the queue of a target, in order, and tries again after failures."""
 
 import random
 import threading
@@ -21,9 +21,9 @@ class Failed:
 
     Attributes:
         why: For people.
-        after_s: How long the receiver wants to be left alone, in seconds.
-        for_good: Trying this event again does not help.
-        is_broken: The connection could not be made, or broke off; it was not that no answer came in time.
+        after_s: The pause that the receiver asks for, in seconds.
+        for_good: Whether trying this event again does not help.
+        is_broken: Whether the connection failed or was lost, as opposed to a timeout of the answer.
     """
 
     why: str
@@ -39,27 +39,27 @@ class Sender(Protocol):
         """Send it.
 
         Args:
-            event: The event. Over retries it is the same.
-            dropped: How many events before it were dropped; over retries the same.
+            event: The event. Each retry has the same one.
+            dropped: Number of events before it that were dropped. Each retry has the same number.
 
         Returns:
-            Why it did not arrive; `None`: the receiver has it.
+            Why it did not arrive. `None`: the receiver has it.
         """
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 def retry_s(failures: int, longest_s: float, asked_s: float) -> float:
-    """How long to wait after so many failures in a row, in seconds: about twice as long after each.
+    """The wait after consecutive failures, in seconds. It about doubles with each failure.
 
     Args:
-        failures: How many there were, from 1 on.
+        failures: Number of consecutive failures, from 1.
         longest_s: The longest wait, unless the receiver asks for more.
-        asked_s: What the receiver asks for.
+        asked_s: The wait that the receiver asks for.
     """
     wait_s = min(longest_s, FIRST_RETRY_S * 2.0 ** min(failures - 1, 30))
-    # Receivers that failed for many senders at once do not get them back at once.
+    # Random, so that many senders do not try again at the same time.
     return max(wait_s * random.uniform(0.5, 1.0), min(asked_s, ASKED_S_MAX))
 
 
@@ -71,7 +71,7 @@ class Delivery:
         queue: Its events.
         sender: Sends them.
         longest_s: The longest wait between two tries, in seconds.
-        teller: Told of failures, and of their end.
+        teller: Prints failures, and their end.
     """
 
     def __init__(self, name: str, queue: Queue, sender: Sender, longest_s: float, teller: Teller) -> None:
@@ -112,11 +112,11 @@ class Delivery:
                 self._queue.settle(arrived=True)
                 return
             if failed.for_good:
-                self._teller.tell(f"{self._name}: the event {event['id']} is not delivered: {failed.why}")
+                self._teller.tell(f"{self._name}: the event {event['id']} was dropped: {failed.why}")
                 self._queue.settle(arrived=False)
                 return
             failures += 1
             wait_s = retry_s(failures, self._longest_s, failed.after_s)
             if failures == 1 or failures % 10 == 0:
-                self._teller.tell(f"{self._name}: {failed.why}; tried again in {wait_s:.0f} s")
+                self._teller.tell(f"{self._name}: {failed.why}; next try in {wait_s:.0f} s")
             self._over.wait(wait_s)

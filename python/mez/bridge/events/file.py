@@ -1,4 +1,4 @@
-"""The file of a bridge for events: which events go where. Read, checked, or refused."""
+"""Reads and checks the file of a bridge for events: which events go to which targets."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WEBHOOKS_MAX: Final = 16
 SECRET_BYTES_MAX: Final = 4096
 
 KINDS: Final = ("contract", "camera", "source", "store", "certificate", "group", "edge", "missed")
-"""What may be chosen. Who chooses none gets all; who chooses any gets `missed` as well."""
+"""The kinds of events. A target that chooses none gets all; any choice includes `missed`."""
 
 _BRIDGE: Final = (
     Key("name", "text", "The bridge's name: small letters, digits, _ and -; at most 31", needed=True),
@@ -63,7 +63,7 @@ _MQTT: Final = (
     *_CHOICE,
 )  # fmt: skip
 _TABLES: Final = {"bridge": _BRIDGE, "mez": _MEZ, "watch": _WATCH, "mqtt": _MQTT}
-# Of a pattern of cameras, as in crates/core/src/name.rs.
+# A segment of a pattern of cameras, as in crates/core/src/name.rs.
 _SEGMENT: Final = re.compile(r"\*\*?|(?!\.+\Z)[A-Za-z0-9._-]{1,64}")
 _PATTERNS: Final = "give a name such as dock/cam1, with * for one whole segment and ** for any number"
 _TOPIC: Final = re.compile(r"[^/#+\0$][^#+\0]{0,199}")
@@ -75,7 +75,7 @@ class Choice:
 
     Attributes:
         kinds: The kinds.
-        cameras: The cameras; events without a camera go to everybody.
+        cameras: The cameras. Events without a camera go to all targets.
         queue_max: The most events that wait.
         timeout_s: How long one try may take, in seconds.
         ca: The authorities of the other side; `None`: those of this host.
@@ -100,7 +100,7 @@ class Webhook:
     Attributes:
         name: Its name.
         url: Where events are posted.
-        secret: What signs; `None`: nothing does.
+        secret: The secret for signatures. `None`: events are not signed.
         retry_s_max: The longest wait between two tries, in seconds, unless the receiver asks for more.
         choice: Which events.
     """
@@ -114,7 +114,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is."""
+    """The place of a secret: a file or a variable."""
 
     file: Path | None
     variable: str | None
@@ -123,7 +123,7 @@ class Secret:
         """The secret, without white space around it.
 
         Raises:
-            BusError: It is not there, or others can read it.
+            BusError: It is missing, or others can read it.
         """
         if self.file is None:
             text = os.environ.get(self.variable or "", "")
@@ -142,12 +142,12 @@ class Mqtt:
     Attributes:
         host: The broker.
         port: Its port.
-        is_tls: Whether TLS is spoken.
-        credentials: The file with user and password; `None`: none are shown.
-        topic: What all topics begin with.
+        is_tls: Whether TLS is used.
+        credentials: The file with user name and password. `None`: no login.
+        topic: The prefix of all topics.
         discovery: The prefix of Home Assistant's discovery; empty: none.
-        figures_s: How often figures are told, in seconds.
-        choice: Which events, and the cameras that are shown.
+        figures_s: The interval at which figures are published, in seconds.
+        choice: Which events, and the cameras whose figures are published.
     """
 
     host: str
@@ -162,14 +162,14 @@ class Mqtt:
 
 @dataclass(frozen=True, slots=True)
 class EventsBridge:
-    """A file of a bridge for events that was checked.
+    """A checked file of a bridge for events.
 
     Attributes:
         name: The bridge's name.
-        web: The address of the edge's data; `None`: the edge of this host.
+        web: The address of `mez edge --web`. `None`: the edge of this host.
         edge: Without an address: the socket.
         keys: The folder of keys.
-        away_s: After how many seconds the edge is told as away.
+        away_s: After how many seconds without an answer the edge is reported as away.
         webhooks: By name.
         mqtt: The MQTT broker.
     """
@@ -184,12 +184,12 @@ class EventsBridge:
 
     @property
     def state_name(self) -> str:
-        """What its folder for state is called. No bridge to Kafka has a dot in its name."""
+        """The name of its folder for state. The dot keeps it different from those of bridges to Kafka."""
         return f"events.{self.name}"
 
 
 def matches(pattern: str, camera: str) -> bool:
-    """Whether a pattern of cameras selects one: `*` is a segment, `**` is any number of them."""
+    """Whether a pattern matches a camera: `*` is one segment, `**` is any number of segments."""
     return _matches(pattern.split("/"), camera.split("/"))
 
 
@@ -205,7 +205,7 @@ def is_events(path: Path) -> bool:
     """Whether a file is one of a bridge for events.
 
     Raises:
-        FileError: It cannot be read, or is no TOML.
+        FileError: It cannot be read, or is not TOML.
     """
     return bool({"webhook", "mqtt"} & keys.table(path, PAGE).keys())
 
@@ -214,7 +214,7 @@ def read(path: Path) -> EventsBridge:
     """Read a bridge's file and check all of it.
 
     Raises:
-        FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
+        FileError: It cannot be read, or has faults. The message has a line for each fault.
     """
     told = keys.table(path, PAGE)
     faults: list[tuple[str, str]] = []
@@ -246,19 +246,17 @@ def schema() -> str:
 
 def _bridge(folder: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> EventsBridge:
     for name in told.keys() - {*_TABLES, "webhook"}:
-        faults.append((name, f"there is no such table; there are {', '.join(_TABLES)} and webhook.NAME"))
+        faults.append((name, f"unknown table; the tables are {', '.join(_TABLES)} and webhook.NAME"))
     own = keys.read(told.get("bridge", {}), _BRIDGE, "bridge", faults)
     edge = keys.read(told.get("mez", {}), _MEZ, "mez", faults)
     watch = keys.read(told.get("watch", {}), _WATCH, "watch", faults)
     bridge_file.check_name("bridge.name", own["name"], faults)
     if edge["web"] is not None and edge["edge"] is not None:
-        faults.append(
-            ("mez.edge", "is the socket of an edge on this host, and web names one; give one of them")
-        )
+        faults.append(("mez.edge", "names an edge, and mez.web names one too; give only one of them"))
     webhooks = _webhooks(told.get("webhook", {}), folder, faults)
     mqtt = _mqtt(told["mqtt"], own["name"], folder, faults) if "mqtt" in told else None
     if not (webhooks or mqtt or faults):
-        faults.append(("webhook", "there is nowhere to send events; give a table [webhook.NAME], or [mqtt]"))
+        faults.append(("webhook", "there is no target for events; give a table [webhook.NAME], or [mqtt]"))
     return EventsBridge(
         own["name"],
         edge["web"],
@@ -282,13 +280,13 @@ def _webhooks(tables: object, folder: Path, faults: list[tuple[str, str]]) -> di
         place = f"webhook.{name}"
         bridge_file.check_name(place, name, faults)
         if isinstance(table, dict) and "secret" in table:
-            faults.append((f"{place}.secret", "secrets do not belong into this file; give secret_file"))
+            faults.append((f"{place}.secret", "this file must not contain secrets; give secret_file"))
             table = {key: value for key, value in table.items() if key != "secret"}
         of = keys.read(table, _WEBHOOK, place, faults)
         _check_url(f"{place}.url", of["url"], faults)
         file, variable = keys.path(folder, of["secret_file"]), of["secret_variable"]
         if file is not None and variable is not None:
-            faults.append((f"{place}.secret_variable", "secret_file is there too; give one of them"))
+            faults.append((f"{place}.secret_variable", "secret_file is given too; give only one of them"))
         secret = Secret(file, variable) if file or variable else None
         found[name] = Webhook(
             name, of["url"] or "", secret, float(of["retry_s_max"]), _choice(of, place, folder, faults)
@@ -300,17 +298,17 @@ def _mqtt(table: object, name: object, folder: Path, faults: list[tuple[str, str
     of = keys.read(table, _MQTT, "mqtt", faults)
     told = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]@]+)(?::(\d{1,5}))?", of["server"] or "")
     if told is None or int(told[2] or 1) > 65535 or not is_host(told[1]):
-        faults.append(("mqtt.server", f"{of['server']!r} is no address; give HOST or HOST:PORT"))
+        faults.append(("mqtt.server", f"{of['server']!r} is not an address; give HOST or HOST:PORT"))
     host = told[1].strip("[]") if told else ""
     near = is_loopback(host)
     is_tls = of["security"] != "plaintext" if of["security"] is not None else not near
     if not is_tls and not near and of["credentials"] is not None:
-        faults.append(("mqtt.security", "a password would go over the network in the clear; give tls"))
+        faults.append(("mqtt.security", "a password would cross the network unencrypted; give tls"))
     topic = of["topic"] or f"mez/{name}"
     for field, text in (("topic", topic), ("discovery", of["discovery"])):
         if text and not _TOPIC.fullmatch(text):
             faults.append(
-                (f"mqtt.{field}", f"{text!r} is no topic; give up to 200 characters, without # and +")
+                (f"mqtt.{field}", f"{text!r} is not a topic; give up to 200 characters, without # and +")
             )
     port = int(told[2]) if told and told[2] else 8883 if is_tls else 1883
     credentials = keys.path(folder, of["credentials"])
@@ -322,11 +320,13 @@ def _choice(of: Mapping[str, Any], place: str, folder: Path, faults: list[tuple[
     kinds = keys.several(of["kinds"]) or KINDS
     for kind in kinds:
         if kind not in KINDS:
-            faults.append((f"{place}.kinds", f"{kind!r} is no kind of event; there are {', '.join(KINDS)}"))
+            faults.append(
+                (f"{place}.kinds", f"{kind!r} is not a kind of event; the kinds are {', '.join(KINDS)}")
+            )
     if any(not _SEGMENT.fullmatch(segment) for segment in of["cameras"].split("/")):
-        faults.append((f"{place}.cameras", f"{of['cameras']!r} is no pattern of cameras; {_PATTERNS}"))
+        faults.append((f"{place}.cameras", f"{of['cameras']!r} is not a pattern of cameras; {_PATTERNS}"))
     ca = keys.path(folder, of["ca"])
-    # That events were missed or dropped is told to whoever chose any.
+    # Every target learns that events were missed or dropped.
     return Choice(frozenset({*kinds, "missed"}), of["cameras"], of["queue_max"], float(of["timeout_s"]), ca)
 
 
@@ -336,16 +336,16 @@ def _check_url(field: str, url: str | None, faults: list[tuple[str, str]]) -> No
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-        # That of `a..b` fails, which is an error of values, too.
+        # For `a..b` this raises a UnicodeError, which is a ValueError.
         (host or "").encode("idna")
     except ValueError as error:
-        faults.append((field, f"{url!r} is no URL ({error}); give https://HOST/PATH"))
+        faults.append((field, f"{url!r} is not a URL ({error}); give https://HOST/PATH"))
         return
     if parts.scheme not in ("https", "http") or not host or re.search(r"[\s\0-\x1f\x7f]", url):
-        faults.append((field, f"{url!r} is no URL of a webhook; give https://HOST/PATH"))
+        faults.append((field, f"{url!r} is not the URL of a webhook; give https://HOST/PATH"))
     elif not (parts.path + parts.query).isascii():
-        faults.append((field, f"{url!r} has other than ASCII characters; write them with % escapes"))
+        faults.append((field, f"{url!r} has characters other than ASCII; write them with % escapes"))
     elif parts.username is not None or parts.password is not None:
-        faults.append((field, "has a password in it; leave it out, and let the receiver check the signature"))
+        faults.append((field, "contains a password; leave it out, and let the receiver check the signature"))
     elif parts.scheme == "http" and not is_loopback(host):
-        faults.append((field, "events would go over the network in the clear; give an https URL"))
+        faults.append((field, "events would cross the network unencrypted; give an https URL"))

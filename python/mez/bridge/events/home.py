@@ -1,4 +1,4 @@
-"""What MQTT brokers are told of a camera, and how Home Assistant finds it there."""
+"""The figures of a camera for MQTT, and their description for Home Assistant."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ def figures(camera: Mapping[str, Any]) -> dict[str, Any]:
     """The retained state of a camera.
 
     Args:
-        camera: As the edge tells it (`Camera` of docs/schema/openapi.json).
+        camera: The edge's data of it (`Camera` of docs/schema/openapi.json).
     """
     contracts = [of for of in camera["contracts"] if of["state"] is not None]
     broken = [of for of in contracts if of["state"] in NOT_KEPT]
@@ -40,7 +40,7 @@ def figures(camera: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def camera_topic(mqtt: Mqtt, camera: str) -> str:
-    """The topic of a camera's retained state. No character of a camera's name means something in topics."""
+    """The topic of a camera's retained state. Names of cameras have no special characters of topics."""
     return f"{mqtt.topic}/cameras/{camera}"
 
 
@@ -50,12 +50,12 @@ def status_topic(mqtt: Mqtt) -> str:
 
 
 def config_topic(mqtt: Mqtt, camera: str) -> str:
-    """Where Home Assistant looks for the camera's device."""
+    """The topic in which Home Assistant looks for the camera's device."""
     return f"{mqtt.discovery}/device/{_object(mqtt, camera)}/config"
 
 
 def device(mqtt: Mqtt, camera: str) -> dict[str, Any]:
-    """The camera as a device of Home Assistant, by its MQTT discovery for devices."""
+    """The camera as a device for Home Assistant's MQTT discovery."""
     known = _object(mqtt, camera)
 
     def part(platform: str, id: str, name: str, template: str, **more: str) -> dict[str, str]:  # noqa: A002
@@ -69,7 +69,7 @@ def device(mqtt: Mqtt, camera: str) -> dict[str, Any]:
         }
 
     def switch(id: str, name: str, **more: str) -> dict[str, str]:  # noqa: A002
-        # `None` is what Home Assistant takes for unknown.
+        # Home Assistant takes `None` as unknown.
         template = f"'None' if value_json.{id} is none else 'ON' if value_json.{id} else 'OFF'"
         return part("binary_sensor", id, name, template, **more)
 
@@ -92,7 +92,7 @@ def device(mqtt: Mqtt, camera: str) -> dict[str, Any]:
 
 
 def _object(mqtt: Mqtt, camera: str) -> str:
-    """An id that differs by bridge and camera, in the few characters that Home Assistant allows."""
+    """An id for this bridge and camera, in the characters that Home Assistant allows."""
     digest = hashlib.sha256(f"{mqtt.topic} {camera}".encode()).hexdigest()[:8]
     return f"mez_{re.sub('[^a-zA-Z0-9_-]', '_', camera)}_{digest}"
 

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from paho.mqtt.reasoncodes import ReasonCode
 
 CAMERAS_MAX: Final = 1000
-"""The most cameras that are shown."""
+"""The most cameras whose figures are published."""
 GOING_MAX: Final = 64
-"""The most topics that are taken away at once."""
+"""The most topics that are removed at once."""
 RETRY_S_MAX: Final = 30.0
 """The longest wait between two tries to connect, or to publish an event, in seconds."""
 KEEPALIVE_S: Final = 30
-"""A broker that is silent for longer than about twice this is taken for gone."""
+"""If the broker is silent for about twice this time, in seconds, the connection counts as lost."""
 
 
 class MqttSender:
-    """A connection to an MQTT broker, which is made again whenever it breaks.
+    """A connection to an MQTT broker, which reconnects by itself.
 
     Args:
         mqtt: The table of the file.
         bridge: The bridge's name.
-        spool: Keeps which topics the broker was told of.
-        teller: Told of the connection.
+        spool: Keeps the topics that were published with retained messages.
+        teller: Prints changes of the connection.
 
     Raises:
         BusError: Password or authorities cannot be read.
-        MissingPackageError: The library is not there.
+        MissingPackageError: The library is not installed.
     """
 
     def __init__(self, mqtt: Mqtt, bridge: str, spool: Spool, teller: Teller) -> None:
@@ -55,12 +55,12 @@ class MqttSender:
         self._connected = threading.Event()
         self._is_new = threading.Event()
         self._told: dict[str, str] = {}
-        """What the broker keeps, by topic."""
+        """The retained messages of the broker, by topic."""
         self._pending: tuple[str, MQTTMessageInfo] | None = None
         self._going: dict[str, MQTTMessageInfo] = {}
-        """Topics that are taken away, until the broker confirms it."""
+        """Topics that are being removed, until the broker confirms it."""
         self._why = ""
-        """Why there is no connection, as it was told; empty: there is one, or it was not tried yet."""
+        """The reported reason why there is no connection. Empty: connected, or not tried yet."""
         self._is_closed = False
         self._client = client_of(mqtt, bridge)
         self._client.on_connect = self._on_connect
@@ -69,11 +69,11 @@ class MqttSender:
 
     @property
     def is_new(self) -> bool:
-        """Whether the broker has not been told anything since it was connected to."""
+        """Whether nothing was published since the connection was made."""
         return self._connected.is_set() and self._is_new.is_set()
 
     def start(self) -> None:
-        """Begin to connect, on a thread of the library."""
+        """Start to connect, on a thread of the library."""
         self._client.connect_async(self._mqtt.host, self._mqtt.port, keepalive=KEEPALIVE_S)
         self._client.loop_start()
 
@@ -88,16 +88,16 @@ class MqttSender:
             self._pending = (event["id"], info)
         info = self._pending[1]
         try:
-            # What is not confirmed is sent again by the library, once it is connected again.
+            # After a reconnection, the library sends unconfirmed messages again.
             info.wait_for_publish(timeout_s)
             is_published = info.is_published()
         except (RuntimeError, ValueError):
             self._pending = None
-            return Failed("the connection broke off")
+            return Failed("the connection was lost")
         return None if is_published else Failed(f"no confirmation in {timeout_s:g} s")
 
     def show(self, cameras: Sequence[Mapping[str, Any]]) -> None:
-        """Tell figures of cameras that have changed; all, if the broker may have forgotten them."""
+        """Publish the figures of cameras that have changed; of all, if the broker may have lost them."""
         if not self._begin(is_online=True):
             return
         shown = [of for of in cameras if matches(self._mqtt.choice.cameras, of["name"])][:CAMERAS_MAX]
@@ -109,7 +109,7 @@ class MqttSender:
                 wanted[topic] = json.dumps(home.device(self._mqtt, name))
             wanted[home.camera_topic(self._mqtt, name)] = json.dumps(home.figures(camera))
         kept = {*wanted, home.status_topic(self._mqtt)}
-        # Noted first: what is noted too much is taken away, what is noted too little stays there for ever.
+        # Stored before publishing: an extra topic is removed later, but a missing one would stay for ever.
         self._spool.topics = sorted({*self._spool.topics, *kept})
         self._take_away(kept)
         for topic, text in wanted.items():
@@ -117,17 +117,17 @@ class MqttSender:
                 self._keep(topic, text)
 
     def away(self) -> None:
-        """Tell that figures are not known at present."""
+        """Publish that figures are not known at present."""
         self._begin(is_online=False)
 
     def close(self) -> None:
-        """Say good-bye: the broker is told that the bridge has gone."""
+        """Publish that the bridge is offline, and disconnect."""
         self._is_closed = True
         if not self._connected.is_set() or self._is_confirmed("offline"):
             self._client.disconnect()
         else:
-            # Whoever goes without a word has a last will, which says the same.
-            self._teller.tell("mqtt: the broker could not be told of the end; it finds out by itself")
+            # Then the broker publishes the last will, which has the same content.
+            self._teller.tell("mqtt: could not publish the status offline; the broker's last will does it")
         self._client.loop_stop()
 
     @property
@@ -143,7 +143,7 @@ class MqttSender:
             return False
 
     def _take_away(self, kept: Collection[str]) -> None:
-        """Take away what the broker keeps and nobody wants any more, and forget what is confirmed."""
+        """Remove retained messages that are not wanted any more, and forget confirmed removals."""
         for topic, info in list(self._going.items()):
             try:
                 is_gone = info.is_published()
@@ -156,12 +156,12 @@ class MqttSender:
                     self._spool.topics = [known for known in self._spool.topics if known != topic]
         for topic in self._spool.topics:
             if topic not in kept and topic not in self._going and len(self._going) < GOING_MAX:
-                # An empty payload takes a retained one away.
+                # An empty payload removes the retained message.
                 self._going[topic] = self._client.publish(topic, "", qos=1, retain=True)
                 self._told.pop(topic, None)
 
     def _begin(self, *, is_online: bool) -> bool:
-        """Tell what the broker has to know first. `False`: it is away."""
+        """Publish the status first. `False`: the broker is away."""
         if self._is_closed or not self._connected.is_set():
             return False
         if self._is_new.is_set():
@@ -171,7 +171,7 @@ class MqttSender:
         return True
 
     def _keep(self, topic: str, text: str) -> None:
-        """Publish a retained state, if it is another than before."""
+        """Publish a retained state, if it has changed."""
         if self._told.get(topic) == text:
             return
         info = self._client.publish(topic, text, qos=0, retain=True)
@@ -195,14 +195,14 @@ class MqttSender:
         self, _client: object, _data: object, _flags: object, code: "ReasonCode", _more: object
     ) -> None:
         if code.is_failure and self._connected.is_set():
-            self._teller.tell(f"mqtt: the connection broke off ({code})")
+            self._teller.tell(f"mqtt: the connection was lost ({code})")
         elif code.is_failure and not self._why:
-            # It was never greeted: the other side speaks something else.
+            # It was closed before the CONNACK: the other side uses another protocol.
             self._failed(f"{self._where} cannot be reached; check server, security and ca")
         self._connected.clear()
 
     def _failed(self, why: str) -> None:
-        """Tell why there is no connection: once, until there is one or there is another reason."""
+        """Report why there is no connection: once, until there is a connection or another reason."""
         if why != self._why:
             self._why = why
             self._teller.tell(f"mqtt: {why}")
@@ -230,7 +230,7 @@ def client_of(mqtt: Mqtt, bridge: str) -> "Client":
     )
     client.reconnect_delay_set(1, int(RETRY_S_MAX))
     client.connect_timeout = mqtt.choice.timeout_s
-    # One event at a time is under way, and what is taken away; figures are not queued.
+    # One event at a time, and removals of topics; figures are not queued.
     client.max_queued_messages_set(GOING_MAX + 4)
     client.will_set(home.status_topic(mqtt), "offline", qos=1, retain=True)
     if mqtt.is_tls:
@@ -250,7 +250,7 @@ def _credentials(path: Path) -> tuple[str, str]:
         told = tomllib.loads(keys.owned(path, "mqtt.credentials", "put username and password there"))
     except tomllib.TOMLDecodeError as error:
         raise BusError(
-            f"mqtt.credentials: {path} is no TOML ({error}); give username and password"
+            f"mqtt.credentials: {path} is not valid TOML ({error}); give username and password"
         ) from error
     user, password = told.get("username"), told.get("password")
     if not isinstance(user, str) or not isinstance(password, str):

@@ -1,4 +1,4 @@
-"""Runs a bridge for events: threads read them, watch the edge, and deliver; this one writes the state."""
+"""Runs a bridge for events: threads read events, watch the edge, and deliver; this one writes the state."""
 
 import threading
 import time
@@ -17,11 +17,11 @@ from mez.bridge.events.webhook import WebhookSender
 from mez.errors import ConnectError, Error
 
 LOOK_S: Final = 0.5
-"""How often what has changed is written and shown, and the end is looked for, in seconds."""
+"""How often changes are written and shown, and the end is checked for, in seconds."""
 WATCH_S: Final = 5.0
 """How often the bridge checks whether the edge answers, in seconds."""
 AGAIN_S: Final = 1.0
-"""How soon the edge is asked again after it did not answer, in seconds."""
+"""The pause before the next try if the edge did not answer, in seconds."""
 
 MQTT: Final = "mqtt"
 
@@ -32,8 +32,8 @@ class EventsRun:
     Args:
         bridge: The bridge.
         place: The folder for its state.
-        teller: Says what people should know.
-        progress_s: How often it says how it does, in seconds; 0: only at the end.
+        teller: Prints lines for people.
+        progress_s: The interval of status lines, in seconds. 0: only at the end.
 
     Raises:
         Error: A secret or the state cannot be read, or a library is missing.
@@ -61,7 +61,7 @@ class EventsRun:
         self._not_written = ""
 
     def run(self, end: Interrupt) -> int:
-        """Run until an end is wished, and return the exit status."""
+        """Run until the end is requested, and return the exit status."""
         if self._mqtt is not None:
             self._mqtt.start()
         for delivery in self._deliveries:
@@ -74,7 +74,7 @@ class EventsRun:
         return 0
 
     def status(self) -> dict[str, Any]:
-        """How it does."""
+        """The status of the bridge."""
         return {
             "bridge": self._bridge.name,
             "edge": self._spool.conditions.get(EDGE, "answers"),
@@ -130,7 +130,7 @@ class EventsRun:
 
 
 class _Watcher:
-    """Asks the edge how things are, on a thread of its own: the edge may take long to answer, or hang."""
+    """Queries the edge on its own thread, because the edge may answer slowly, or hang."""
 
     def __init__(self, bridge: EventsBridge, spool: Spool, mqtt: MqttSender | None, teller: Teller) -> None:
         self._bridge = bridge
@@ -152,12 +152,12 @@ class _Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further look."""
+        """Start no further query."""
         self._over.set()
         self._thread.join(LOOK_S)
 
     def check(self) -> None:
-        """Pass on what ended the thread, for the bridge is to end with it."""
+        """Raise the error that ended the thread, so that the bridge ends too."""
         if self._fault is not None:
             raise self._fault
 
@@ -175,7 +175,7 @@ class _Watcher:
         while not self._over.is_set():
             now_s = time.monotonic()
             if heard != self._spool.last or (self._mqtt is not None and self._mqtt.is_new):
-                # What has changed is to be seen at once, not only with the next figures.
+                # Publish figures at once after an event or a new connection.
                 heard, due_s["figures"] = self._spool.last, 0.0
             if now_s >= due_s["watch"]:
                 due_s["watch"] = now_s + (WATCH_S if self._see() else AGAIN_S)
@@ -210,7 +210,7 @@ class _Watcher:
         try:
             mqtt.show(self._web.get("/api/v1/cameras")["cameras"])
         except Error:
-            # `_see` tells of it.
+            # `_see` reports it.
             if time.monotonic() - self._answered_s >= self._bridge.away_s:
                 mqtt.away()
             return False
@@ -218,7 +218,7 @@ class _Watcher:
 
 
 class _Listener:
-    """Reads the edge's events on a thread of its own, and goes on behind the last one if it breaks off."""
+    """Reads the edge's events on its own thread. If the stream ends, it continues after the last event."""
 
     def __init__(self, bridge: EventsBridge, spool: Spool, teller: Teller) -> None:
         self._bridge = bridge
@@ -228,7 +228,7 @@ class _Listener:
         self._thread = threading.Thread(target=self._run, name="events of the edge", daemon=True)
 
     def start(self) -> None:
-        """Begin, unless it has begun. The spool knows since when events are told."""
+        """Begin, unless it has begun. The spool has the time from which on events are delivered."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -242,7 +242,7 @@ class _Listener:
                     if event is not None:
                         self._take(edge, dict(event))
             except ConnectError:
-                # Whoever watches tells of it.
+                # `_Watcher` reports it.
                 said = ""
             except Error as error:
                 if str(error) != said:
@@ -254,7 +254,7 @@ class _Listener:
         known, since = event["id"], self._spool.since_utc_ms
         event["edge"], event["id"] = edge, f"{edge}-{known}"
         if event["kind"] == "missed" and event["state"] == "unknown":
-            # It has the number of the event before, which was told of by itself.
+            # It has the number of the previous event, which was delivered by itself.
             event["id"] = f"{edge}-missed-{known}"
             if self._spool.conditions.get(MISSED) != known:
                 self._spool.take(event, condition=(MISSED, known), is_of_edge=True)

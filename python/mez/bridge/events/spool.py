@@ -1,4 +1,4 @@
-"""What still has to be delivered to whom. All of it outlives a restart of the bridge."""
+"""The events that must still be delivered, by target. They survive a restart of the bridge."""
 
 import json
 import os
@@ -15,7 +15,7 @@ FILE: Final = "events.json"
 EDGE: Final = "edge"
 """The condition that keeps whether the edge answers."""
 MISSED: Final = "missed"
-"""The condition that keeps which start of the edge was told as missed."""
+"""The condition that keeps the start of the edge that was reported as missed."""
 
 Event = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ class Queue:
 
     Args:
         choice: Which events it takes, and how many.
-        lock: Held while anything of a spool changes.
+        lock: Held while the spool changes.
     """
 
     def __init__(self, choice: Choice, lock: threading.Condition) -> None:
@@ -35,9 +35,9 @@ class Queue:
         self._lock = lock
         self.events: deque[Event] = deque()
         self.dropped = 0
-        """Events that were dropped, and that no delivery has told of yet."""
+        """Dropped events that no delivery has reported yet."""
         self.told: int | None = None
-        """How many of them the first try of the oldest event told of; `None`: it was not tried yet."""
+        """How many of them the first try of the oldest event reported. `None`: it was not tried yet."""
         self.delivered = 0
         """Events that were delivered since the bridge was started."""
         self.dropped_total = 0
@@ -48,7 +48,7 @@ class Queue:
         if not self._choice.wants(event):
             return
         if len(self.events) >= self._choice.queue_max:
-            # Not the first: it may be under way, and is to arrive as it was first sent.
+            # Not the first one: it may be under way, and must arrive as it was first sent.
             del self.events[1]
             self.drop()
         self.events.append(event)
@@ -59,9 +59,9 @@ class Queue:
         self.dropped_total += 1
 
     def next(self, wait_s: float) -> tuple[Event, int] | None:
-        """The oldest event, and how many dropped ones are told of with it; `None`: there is none yet.
+        """The oldest event, and the number of dropped events that it reports. `None`: there is none yet.
 
-        Until the event is settled, both stay the same, also over a restart.
+        Both stay the same until the event is settled, even after a restart.
         """
         with self._lock:
             if not self.events:
@@ -73,7 +73,7 @@ class Queue:
             return self.events[0], self.told
 
     def settle(self, *, arrived: bool) -> None:
-        """The oldest event is done with.
+        """Remove the oldest event.
 
         Args:
             arrived: Whether it was delivered; otherwise it counts as dropped.
@@ -88,29 +88,29 @@ class Queue:
             self.told = None
 
     def kept(self) -> dict[str, Any]:
-        """What outlives a restart; with the lock held."""
+        """The state to keep over a restart; with the lock held."""
         return {"events": list(self.events), "dropped": self.dropped, "told": self.told}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Take what was kept. What the target no longer wants is no longer delivered."""
+        """Take the state that was kept. Events that the target does not choose any more are dropped."""
         self.dropped = int(kept["dropped"])
         for event in kept["events"]:
             self.take(event)
-        # An event that is no longer wanted was not tried, and neither was the one behind it.
+        # `told` belongs to the first kept event, so it counts only if this event is still the first.
         if self.events and self.events[0]["id"] == kept["events"][0]["id"]:
             told = kept.get("told")
             self.told = None if told is None else int(told)
 
 
 class Spool:
-    """The queues of all targets, and how far the edge's events were read.
+    """The queues of all targets, and the position in the edge's events.
 
     Args:
-        folder: Where it is kept.
+        folder: The folder for the state.
         choices: Which events each target takes, by the target's name.
 
     Raises:
-        BusError: What is kept there cannot be read.
+        BusError: The state there cannot be read.
     """
 
     def __init__(self, folder: Path, choices: Mapping[str, Choice]) -> None:
@@ -120,14 +120,14 @@ class Spool:
         self.last: str | None = None
         """The id of the last event of the edge that was read."""
         self.since_utc_ms: int | None = None
-        """Events before this time are not told: when the bridge first met the edge, by the edge's clock.
+        """Events before this time are not delivered: when the bridge first reached the edge, by its clock.
 
-        0: it has told one since, and tells all that come after it.
+        0: an event was delivered since, so all later events are delivered.
         """
         self.conditions: dict[str, str] = {}
-        """What the bridge itself watches, and the state that it told last."""
+        """The conditions that the bridge itself watches, and the state that it reported last."""
         self.topics: list[str] = []
-        """The topics of which an MQTT broker keeps the newest message."""
+        """The topics with a retained message at the MQTT broker."""
         self._written = ""
         self._read()
 
@@ -139,14 +139,14 @@ class Spool:
         condition: tuple[str, str] | None = None,
         is_of_edge: bool = False,
     ) -> None:
-        """Give an event to all who want it.
+        """Put an event into the queues of all targets that choose it.
 
         Args:
             event: The event.
-            last: Its id at the edge, if the edge's events are read on behind it.
-            condition: What is told once, and its state.
-            is_of_edge: It comes from the edge. From here on the number of an event counts, and not its time:
-                clocks may be set back.
+            last: Its id at the edge, if reading continues after it.
+            condition: The condition that it reports, and its state.
+            is_of_edge: Whether it comes from the edge. After it, events are selected by their number and not
+                by their time, because clocks may be set back.
         """
         with self._lock:
             if is_of_edge:
@@ -164,18 +164,18 @@ class Spool:
             self.last = last
 
     def begin(self, utc_ms: int) -> None:
-        """Note when the bridge first met the edge, unless that is known."""
+        """Note when the bridge first reached the edge, unless this is known."""
         with self._lock:
             if self.since_utc_ms is None:
                 self.since_utc_ms = utc_ms
 
     def wake(self) -> None:
-        """Wake whoever waits for an event."""
+        """Wake the threads that wait for an event."""
         with self._lock:
             self._lock.notify_all()
 
     def write(self) -> None:
-        """Keep all of it, if anything has changed. Whoever reads the file finds the old one or the new one.
+        """Write the state atomically, if it has changed.
 
         Raises:
             OSError: It cannot be written.
@@ -204,17 +204,17 @@ class Spool:
             told: Any = json.loads(self._file.read_text())
             self.last, self.since_utc_ms = told["last"], told["since_utc_ms"]
             conditions = told["conditions"].items()
-            # Those of certificates and groups were kept here before the edge told of them.
+            # Earlier versions also kept conditions of certificates and groups here.
             self.conditions = {name: str(state) for name, state in conditions if name in (EDGE, MISSED)}
             self.topics = [str(topic) for topic in told.get("topics", [])]
             for name, kept in told["targets"].items():
                 queue = self.queues.get(name)
-                # To a target that has gone, nothing is delivered.
+                # Events of a target that was removed are dropped.
                 if queue is not None:
                     queue.restore(kept)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BusError(
-                f"{self._file} cannot be read ({error!r}); remove it, and the bridge begins anew"
+                f"{self._file} cannot be read ({error!r}); remove it, then the bridge starts without it"
             ) from error

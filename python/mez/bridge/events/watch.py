@@ -1,10 +1,10 @@
-"""Makes events of whether the edge answers, which it cannot tell itself."""
+"""Makes events that report whether the edge answers, because the edge cannot report this itself."""
 
 from mez.bridge.events.spool import EDGE, Spool
 
 
 class Watch:
-    """Compares whether the edge answers with what was told last.
+    """Compares whether the edge answers with the state that was reported last.
 
     Args:
         spool: Takes the events.
@@ -15,16 +15,16 @@ class Watch:
         self._edge = "unknown"
 
     def answers(self, edge: str, utc_ms: int) -> None:
-        """The edge of this name answers. `utc_ms` is when that was seen."""
+        """Note that the edge of this name answers, at `utc_ms`."""
         self._edge = edge
         self._tell(utc_ms, "answers", "the edge answers again", "info")
 
     def away(self, utc_ms: int, why: str) -> None:
-        """It does not. `why` is for people."""
+        """Note that the edge does not answer. `why` is for people."""
         self._tell(utc_ms, "away", why, "error")
 
     def _tell(self, utc_ms: int, state: str, sentence: str, severity: str) -> None:
-        """Tell a state, if it is another than before. Before the first one, the edge answered."""
+        """Report a state, if it has changed. At the start, the edge counts as answering."""
         before = self._spool.conditions.get(EDGE, "answers")
         if state == before:
             return

@@ -1,4 +1,4 @@
-"""Posts events to a URL, as the Standard Webhooks specification describes it: an id, a time, a signature."""
+"""Posts events to a URL with an id, a time and a signature, as in the Standard Webhooks specification."""
 
 import base64
 import binascii
@@ -25,7 +25,7 @@ from mez.pipeline.errors import BusError
 
 _ANSWER_BYTES_MAX: Final = 64 << 10
 _PREFIX: Final = b"whsec_"
-# Statuses that are about this very event: the same one will not be taken later either.
+# Statuses that concern this event: the receiver will not accept it later either.
 _FOR_GOOD: Final = frozenset({400, 413, 415, 422})
 
 
@@ -55,11 +55,10 @@ class WebhookSender:
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, event: Mapping[str, Any], dropped: int) -> Failed | None:
-        """Post it, over the connection of the last one if it is still there."""
+        """Post an event, over the connection of the previous one if it still exists."""
         body = json.dumps(message(event, self._bridge, dropped)).encode()
         if self._connection is not None:
-            # Whether a connection that was kept still serves is known only afterwards; the receiver drops
-            # what it gets twice by its id.
+            # If a kept connection fails, the event is posted again. The receiver drops a duplicate by its id.
             failed = self._post(self._connection, event["id"], body)
             if failed is None or not failed.is_broken:
                 return failed
@@ -96,7 +95,7 @@ class WebhookSender:
         try:
             if connection.sock is None:
                 connection.connect()
-            # Kept here, because a connection that is to be closed lets go of it before the answer was read.
+            # The socket is kept here, because `connection` may drop it before the answer was read.
             bound.watch(connection.sock)
             connection.request("POST", path, body, headers)
             answer = connection.getresponse()
@@ -114,10 +113,10 @@ class WebhookSender:
 
 
 class _Bound:
-    """Cuts a connection off after a while. The timeout of a socket begins anew with each byte; this one not.
+    """Cuts a connection off after a time. Unlike a socket's timeout, it does not restart with each byte.
 
     Args:
-        after_s: When, in seconds from now on.
+        after_s: The time from now, in seconds.
     """
 
     def __init__(self, after_s: float) -> None:
@@ -130,7 +129,7 @@ class _Bound:
         self._timer.start()
 
     def watch(self, sock: socket.socket) -> None:
-        """The connection that is cut off.
+        """Set the connection that is to be cut off.
 
         Raises:
             TimeoutError: The time is over already.
@@ -141,20 +140,19 @@ class _Bound:
             self._sock = sock
 
     def cancel(self) -> None:
-        """It is not cut off any more."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _cut(self) -> None:
         with self._lock, contextlib.suppress(OSError):
             self.is_over = True
             if self._sock is not None:
-                # Not closed, and not as TLS does it, which lets go of what another thread uses: the thread
-                # that waits for an answer does that.
+                # Only shut down, without TLS: the thread that waits for the answer closes the socket.
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
 def message(event: Mapping[str, Any], bridge: str, dropped: int) -> dict[str, Any]:
-    """What is posted, and published on MQTT: the type, the time, and the event with where it comes from.
+    """The message for webhooks and MQTT: the type, the time, and the event with its bridge.
 
     Args:
         event: The event.
@@ -176,7 +174,7 @@ def signature(secret: bytes, id: str, at_s: str, body: bytes) -> str:  # noqa: A
 
 
 def judged(status: int, headers: Message) -> Failed | None:
-    """What an answer means; `None`: the receiver has the event."""
+    """The failure that an answer means. `None`: the receiver has the event."""
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:
@@ -186,7 +184,7 @@ def judged(status: int, headers: Message) -> Failed | None:
 
 
 def _asked_s(after: str | None) -> float:
-    """What `Retry-After` asks for, in seconds: a number of them, or a date."""
+    """The wait that `Retry-After` asks for, in seconds. The header has a number of seconds, or a date."""
     if after is None:
         return 0.0
     try:
@@ -198,10 +196,12 @@ def _asked_s(after: str | None) -> float:
 
 
 def _key(secret: bytes, field: str) -> bytes:
-    """The bytes that sign: after `whsec_` they are written in base64, as by Standard Webhooks."""
+    """The bytes of the secret. After `whsec_` they are in base64, as in Standard Webhooks."""
     if not secret.startswith(_PREFIX):
         return secret
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error as error:
-        raise BusError(f"{field}.secret: after whsec_ there is no base64; copy the secret again") from error
+        raise BusError(
+            f"{field}.secret: the text after whsec_ is not base64; copy the secret again"
+        ) from error

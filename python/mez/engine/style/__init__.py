@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     import sys
 
-    # Not above: whoever paints needs no command.
+    # Imported here, because programs that paint do not need the command.
     try:
         from mez.engine.style.command import main as command
     except ImportError as error:

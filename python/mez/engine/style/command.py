@@ -28,7 +28,7 @@ Training takes half an hour of one processor core; docs/offload.md says what it 
 """
 
 FRAMES_MAX: Final = 200
-"""The most frames of a video by which flicker is measured."""
+"""The most frames of a video that are used to measure flicker."""
 
 SIZE: Final = (320, 240)
 """Width and height at which flicker is measured."""
@@ -103,7 +103,7 @@ def _train(options: argparse.Namespace) -> int:
         loss.load(options.loss),
         Teller(out=sys.stderr).tell,
         start,
-        # What there is so far can be looked at.
+        # Intermediate results are written too, so that one can look at them.
         lambda weights: network.write(options.out, shape, weights, notes),
     )
     network.write(options.out, shape, weights, notes)
@@ -148,7 +148,7 @@ def _frames(video: Path) -> Iterator[npt.NDArray[np.uint8]]:
     """The first frames of a video, at the size at which flicker is measured."""
     source = cv2.VideoCapture(str(video))
     if not source.isOpened():
-        raise StyleError(f"{video} is no video that OpenCV reads; give an .avi or .mp4 file")
+        raise StyleError(f"{video} is not a video that OpenCV reads; give an .avi or .mp4 file")
     try:
         for _ in range(FRAMES_MAX):
             is_there, frame = source.read()
@@ -166,5 +166,5 @@ def _small(picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 def _read(path: Path) -> npt.NDArray[np.uint8]:
     picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if picture is None:
-        raise StyleError(f"{path} is no picture that OpenCV reads; give a .jpg or .png file")
+        raise StyleError(f"{path} is not a picture that OpenCV reads; give a .jpg or .png file")
     return np.asarray(picture, np.uint8)

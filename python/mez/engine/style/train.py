@@ -1,8 +1,8 @@
-"""Trains a network to paint in the style of a picture (Johnson et al. 2016), and not to flicker.
+"""Trains a network to paint in the style of a picture (Johnson et al. 2016) without flicker.
 
-Neighbouring frames of a camera that stands still differ by noise alone. A network that was trained on single
-pictures paints them differently; the eye sees it as flicker. So each picture is painted twice, once with
-noise, and the difference is part of the loss.
+Consecutive frames of a static camera differ only by noise. A network that was trained on single pictures
+paints them differently, which is visible as flicker. So each picture is painted twice, once with noise, and
+the difference is part of the loss.
 """
 
 import functools
@@ -26,13 +26,13 @@ Image = npt.NDArray[np.uint8]
 Arrays = dict[str, jax.Array]
 
 TELL_S: Final = 15.0
-"""How often progress is told, in seconds."""
+"""The interval of progress lines, in seconds."""
 
 NOISE_LEVELS: Final = 10.0
-"""The standard deviation of the noise that must not be seen in what is painted, in levels of 255, at most."""
+"""The largest standard deviation of the noise that must not change painted pictures, in levels of 255."""
 
 SIDE_MIN: Final = 128
-"""The shorter side of a photograph, in pixels, at least."""
+"""The smallest shorter side of a photograph, in pixels."""
 
 _SUFFIXES: Final = (".jpg", ".jpeg", ".png")
 _BETA1: Final = 0.9
@@ -44,16 +44,16 @@ class Recipe:
     """How a style is trained.
 
     Attributes:
-        steps: How many.
+        steps: Number of steps.
         side: Rows and columns of the pictures of a step, in pixels. A multiple of 16.
-        batch: Pictures of a step.
-        style: The weight of the style; that of the content is 1.
+        batch: Number of pictures of a step.
+        style: The weight of the style. That of the content is 1.
         tone: The weight of light and dark.
-        flicker: The weight of flicker; 0: it is not trained for.
-        smooth: The weight of differences between neighbouring pixels, which cost bytes.
-        rate: How far a step goes.
-        style_side: The longer side of the style's picture, in pixels: strokes are larger if it is larger.
-        seed: Of the first weights, crops and noise.
+        flicker: The weight of flicker. 0: flicker is ignored.
+        smooth: The weight of differences between adjacent pixels, which cost bytes.
+        rate: The learning rate.
+        style_side: The longer side of the style's picture, in pixels. A larger one gives larger strokes.
+        seed: The seed for the first weights, crops and noise.
     """
 
     steps: int = 1500
@@ -78,11 +78,11 @@ class Losses(NamedTuple):
 
 
 class Photographs:
-    """Pieces of photographs, drawn at random.
+    """Random crops of photographs.
 
     Args:
-        folder: The folder of `.jpg` and `.png` files, with those below it.
-        seed: Of the draw.
+        folder: The folder of `.jpg` and `.png` files, with its subfolders.
+        seed: The seed of the random numbers.
 
     Raises:
         StyleError: There are no pictures.
@@ -99,7 +99,7 @@ class Photographs:
         self._random = np.random.default_rng(seed)
 
     def batch(self, count: int, side: int) -> npt.NDArray[np.float32]:
-        """Pieces of several sizes, scaled to one: shape (count, side, side, 3), 0 to 255."""
+        """Crops of several sizes, scaled to one size: shape (count, side, side, 3), 0 to 255."""
         return np.stack([self._piece(side) for _ in range(count)]).astype(np.float32)
 
     def _piece(self, side: int) -> npt.NDArray[Any]:
@@ -114,7 +114,7 @@ class Photographs:
 
 
 def painted(weights: Arrays, shape: Shape, pictures: jax.Array) -> jax.Array:
-    """What the network makes of pictures: BGR, 0 to 255, of shape (count, height, width, 3)."""
+    """The network's output for pictures: BGR, 0 to 255, of shape (count, height, width, 3)."""
     now = pictures / 127.5 - 1
     before = now
     for layer in shape.layers():
@@ -158,13 +158,13 @@ def train(
 
     Args:
         style: The picture whose style it learns: BGR.
-        photographs: What it learns to paint.
-        shape: How large it is.
+        photographs: The pictures that it learns to paint.
+        shape: Its size.
         recipe: How it is trained.
         kernels: The loss network.
-        tell: Told how far it is, every `TELL_S` seconds.
-        start: Where to start. Default: at random weights.
-        save: Given the weights whenever progress is told.
+        tell: Called with a progress line every `TELL_S` seconds.
+        start: The first weights. Default: random weights.
+        save: Called with the weights at each progress line.
 
     Raises:
         StyleError: The weights became infinite.
@@ -240,7 +240,7 @@ def _step(
     gradients, parts = jax.grad(judged, has_aux=True)(weights)
     first = jax.tree.map(lambda m, g: _BETA1 * m + (1 - _BETA1) * g, moments[0], gradients)
     second = jax.tree.map(lambda m, g: _BETA2 * m + (1 - _BETA2) * g * g, moments[1], gradients)
-    # Smaller steps towards the end.
+    # The learning rate decreases towards the end.
     rate = recipe.rate * (0.05 + 0.95 * 0.5 * (1 + jnp.cos(jnp.pi * number / recipe.steps)))
     rate = rate * jnp.sqrt(1 - _BETA2**number) / (1 - _BETA1**number)
     moved = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + 1e-8), weights, first, second)
@@ -251,16 +251,16 @@ def read_picture(path: Path) -> Image:
     """Read the picture of a style, BGR.
 
     Raises:
-        StyleError: It is none.
+        StyleError: It is not a picture.
     """
     picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if picture is None:
-        raise StyleError(f"{path} is no picture that OpenCV reads; give a .jpg or .png file")
+        raise StyleError(f"{path} is not a picture that OpenCV reads; give a .jpg or .png file")
     return np.asarray(picture, np.uint8)
 
 
 def notes_of(recipe: Recipe, size: str, style: Path) -> dict[str, str]:
-    """What a trained file says of itself."""
+    """The metadata of a trained file."""
     return {
         "mez_style": "1",
         "size": size,

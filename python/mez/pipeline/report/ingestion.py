@@ -1,7 +1,7 @@
-"""Says whether the first stage keeps up with the cameras.
+"""Computes whether the first stage keeps up with the cameras.
 
-Cameras send a set of frames every interval: one of each. If the first stage's workers need longer for a set
-than the interval, each set begins later than the one before, and the delay grows as long as that lasts
+Cameras send a set of frames every interval: one frame of each camera. If the first stage's workers need
+longer for a set than the interval, each set begins later than the one before, and the delay keeps growing
 (Figure 14 of the AI Tax paper, Richins et al. 2021).
 """
 
@@ -16,24 +16,24 @@ from mez.pipeline.record import CAMERA, Hop
 from mez.pipeline.report.reading import Way
 
 FRAMES_MIN: Final = 20
-"""With fewer frames of a stage it is not said whether its delay grows."""
+"""With fewer frames of a stage, the growth of its delay is not computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """What a first stage does with frames.
+    """How a first stage keeps up with frames.
 
     Attributes:
-        frames: How many left the pipeline, or what was made of them did.
-        cameras: How many cameras: the frames of a set.
-        workers: How many workers had frames.
-        interval_ms: From a frame of a camera to its next, the median of those that left the pipeline.
-        set_ms: What the workers need for a set: from when a worker had a frame until what was made of it was
-            given to the bus, times the cameras, divided by the workers.
-        delay_ms_mean: From the capture of a frame until a worker had it.
-        delay_ms_p99: Its 99 % quantile.
-        growth_ms_per_s: By how much that delay grew in a second of the cameras, by least squares; `None`:
-            there were too few frames.
+        frames: Number of frames that left the pipeline, themselves or as records made of them.
+        cameras: Number of cameras, which is the number of frames in a set.
+        workers: Number of workers that had frames.
+        interval_ms: Median time between consecutive frames of a camera that left the pipeline.
+        set_ms: Time that the workers need for a set: the mean time from when a worker had a frame until its
+            results were given to the bus, times the cameras, divided by the workers.
+        delay_ms_mean: Mean time from the capture of a frame until a worker had it.
+        delay_ms_p99: The 99 % quantile of this time.
+        growth_ms_per_s: Growth of this delay per second of capture time, by least squares. `None`: there were
+            too few frames.
     """
 
     frames: int
@@ -47,7 +47,7 @@ class Ingestion:
 
     @property
     def expected_ms_per_s(self) -> float | None:
-        """By how much the delay grows in a second of the cameras if each set waits for the one before."""
+        """Growth of the delay per second of capture time, if each set waits for the previous one."""
         if not self.interval_ms:
             return None
         return max(0.0, self.set_ms / self.interval_ms - 1) * 1000
@@ -83,7 +83,7 @@ class _Taken:
 
 
 def ingestion(ways: Sequence[Way]) -> Mapping[str, Ingestion]:
-    """What first stages did, by stage."""
+    """How first stages keep up with frames, by stage."""
     taken: dict[str, dict[str, _Taken]] = defaultdict(dict)
     for way in ways:
         if len(way.hops) < 2 or way.hops[0].stage != CAMERA or "captured" not in way.hops[0].at:
@@ -93,7 +93,7 @@ def ingestion(ways: Sequence[Way]) -> Mapping[str, Ingestion]:
             continue
         own = _taken(way, camera, first)
         known = taken[first.stage].get(way.root)
-        # Of the records that were made of a frame, the last one to be sent ends the work on it.
+        # The last record made of a frame that is sent ends the work on the frame.
         if known is None or own.done_ns > known.done_ns:
             taken[first.stage][way.root] = own
     return {stage: _of(list(frames.values())) for stage, frames in taken.items()}

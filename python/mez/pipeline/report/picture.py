@@ -24,10 +24,10 @@ COLOURS: Final[Mapping[Kind, str]] = {
     Kind.POST: "#cc79a7",
     Kind.WORK: "#999999",
 }
-"""Which colour-blind people can tell apart (Okabe and Ito)."""
+"""Colours that colour-blind people can tell apart (Okabe and Ito)."""
 
 POINTS_MAX: Final = 4000
-"""The most records that are drawn one by one; of more, every so manieth."""
+"""The most records that are drawn as points. If there are more, every n-th one is drawn."""
 
 
 def draw(summary: Summary, path: Path) -> None:
@@ -52,7 +52,7 @@ def draw(summary: Summary, path: Path) -> None:
 
 
 def _times(axes: "Axes", summary: Summary, word: str) -> None:
-    """Bars of stages, cut by kind. 99 % quantiles do not add up, so that they stand side by side."""
+    """Bars of stages, divided by kind. 99 % quantiles do not add up, so they are drawn side by side."""
     kinds = [kind for kind in Kind if any(kind in stage.kinds for stage in summary.stages.values())]
     names = list(summary.stages)
     place = np.arange(len(names), dtype=np.float64)
@@ -71,11 +71,11 @@ def _times(axes: "Axes", summary: Summary, word: str) -> None:
     axes.set_yticks(place, names)
     axes.invert_yaxis()
     axes.set_xlabel("ms")
-    axes.set_title("mean" if word == "mean" else "99 % quantile, of each kind by itself", fontsize=9)
+    axes.set_title("mean" if word == "mean" else "99 % quantile of each kind", fontsize=9)
 
 
 def _shares(axes: "Axes", summary: Summary) -> None:
-    """What each stage's function spends its time on."""
+    """How each stage's function spends its time."""
     inside = (Kind.PRE, Kind.AI, Kind.POST, Kind.WORK)
     for place, stage in enumerate(summary.stages.values()):
         whole = sum(stage.kinds[kind].mean for kind in inside if kind in stage.kinds) or 1.0
@@ -88,16 +88,16 @@ def _shares(axes: "Axes", summary: Summary) -> None:
     axes.set_yticks(range(len(summary.stages)), list(summary.stages))
     axes.invert_yaxis()
     axes.set_xlabel("% of the time in the stage's function")
-    axes.set_title("AI, and what is around it", fontsize=9)
+    axes.set_title("AI and other work", fontsize=9)
 
 
 def _course(axes: "Axes", summary: Summary) -> None:
-    """Latency over time, with how many records were under way."""
+    """Latency over time, with the number of records under way."""
     ways = summary.ways[:: -(-len(summary.ways) // POINTS_MAX)]
     begin = summary.ways[0][0]
     axes.plot([at - begin for at, _ in ways], [ms for _, ms in ways], ".", ms=2, color="#0072b2")
-    axes.set_xlabel("captured, seconds after the first")
-    axes.set_ylabel("from end to end, ms", color="#0072b2")
+    axes.set_xlabel("capture time, seconds after the first")
+    axes.set_ylabel("end-to-end latency, ms", color="#0072b2")
     axes.set_ylim(bottom=0)
     begins = np.array([at for at, _ in summary.ways]) - begin
     ends = np.sort(begins + np.array([ms for _, ms in summary.ways]) / 1000)

@@ -1,4 +1,4 @@
-"""Reads the events of a pipeline: what a folder has, and what of it cannot be used."""
+"""Reads the events of a pipeline from a folder, and counts lines that cannot be used."""
 
 import json
 from collections import Counter
@@ -23,14 +23,14 @@ TOO_MANY: Final = f"beyond the first {RECORDS_MAX} records"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A record that left a pipeline, and where it was before.
+    """A record that left a pipeline, and its hops.
 
     Attributes:
         pipeline: The pipeline's name.
         id: The record's identity.
-        camera: The camera whose frame it goes back to.
-        frame: That frame: `EPOCH-SEQUENCE`.
-        captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC.
+        camera: The camera of the frame that it was made of.
+        frame: This frame: `EPOCH-SEQUENCE`.
+        captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC.
         hops: Its way, oldest first; the first is that of the camera.
     """
 
@@ -47,20 +47,20 @@ class Way:
         return f"{self.camera}@{self.frame}"
 
     def identity(self, place: int) -> str:
-        """The identity that the record had behind a hop; that of the frame for the first.
+        """The identity that the record had after a hop; for the first hop, that of the frame.
 
-        Records of one frame share the hops before they were made apart, and so these identities.
+        Records of one frame share the hops up to the stage that split them, and so these identities.
         """
         parts = self.id.removeprefix(self.root).split("/")[1:]
         if place > len(parts):
-            # Nothing was made of it there.
+            # This stage made no record of it.
             return f"{self.id}/{self.hops[place].stage}"
         return "/".join((self.root, *parts[:place]))
 
 
 @dataclass(slots=True)
 class Events:
-    """What a folder has.
+    """The events in a folder.
 
     Attributes:
         files: How many files.
@@ -76,14 +76,14 @@ class Events:
 def read(folder: Path) -> Events:
     """Read all files of events in a folder.
 
-    A line that cannot be used is counted. A record whose line comes again, because its worker died before it
-    was settled, is taken once.
+    Lines that cannot be used are counted. If a record has several lines, because its worker died before the
+    record was settled, only the first one is used.
 
     Raises:
         EventsError: The folder is not there, or there is not one record in it.
     """
     if not folder.is_dir():
-        raise EventsError(f"{folder} is no folder; give the one that events of [pipeline] names")
+        raise EventsError(f"{folder} is not a folder; give the folder that events in [pipeline] names")
     events = Events()
     known: set[str] = set()
     for path in sorted(folder.glob("*.jsonl")):
@@ -103,7 +103,7 @@ def read(folder: Path) -> Events:
 
 
 def told(left_out: Mapping[str, int]) -> list[str]:
-    """What was left out, a text for each reason."""
+    """The lines that were left out, as a text for each reason."""
     return [f"{count} {'line' if count == 1 else 'lines'} {why}" for why, count in sorted(left_out.items())]
 
 
@@ -118,7 +118,7 @@ def _ways(path: Path, left_out: Counter[str]) -> Iterator[Way]:
     try:
         file = path.open(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise EventsError(f"{path} cannot be read: {error.strerror}; is it yours?") from error
+        raise EventsError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
     with file:
         for line in file:
             try:
@@ -126,12 +126,12 @@ def _ways(path: Path, left_out: Counter[str]) -> Iterator[Way]:
             except _OtherVersionError:
                 left_out[OTHER_VERSION] += 1
             except (ValueError, KeyError, TypeError, RecursionError):
-                # A worker that is killed, or still writes, leaves the start of a line.
+                # A worker that was killed, or is still writing, leaves an incomplete line.
                 left_out[DAMAGED if line.endswith("\n") else CUT_OFF] += 1
 
 
 class _OtherVersionError(Exception):
-    """A line says another version."""
+    """A line is of another version."""
 
 
 def _way(line: str) -> Way:

@@ -1,6 +1,6 @@
-"""Cuts the way of a record into steps, each of a kind.
+"""Divides the way of a record into steps, each of one kind.
 
-A step lies between two stamps that follow each other:
+A step is the time between two consecutive stamps:
 
 | from | to | step | kind |
 | --- | --- | --- | --- |
@@ -13,8 +13,8 @@ A step lies between two stamps that follow each other:
 | `sent` | `confirmed` | `confirm` | waiting |
 
 A mark ends a step. If its name is `ai` or begins with `ai.`, the step was AI: `record.mark("ai.detected")`.
-What a stage does before its first AI is pre-processing, and what it does after that beside AI is
-post-processing. The function of a stage without such a mark is work that nobody has divided.
+The steps of a stage before its first AI step are pre-processing; those after it that are not AI are
+post-processing. Without an AI mark, all steps of the stage's function are undivided work.
 """
 
 import itertools
@@ -31,7 +31,7 @@ _OWN: Final = {*STEPS, CONFIRMED}
 
 
 class Kind(StrEnum):
-    """What a record's time is spent on."""
+    """How the time of a record is spent."""
 
     INGESTION = "ingestion"
     WAITING = "waiting"
@@ -43,20 +43,20 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of a record's time.
+    """A part of a record's time.
 
     Attributes:
-        record: The identity that the record had behind the stage.
-        stage: The stage that it leads to, or that works.
-        name: See above.
-        kind: See above.
+        record: The identity that the record had after the stage.
+        stage: The stage that works, or to which the step leads.
+        name: See the module.
+        kind: See the module.
         start_ns: Its start, in nanoseconds since 1970 by the wall clock of the host that stamped it.
         ns: How long it took.
-        is_exact: Both stamps are of one clock. Else `ns` is as wrong as the wall clocks of two hosts differ,
-            which nobody has measured.
-        error_ns: The most by which `ns` is wrong, where that is known: 0 for an exact step, more where a
-            camera's clock was compared with that of this host; `None`: nobody knows.
-        hop: The place of its hop on the way.
+        is_exact: Whether both stamps are of one clock. Otherwise the error of `ns` is the unknown difference
+            between the wall clocks of two hosts.
+        error_ns: The largest possible error of `ns`: 0 for an exact step, more if a camera's clock was
+            compared with that of this host. `None` if it is unknown.
+        hop: The index of its hop on the way.
     """
 
     record: str
@@ -85,7 +85,7 @@ def steps(way: Way, ai: Sequence[str] = ()) -> list[Step]:
 
     Args:
         way: The record.
-        ai: Marks that end AI besides those whose names say so.
+        ai: Marks that end AI, besides `ai` and `ai.…`.
     """
     found: list[Step] = []
     for place, hop in enumerate(way.hops):
@@ -98,14 +98,14 @@ def steps(way: Way, ai: Sequence[str] = ()) -> list[Step]:
 
 
 def _way_there(way: Way, place: int) -> Iterator[Step]:
-    """From the hop before to the worker."""
+    """The steps from the previous hop to the worker."""
     before, hop = way.hops[place - 1], way.hops[place]
     if "fetched" not in hop.at:
         return
     stamps = [step for step in ("logged", "handed", "fetched") if step in hop.at]
     if before.stage == CAMERA:
         if "captured" in before.at:
-            # What is behind the edge's stamp is waiting; without one nobody can tell them apart.
+            # After the edge's stamp, the time is waiting. Without this stamp, all of it is ingestion.
             yield _step(way, place, "ingest", Kind.INGESTION, before, "captured", stamps[0], to=hop)
     else:
         if "made" in before.at and "sent" in before.at:
@@ -120,11 +120,11 @@ def _way_there(way: Way, place: int) -> Iterator[Step]:
 
 
 def work(way: Way, place: int, ai: Sequence[str] = ()) -> Iterator[Step]:
-    """What a stage's function did, cut at its marks."""
+    """The steps of a stage's function, divided at its marks."""
     hop = way.hops[place]
     if "fetched" not in hop.at or "made" not in hop.at:
         return
-    # By their stamps: a mark that is set again keeps its place in the table.
+    # Sorted by stamp, because a mark that is set again keeps its place in the dict.
     marks = sorted((stamp, mark) for mark, stamp in hop.at.items() if mark not in _OWN)
     has_ai = any(is_ai(mark, ai) for _, mark in marks)
     kind = Kind.PRE if has_ai else Kind.WORK
@@ -151,7 +151,7 @@ def _step(
         ns = end.at[second] + end.wall_ns - of.at[first] - of.wall_ns
     error_ns: int | None = 0 if is_exact else None
     if first == "captured":
-        # Stamped by the camera's host. `error_ns` is there if its clock was compared with this one.
+        # Stamped by the camera's host. `error_ns` is set if its clock was compared with this host's.
         error_ns = of.error_ns if is_exact else None
         is_exact = is_exact and of.error_ns is not None
     start_ns = of.at[first] + of.wall_ns

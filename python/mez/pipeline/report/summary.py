@@ -1,4 +1,4 @@
-"""Says by stage where the time of records went: means, 99 % quantiles, shares."""
+"""Computes where the time of records went, by stage: means, 99 % quantiles, shares."""
 
 import math
 from collections import defaultdict
@@ -14,12 +14,12 @@ from mez.pipeline.report.reading import Events, Way
 from mez.pipeline.report.steps import CONFIRMED, Kind, Step, steps
 
 PUT_OUT: Final = "the end"
-"""What the time after the last function is counted to: until the bus had what was made."""
+"""The name for the time after the last function, until the bus had the results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some durations, in milliseconds."""
+    """Statistics of durations, in milliseconds."""
 
     mean: float
     p50: float
@@ -27,7 +27,7 @@ class Figures:
 
     @classmethod
     def of(cls, values_ns: Sequence[float]) -> "Figures":
-        """Of durations in nanoseconds."""
+        """The statistics of durations in nanoseconds."""
         values = np.asarray(values_ns, np.float64) / 1e6
         p50, p99 = np.percentile(values, [50, 99])
         return cls(float(values.mean()), float(p50), float(p99))
@@ -47,10 +47,10 @@ class StageSummary:
 
     Attributes:
         name: Its name.
-        records: Records of it that left the pipeline. What several records have in common counts once.
-        kinds: By the kind of its steps; of a record, steps of a kind are added up.
-        steps: The same by the name of the step.
-        ai_share: Of the time in its function, where a mark says what was AI.
+        records: Its records that left the pipeline. A step that several records share counts once.
+        kinds: Statistics by the kind of step. For each record, the steps of a kind are added up.
+        steps: Statistics by the name of the step.
+        ai_share: The share of AI in the time of its function. `None` if no mark says what was AI.
     """
 
     name: str
@@ -61,7 +61,7 @@ class StageSummary:
 
     @property
     def faster_max(self) -> float | None:
-        """How many times as fast the function gets at most if its AI takes no time (Amdahl's law)."""
+        """The largest possible speed-up of the function, if its AI takes no time (Amdahl's law)."""
         if self.ai_share is None:
             return None
         return math.inf if self.ai_share == 1 else 1 / (1 - self.ai_share)
@@ -78,13 +78,14 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How far durations can be trusted.
+    """How accurate durations are.
 
     Attributes:
-        across: Steps between stamps of two hosts' clocks, by stage.
-        smallest_ms: The smallest of these, by stage. Below zero, the wall clocks differ by that at least.
-        captured_error_ms: The most by which capture times are wrong, where clocks were compared.
-        captured_unknown: Records whose capture time is by a wall clock: nobody knows how wrong it is.
+        across: Number of steps between stamps of two hosts' clocks, by stage.
+        smallest_ms: The smallest of these steps, by stage. If negative, the wall clocks differ by at least
+            this much.
+        captured_error_ms: The largest possible error of capture times, where clocks were compared.
+        captured_unknown: Records whose capture time is by a wall clock, so that its error is unknown.
     """
 
     across: Mapping[str, int] = field(default_factory=dict)
@@ -108,11 +109,11 @@ class Summary:
 
     Attributes:
         pipeline: Its name; several, with commas between.
-        whole: From the capture to the last function's end.
-        stages: In the order of the way.
-        shares: Of the time of all records, by kind.
-        end: From the last function's end until the bus had what was made.
-        clocks: How far this can be trusted.
+        whole: Time from the capture to the end of the last function.
+        stages: The stages, in the order in which records pass them.
+        shares: Shares of the time of all records, by kind.
+        end: Time from the end of the last function until the bus had the results.
+        clocks: How accurate these durations are.
         ingestion: Whether the first stages keep up with the cameras, by stage.
         ways: When each record was captured, in seconds since 1970, and how long it took, in milliseconds.
         files: How many files were read.
@@ -132,7 +133,7 @@ class Summary:
 
     @property
     def waiting_share(self) -> float:
-        """Of the time of all records, between stages."""
+        """The share of the time of all records that they waited between stages."""
         return self.shares.get(Kind.WAITING, 0.0)
 
     def plain(self) -> dict[str, Any]:
@@ -153,11 +154,11 @@ class Summary:
 
 
 def summary(events: Events, ai: Sequence[str] = ()) -> Summary:
-    """Work out where the time went.
+    """Compute where the time went.
 
     Args:
-        events: What a folder has; at least one record.
-        ai: Marks that end AI besides those whose names say so.
+        events: The events in a folder, with at least one record.
+        ai: Marks that end AI, besides `ai` and `ai.…`.
     """
     cut = [steps(way, ai) for way in events.ways]
     spent: dict[Kind, int] = defaultdict(int)
@@ -183,7 +184,7 @@ def summary(events: Events, ai: Sequence[str] = ()) -> Summary:
 
 
 def _whole_ns(way: Way) -> int:
-    """From the capture to the end of the last function."""
+    """The time from the capture to the end of the last function."""
     last = way.hops[-1]
     end_ns = last.at.get("made", max(last.at.values(), default=0))
     first = way.hops[0]
@@ -195,7 +196,7 @@ def _whole_ns(way: Way) -> int:
 
 
 def _stages(cut: Sequence[Sequence[Step]]) -> dict[str, StageSummary]:
-    # Several records have the hops in common that they had before they were made apart.
+    # Records of one frame share the hops up to the stage that split them: these count once.
     by_stage: dict[str, dict[str, list[Step]]] = {}
     for found in cut:
         of_way: dict[tuple[str, str], list[Step]] = defaultdict(list)

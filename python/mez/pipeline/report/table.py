@@ -1,4 +1,4 @@
-"""Shows a report to people, 80 columns wide, with what they have to know below it."""
+"""Shows a report to people, 80 columns wide, with notes below it."""
 
 import math
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ def shown(summary: Summary) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    # Never as markup: names of stages and files may look like it.
+    # As plain text: names of stages and files may look like markup.
     notes = [Text(f"note: {note}") for note in notes_of(summary)]
     return Group(_stages(summary), _ingestion(summary), *notes)
 
@@ -86,13 +86,13 @@ def _ingestion(summary: Summary) -> "Table":
 
 
 def notes_of(summary: Summary) -> list[str]:
-    """What a reader of the figures has to know."""
+    """Notes that a reader of the figures needs."""
     notes = [f"left out: {', '.join(told(summary.left_out))}"] if summary.left_out else []
     undivided = [name for name, stage in summary.stages.items() if Kind.WORK in stage.kinds]
     if undivided:
         notes.append(
-            f'{", ".join(undivided)}: no mark says what is AI; call record.mark("ai.NAME") behind it, or '
-            "name its mark with --ai"
+            f'{", ".join(undivided)}: no mark says which part is AI; call record.mark("ai.NAME") after it, '
+            "or name its mark with --ai"
         )
     for stage, of in summary.ingestion.items():
         if of.interval_ms is not None and of.set_ms > of.interval_ms:
@@ -107,18 +107,18 @@ def notes_of(summary: Summary) -> list[str]:
 def _clock_notes(summary: Summary) -> list[str]:
     clocks, notes = summary.clocks, []
     if clocks.captured_error_ms is not None:
-        notes.append(f"capture times are wrong by {_ms(clocks.captured_error_ms)} ms at most")
+        notes.append(f"the error of capture times is at most {_ms(clocks.captured_error_ms)} ms")
     if clocks.captured_unknown:
         notes.append(
-            f"the capture times of {clocks.captured_unknown} records are by a wall clock; by how much they "
-            "are wrong is not known"
+            f"the capture times of {clocks.captured_unknown} records are by a wall clock; their error is "
+            "unknown"
         )
     for stage, count in clocks.across.items():
         smallest = clocks.smallest_ms[stage]
-        least = f"; they differ by {_ms(-smallest)} ms at least" if smallest < 0 else ""
+        least = f"; these clocks differ by at least {_ms(-smallest)} ms" if smallest < 0 else ""
         notes.append(
-            f"{count} steps before {stage} lie between the clocks of two hosts: they are as wrong as the "
-            f"hosts' wall clocks differ, which nobody has measured{least}"
+            f"{count} steps before {stage} are measured with the clocks of two hosts: their error is the "
+            f"unknown difference of the hosts' wall clocks{least}"
         )
     return notes
 

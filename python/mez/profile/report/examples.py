@@ -17,7 +17,7 @@ EXAMPLES_MAX: Final = 5
 """The most rungs of which a frame is shown."""
 
 WIDTH: Final = 768
-"""Width of the pictures in pixels, whatever the rung: as an application shows them to a person."""
+"""Width of the pictures in pixels, the same for all rungs."""
 
 FLOORS: Final = (0.80, 0.90, 0.95, 0.96)
 
@@ -31,8 +31,8 @@ class Example:
     """A frame of a rung.
 
     Attributes:
-        title: What it is.
-        note: What was found.
+        title: The rung, its bytes and its accuracy.
+        note: The numbers of found, missed and false boxes.
         image: With boxes: green found, red missed, yellow without a reference.
     """
 
@@ -42,7 +42,7 @@ class Example:
 
 
 def examples(made: Made, footage: Footage, thresholds: Thresholds) -> list[Example]:
-    """Draw the frame with the most detections as published, and at some rungs of the frontier."""
+    """Draw the frame with the most detections: as published, and at some rungs of the frontier."""
     place = max(
         made.reference.found,
         key=lambda at: sum(box.score >= thresholds.strong for box in made.reference.found[at]),
@@ -83,7 +83,7 @@ def examples(made: Made, footage: Footage, thresholds: Thresholds) -> list[Examp
 
 
 def chosen(frontier: list[RungProfile]) -> list[RungProfile]:
-    """Return the cheapest rungs at some floors, and the best."""
+    """Return the cheapest rungs at some floors, and the most accurate one."""
     picks: list[RungProfile] = []
     for floor in FLOORS:
         picks += [rung for rung in frontier if rung.accuracy_normalised.value >= floor][:1]
@@ -92,7 +92,7 @@ def chosen(frontier: list[RungProfile]) -> list[RungProfile]:
 
 
 def last_shown(rung: str, footage: Footage, place: int) -> Image | None:
-    """Return what an application sees at that frame."""
+    """Return the image that an application sees at this frame."""
     image: Image | None = None
     for shown in coding.code(rung, footage, [place]):
         if shown.image is not None:

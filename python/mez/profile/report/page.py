@@ -49,7 +49,7 @@ def write(path: Path, profile: Profile, examples: Sequence[Example] = (), cost: 
         ],
     }
     about = profile.about
-    # "<" would end the script where a name holds "</script>".
+    # Escaped, because "</script>" in a name would end the script.
     encoded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     filled = {
         "TITLE": html.escape(f"{about.app} on {about.video}"),
@@ -83,7 +83,7 @@ def _facts(profile: Profile, cost: Cost | None) -> str:
     if cost is not None:
         facts["measured"] = (
             f"{cost.rungs_screened} of {cost.rungs} rungs on few frames, {cost.rungs_measured} on all: "
-            f"{cost.share:.0%} of the frames that measuring everything takes"
+            f"{cost.share:.0%} of the frames of a full measurement"
         )
     return "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in facts.items()

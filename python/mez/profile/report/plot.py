@@ -26,7 +26,7 @@ COLOURS: Final[Mapping[str, str]] = {
 COLOURS_OTHERS: Final = ("#785ef0", "#8c6d31", "#17becf", "#b15928", "#6a3d9a", "#333333")
 
 ACCURACY_SHOWN_MIN: Final = 0.7
-"""The lowest accuracy that the plot's axis is stretched to."""
+"""The lowest accuracy that the plot shows."""
 
 
 def colour_of(family: str, known: Sequence[str]) -> str:
@@ -38,12 +38,12 @@ def colour_of(family: str, known: Sequence[str]) -> str:
 
 
 def draw(profiles: Mapping[str, Profile], paths: Sequence[Path], strict: bool = False) -> None:
-    """Draw profiles into files; their suffixes say how (`.svg`, `.png`).
+    """Draw profiles into files, in the format of their suffix (`.svg`, `.png`).
 
     Args:
-        profiles: By what they are called; several are told apart by the style of their lines.
-        paths: Where to.
-        strict: The strict score, instead of that with hysteresis.
+        profiles: The profiles by name. Several profiles differ in the style of their lines.
+        paths: The files.
+        strict: Draw the strict score, instead of that with hysteresis.
 
     Raises:
         ProfileError: Matplotlib is not installed.
@@ -100,7 +100,7 @@ def _axes(axes: "Axes", profiles: Mapping[str, Profile], strict: bool) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: _bytes(value))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("bytes for a published frame, mean")
+    axes.set_xlabel("mean bytes per published frame")
     axes.set_ylabel(f"accuracy (F1 against the frame as published{', strict' if strict else ''})")
     axes.set_ylim(max(ACCURACY_SHOWN_MIN, lowest - 0.03) if lowest < 1 else None, 1.005)
     axes.grid(True, which="major", alpha=0.25)

@@ -13,11 +13,11 @@ from mez.profile.stream import records, task
 from mez.profile.stream.grid import Spec
 from mez.profile.stream.make import Made, make
 
-_NEEDS: Final = "a stream of data records takes --app, --accuracy and --knobs"
+_NEEDS: Final = "a stream of data records needs --app, --accuracy and --knobs"
 
 
 def is_wanted(options: argparse.Namespace) -> bool:
-    """Tell whether the options are about a stream of data records."""
+    """Tell whether the options are for a stream of data records."""
     return bool(options.stream or options.knobs or options.accuracy)
 
 
@@ -51,10 +51,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Made:
-    """Make the profile that the options ask for.
+    """Make the profile for these options.
 
     Raises:
-        ProfileError: They do not fit together, or it cannot be made.
+        ProfileError: The options do not fit together, or the profile cannot be made.
     """
     if not (options.accuracy and options.knobs):
         missing = "--accuracy" if not options.accuracy else "--knobs"
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> Made:
     if options.video:
         raise ProfileError("--video is for pictures; give the recording of a data stream with --stream")
     paths = list(options.stream)
-    # Before a recording, which takes a minute.
+    # Checked before a recording, which takes a minute.
     spec = task.named(options.knobs, "--knobs")
     if not isinstance(spec, Spec):
         raise AppError(f"{options.knobs} is a {type(spec).__name__}; --knobs takes a mez.Knobs")
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> Made:
             paths.append(record(options.camera, folder, options.seconds, options.edge, bar, data=True))
         if not paths:
             raise ProfileError(
-                "there is nothing to profile on; name a recording (--stream) or a live stream (--camera)"
+                "there is nothing to profile on; give a recording (--stream) or a live stream (--camera)"
             )
         streams = [records.load(path) for path in paths]
         return make(

@@ -1,4 +1,4 @@
-"""The rungs of a stream's knobs as a grid that can be searched."""
+"""The rungs of a stream's knobs, as a grid for the search."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SKIP: Final = "skip"
 
 @runtime_checkable
 class Spec(Protocol):
-    """What is used of the declared knobs of a stream, `mez.Knobs`."""
+    """The used part of a stream's declared knobs, `mez.Knobs`."""
 
     def rungs(self) -> list[str]:
         """Return all rungs by their names."""
@@ -33,8 +33,8 @@ class Grid:
     """The rungs of a stream.
 
     Attributes:
-        originals: The record as it was published, and the same with records left out after it.
-        family: All others. `None` if no knob changes a record.
+        originals: The rung `original`, and its variants that skip records.
+        family: All other rungs. `None` if no knob changes a record.
     """
 
     originals: Sequence[str]
@@ -45,7 +45,7 @@ class Grid:
 
 
 def base_of(rung: str) -> str:
-    """Return a rung without the records that are left out."""
+    """Return the name of a rung without its part for skipped records."""
     head, _, last = rung.rpartition("/")
     return head if head and last.startswith(_SKIP) and "=" not in last else rung
 
@@ -55,7 +55,7 @@ def grid(spec: Spec, bytes_of: Callable[[str], int]) -> Grid:
 
     Args:
         spec: The knobs of the stream.
-        bytes_of: Says how many bytes a record has at a rung. It tells which end of a knob is the fine one.
+        bytes_of: Returns the bytes of a record at a rung, to find out which end of a knob is the fine one.
     """
     rungs = spec.rungs()
     originals = [rung for rung in rungs if base_of(rung) == ORIGINAL]

@@ -33,17 +33,17 @@ BYTES_TOLERANCE: Final = 1.01
 
 
 class Progress(Protocol):
-    """Hears how it goes."""
+    """Shows progress."""
 
     def expect(self, frames: int) -> None:
-        """Hear how many results are still to be made, about."""
+        """Set the approximate number of results that remain."""
 
     def done(self, frames: int, what: str) -> None:
-        """Hear that so many more have been made."""
+        """Add results that are done."""
 
 
 class Silent:
-    """Hears nothing."""
+    """Shows no progress."""
 
     def expect(self, frames: int) -> None:
         """Do nothing."""
@@ -54,14 +54,14 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a profile took, beside what it would have taken to measure everything.
+    """The cost of a profile, and that of a full measurement.
 
     Attributes:
-        rungs: Rungs of the grid.
-        rungs_screened: Of these, those that were measured on few records.
-        rungs_measured: And on all records.
-        results: Results that the application made for that.
-        results_exhaustive: Those of measuring all rungs on all records.
+        rungs: Number of rungs of the grid.
+        rungs_screened: Number of rungs that were measured on few records.
+        rungs_measured: Number of rungs that were measured on all records.
+        results: Number of results of the application.
+        results_exhaustive: Number of results of a full measurement.
         seconds: How long it took.
     """
 
@@ -74,13 +74,13 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Results made, of those that measuring everything takes."""
+        """Results as a share of those of a full measurement."""
         return self.results / self.results_exhaustive
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A profile, and what it took."""
+    """A profile, and its cost."""
 
     profile: Profile
     cost: Cost
@@ -99,13 +99,13 @@ def make(
     """Profile an application on recorded streams.
 
     Args:
-        streams: What it reads. Of several, it gets the records of the same place together.
+        streams: The streams that it reads. From several, it gets the records of the same index together.
         spec: The streams' knobs, `mez.Knobs`.
-        task: The application, and how good its results are.
-        records: How many records of each stream are scored, evenly spread over the recording.
-        per_second: Records of a stream per second, where known.
+        task: The application, and the accuracy of its results.
+        records: Number of records of each stream to score, evenly spread over the recording.
+        per_second: Records of a stream per second. `None` if it is unknown.
         exhaustive: Measure every rung on all records.
-        progress: Hears how it goes.
+        progress: Shows progress.
 
     Raises:
         ProfileError: The recording is too short, or a function of the user's failed.
@@ -146,7 +146,7 @@ def make(
 
 
 def frontier_gap(found: Profile, exhaustive: Profile) -> float:
-    """Return by how much accuracy a profile falls short of that of all rungs, at equal bytes, at most."""
+    """Return the largest loss of accuracy of a profile against that of all rungs, at equal bytes."""
     gap = 0.0
     for best in exhaustive.frontier:
         most = best.bytes_per_published_frame * BYTES_TOLERANCE
@@ -160,7 +160,7 @@ def frontier_gap(found: Profile, exhaustive: Profile) -> float:
 def _places(count: int, wanted: int) -> list[int]:
     if min(count, wanted) < interval.FRAMES_MIN:
         raise ProfileError(
-            f"{min(count, wanted)} records are too few for a 95 % interval, which takes at least "
+            f"{min(count, wanted)} records are too few for a 95 % interval, which needs at least "
             f"{interval.FRAMES_MIN}; " + ("raise --frames" if wanted < count else "record more")
         )
     scored = min(count, wanted)
@@ -168,7 +168,7 @@ def _places(count: int, wanted: int) -> list[int]:
 
 
 def _screen(search: FrontierSearch, bench: Bench, places: Sequence[int], progress: Progress) -> None:
-    """Measure on few records what the search asks for, until it asks for no more."""
+    """Measure the rungs that the search requests on few records, until it requests no more."""
     few = places[:: max(1, len(places) // max(round(len(places) * SCREENING_SHARE), SCREENING_RECORDS_MIN))]
     while (point := search.due()) is not None:
         rung, before = search.family.rung(point), bench.results

@@ -20,7 +20,7 @@ class Message(NamedTuple):
 
     Attributes:
         topic: The topic of its stream.
-        content_type: What its bytes are.
+        content_type: The type of its bytes.
         at_ns: When it was captured, in nanoseconds since 1970-01-01 UTC.
         payload: Its bytes.
     """
@@ -35,11 +35,11 @@ def messages(path: Path) -> list[Message]:
     """Return the data records of a file, in the order of their time.
 
     Raises:
-        RecordError: It is no MCAP file, is cut off, is compressed, or holds no data record.
+        RecordError: It is not an MCAP file, is cut off, is compressed, or has no data record.
     """
     content = path.read_bytes()
     if not content.startswith(MAGIC):
-        raise RecordError(f"{path} is no MCAP file; make one with: mez store export CAMERA FILE.mcap")
+        raise RecordError(f"{path} is not an MCAP file; make one with: mez store export CAMERA FILE.mcap")
     try:
         found = list(_messages(memoryview(content)[len(MAGIC) :], {}, path))
     except (struct.error, IndexError, UnicodeDecodeError) as error:

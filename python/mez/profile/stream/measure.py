@@ -1,4 +1,4 @@
-"""Measures rungs of a stream: the bytes of its records, and what the application makes of them."""
+"""Measures rungs of a stream: the bytes of its records, and the application's results."""
 
 import hashlib
 import time
@@ -15,12 +15,12 @@ from mez.profile.stream.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The records of one place at a rung, one of each stream.
+    """The records of one index at a rung, one of each stream.
 
     Attributes:
-        size_bytes: Bytes of each.
-        result: What the application makes of them.
-        make_ms: Processor time of making one record.
+        size_bytes: Bytes of each record.
+        result: The application's result.
+        make_ms: Processor time to degrade one record.
         task_ms: Processor time of the application.
     """
 
@@ -32,13 +32,13 @@ class Made:
 
 @dataclass
 class Measured:
-    """What is known of a rung.
+    """The measurements of a rung.
 
     Attributes:
         rung: Its name.
-        skip: Records left out after each that is sent.
-        sent: What was sent, by its place.
-        scores: How good the newest result was when a record was due, by the place of that record.
+        skip: Number of records skipped after each one that is sent.
+        sent: The records that were sent, by index.
+        scores: The accuracy of the newest result at each record, by index.
     """
 
     rung: str
@@ -47,12 +47,12 @@ class Measured:
     scores: dict[int, float] = field(default_factory=dict)
 
     def bytes_per_record(self, places: Sequence[int]) -> float:
-        """Return the mean bytes of a published record, those left out counted as nothing."""
+        """Return the mean bytes of a published record. Skipped records count as 0."""
         sizes = [size for place in places for size in self.sent[place - place % (self.skip + 1)].size_bytes]
         return sum(sizes) / len(sizes) / (self.skip + 1)
 
     def accuracy(self, places: Sequence[int]) -> float:
-        """Return the mean over records."""
+        """Return the mean accuracy over records."""
         return sum(self.scores[place] for place in places) / len(places)
 
 
@@ -60,9 +60,9 @@ class Bench:
     """Measures the rungs of streams that one application reads together.
 
     Args:
-        streams: The streams; each is degraded alike.
+        streams: The streams. All are degraded with the same rung.
         spec: Their knobs.
-        task: What is done with them.
+        task: The application.
     """
 
     def __init__(self, streams: Sequence[Stream], spec: Spec, task: Task) -> None:
@@ -77,15 +77,15 @@ class Bench:
 
     @property
     def results(self) -> int:
-        """How many results the application made."""
+        """Number of results that the application made."""
         return len(self._results)
 
     def bytes_of(self, rung: str) -> int:
-        """Return how many bytes the first record has at a rung."""
+        """Return the bytes of the first record at a rung."""
         return len(self._body(rung, self._streams[0].records[0]))
 
     def measure(self, rung: str, places: Sequence[int]) -> Measured:
-        """Measure a rung on these records at least; what is known already is not done again.
+        """Measure a rung at least on these records. Known results are reused.
 
         Raises:
             AppError: A function of the user's failed.
@@ -112,7 +112,7 @@ class Bench:
         began = time.process_time()
         bodies = [self._body(rung, record) for record in records]
         make_ms = (time.process_time() - began) * 1e3 / len(bodies)
-        # Rungs often make the same of a record: a list of 20 rows has no more if 30 are allowed.
+        # Rungs often give the same bytes: a list of 20 rows does not change if 30 rows are allowed.
         digest = hashlib.sha256(b"".join(hashlib.sha256(body).digest() for body in bodies)).digest()
         if (known := self._results.get((place, digest))) is None:
             began = time.process_time()

@@ -3,8 +3,8 @@
 | recording | what it is |
 | --- | --- |
 | a folder | a file for each record, in the order of their names: `.json`, `.npy`, `.arrow`, `.txt`, `.bin` |
-| `FILE.jsonl` | a record of JSON in each line |
-| `FILE.mcap` | what `mez store export CAMERA FILE.mcap` writes |
+| `FILE.jsonl` | a JSON record in each line |
+| `FILE.mcap` | a file that `mez store export CAMERA FILE.mcap` writes |
 """
 
 import hashlib
@@ -25,7 +25,7 @@ CONTENT_TYPES: Final = {
     ".txt": _data.TEXT,
     ".bin": _data.BYTES,
 }
-"""What the files of a folder are, by the ends of their names."""
+"""The content types of a folder's files, by suffix."""
 
 RECORDS_MAX: Final = 100_000
 """The most records of a recording that are read."""
@@ -40,7 +40,7 @@ class Record:
     Attributes:
         name: For errors: the file, and the line or the number in it.
         payload: Its bytes.
-        content_type: What they are.
+        content_type: Their type.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Record:
     content_type: str
 
     def value(self) -> Any:  # noqa: ANN401, what was published
-        """Return what the application gets.
+        """Return the value that the application gets.
 
         Raises:
-            RecordError: The bytes are not what they should be.
+            RecordError: The bytes do not fit the content type.
         """
         return decoded(self.payload, self)
 
@@ -62,8 +62,8 @@ class Stream:
 
     Attributes:
         name: The name of its file or folder.
-        sha256: Of all its records.
-        records: In the order of their time.
+        sha256: Digest of all its records.
+        records: The records, in order of time.
     """
 
     name: str
@@ -72,10 +72,10 @@ class Stream:
 
 
 def decoded(payload: bytes, record: Record) -> Any:  # noqa: ANN401, what was published
-    """Return the value of bytes that a record was made to.
+    """Return the value of a degraded record's bytes.
 
     Raises:
-        RecordError: They are not what the record's content type says.
+        RecordError: They do not fit the record's content type.
     """
     try:
         return _data.unpack(memoryview(payload), record.content_type)
@@ -87,7 +87,7 @@ def load(path: Path) -> Stream:
     """Read a recording.
 
     Raises:
-        RecordError: There is none, or it holds nothing that can be read.
+        RecordError: It does not exist, or contains no records that can be read.
     """
     if path.is_dir():
         records = _folder(path)
@@ -98,7 +98,7 @@ def load(path: Path) -> Stream:
     elif path.suffix == ".mcap":
         records = _exported(path)
     else:
-        raise RecordError(f"{path} is no recording of data records; give {READS}")
+        raise RecordError(f"{path} is not a recording of data records; give {READS}")
     digest = hashlib.sha256()
     for record in records:
         digest.update(f"{record.content_type} {len(record.payload)}\n".encode())
@@ -115,7 +115,7 @@ def _folder(path: Path) -> list[Record]:
         raise RecordError(f"the folder {path} holds no records; give {READS}")
     if other := next((file for file in files if file.suffix not in CONTENT_TYPES), None):
         raise RecordError(
-            f"{other} is no record: names end in {', '.join(CONTENT_TYPES)}; put other files elsewhere"
+            f"{other} is not a record: names end in {', '.join(CONTENT_TYPES)}; move other files away"
         )
     _check_count(len(known), path)
     return [Record(str(file), file.read_bytes(), CONTENT_TYPES[file.suffix]) for file in known]

@@ -1,11 +1,12 @@
 """Finds the frontier of a grid of knobs without measuring all of it.
 
-A coarse grid is measured first. Then always the rung that promises most is next: what it is expected to keep,
-beyond what the best known rung of its bytes keeps. What it is expected to cost and keep lies between its
-nearest neighbours along each knob. The search ends when no rung promises more than `GAIN_MIN`.
+A coarse grid is measured first. Then the next rung is always the one with the largest expected gain: its
+expected accuracy minus that of the best known rung of its bytes. Expected bytes and accuracy are interpolated
+between the nearest measured neighbours along each knob. The search ends when no expected gain is above
+`GAIN_MIN`.
 
-A rung is left out for good if it cannot gain `GAIN_POSSIBLE_MIN`, whatever is between. That rests on one
-assumption: a finer setting of a knob makes no record smaller and no result worse. It needs to hold about.
+A rung is excluded if it cannot gain `GAIN_POSSIBLE_MIN`. This assumes that a finer setting of a knob makes no
+record smaller and no result worse, at least approximately.
 """
 
 from typing import Final
@@ -18,16 +19,16 @@ from mez.profile.pareto import undominated
 from mez.profile.search import Screened, coarse
 
 GAIN_MIN: Final = 0.005
-"""The search ends when no rung is expected to add so much accuracy at its bytes."""
+"""The search ends when no rung is expected to add this much accuracy at its bytes."""
 
 GAIN_POSSIBLE_MIN: Final = 0.01
-"""A rung that can add no more than this is not looked at."""
+"""A rung that cannot add more accuracy than this is excluded."""
 
 Values = NDArray[np.float64]
 
 
 class FrontierSearch:
-    """The search of one grid. Ask `due` what to measure, `tell` it what came out, until nothing is due.
+    """The search of one grid. Measure what `due` returns, and pass it to `tell`, until nothing is due.
 
     Args:
         family: The grid. The settings of each knob go from the most bytes to the fewest.
@@ -39,14 +40,14 @@ class FrontierSearch:
         self.known: dict[Point, Screened] = {}
         self._seen = np.zeros(shape, dtype=bool)
         self._bytes, self._accuracy = np.zeros(shape), np.zeros(shape)
-        # What a rung costs and keeps, at least and at most, by what is known of finer and coarser ones.
+        # Bounds of each rung's bytes and accuracy, from measured finer and coarser rungs.
         self._bytes_low, self._bytes_high = np.ones(shape), np.full(shape, np.inf)
         self._accuracy_low, self._accuracy_high = np.zeros(shape), np.ones(shape)
         last = tuple(length - 1 for length in shape)
         self._begin = list(dict.fromkeys([*coarse(family), last]))
 
     def due(self) -> Point | None:
-        """Return the setting to measure next; `None` when the search is over."""
+        """Return the setting to measure next. `None` when the search is over."""
         while self._begin:
             if (point := self._begin.pop()) not in self.known:
                 return point
@@ -58,7 +59,7 @@ class FrontierSearch:
         return tuple(map(int, place)) if gain[place] > GAIN_MIN else None
 
     def tell(self, point: Point, result: Screened) -> None:
-        """Note what came out."""
+        """Take the result of a setting."""
         self.known[point] = result
         self._seen[point] = True
         self._bytes[point], self._accuracy[point] = max(result.bytes, 1.0), result.accuracy
@@ -73,19 +74,19 @@ class FrontierSearch:
             limit[part] = pick(limit[part], value)
 
     def frontier(self) -> list[str]:
-        """Return the rungs that no other beats, from the fewest bytes up."""
+        """Return the rungs on the frontier, from the fewest bytes up."""
         best = undominated(self.known, lambda point: (self.known[point].bytes, self.known[point].accuracy))
         return [self.family.rung(point) for point in best]
 
     def _best_at(self, costs: Values) -> Values:
-        """Return what the best known rung keeps of at most so many bytes; 0 if there is none."""
+        """Return the best known accuracy at no more than these bytes. 0 if there is none."""
         order = np.argsort(self._bytes[self._seen], kind="stable")
         sizes = self._bytes[self._seen][order]
         best = np.concatenate([[0.0], np.maximum.accumulate(self._accuracy[self._seen][order])])
         return np.asarray(best[np.searchsorted(sizes, costs * (1 + 1e-9), side="right")])
 
     def _expected(self) -> tuple[Values, Values]:
-        """Return what each rung is expected to cost and to keep."""
+        """Return the expected bytes and accuracy of each rung."""
         weight, costs, keeps = (np.zeros(self._seen.shape) for _ in range(3))
         for axis in range(self._seen.ndim):
             here = np.arange(self._seen.shape[axis]).reshape(

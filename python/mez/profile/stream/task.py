@@ -1,4 +1,4 @@
-"""Runs the user's functions: the application, and the one that says how good its results are."""
+"""Runs the user's functions: the application, and the one that scores its results."""
 
 import hashlib
 import importlib
@@ -16,19 +16,19 @@ from mez.profile.errors import AppError
 from mez.profile.stream.records import Record, Stream, decoded
 
 SPEC: Final = "FILE.py:NAME or MODULE:NAME"
-"""How a function or a value in a file of the user's is named."""
+"""The form in which users name a function or a value in a file."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done with the records of one or several streams.
+    """An application on the records of one or several streams, with its accuracy function.
 
     Attributes:
         name: For people.
-        sha256: Of what decides its results.
-        application: Takes a payload, and gives a result. Of several streams it takes a list: of each stream
-            the payload of the same place.
-        accuracy: Takes the result on the records as published, and another result; gives 0 to 1.
+        sha256: The digest of everything that determines its results.
+        application: Takes a payload, and returns a result. With several streams, it takes a list: the payload
+            of the same index from each stream.
+        accuracy: Takes the result on the published records, and another result. Returns 0 to 1.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Task:
     accuracy: Callable[[Any, Any], float]
 
     def result(self, bodies: Sequence[bytes], records: Sequence[Record], rung: str) -> Any:  # noqa: ANN401
-        """Return what the application makes of records.
+        """Return the application's result on records.
 
         Args:
-            bodies: Of each stream a record's bytes at the rung.
+            bodies: The bytes of a record at the rung, for each stream.
             records: These records, as they were published.
             rung: The rung, for errors.
 
         Raises:
             AppError: It failed.
-            RecordError: A body is not what its record's content type says.
+            RecordError: A body does not fit its record's content type.
         """
         values = [decoded(body, record) for body, record in zip(bodies, records, strict=True)]
         try:
@@ -58,10 +58,10 @@ class Task:
             ) from error
 
     def score(self, reference: object, result: object, records: Sequence[Record], rung: str) -> float:
-        """Return how good a result is.
+        """Return the accuracy of a result.
 
         Raises:
-            AppError: The accuracy function failed, or gave something else than a number from 0 to 1.
+            AppError: The accuracy function failed, or did not return a number from 0 to 1.
         """
         where = _named(records, rung)
         try:
@@ -75,51 +75,51 @@ class Task:
             number = float(value)
         except (TypeError, ValueError):
             number = math.nan
-        # A sum of floats may be a hair above 1.
+        # A sum of floats may be slightly above 1.
         if not -1e-9 <= number <= 1 + 1e-9:
             raise AppError(
-                f"the accuracy function returned {_short(value)} on {where}; it has to return a number from "
+                f"the accuracy function returned {_short(value)} on {where}; it must return a number from "
                 "0 (useless) to 1 (as good as the reference)"
             )
         return min(max(number, 0.0), 1.0)
 
 
 def load(application: str, accuracy: str, streams: Sequence[Stream]) -> Task:
-    """Load the functions, and try that they do what they should on the first records.
+    """Load the functions, and try them on the first records.
 
     Args:
-        application: Where the application's function is.
-        accuracy: Where the accuracy function is.
-        streams: What they are run on.
+        application: The application's function, in the form `SPEC`.
+        accuracy: The accuracy function, in the form `SPEC`.
+        streams: The streams.
 
     Raises:
-        AppError: There are no such functions, or they do not fit.
+        AppError: There are no such functions, or they cannot be used.
     """
     functions = [named(application, "--app"), named(accuracy, "--accuracy")]
     for function, spec in zip(functions, (application, accuracy), strict=True):
         if not callable(function):
-            raise AppError(f"{spec} is no function")
+            raise AppError(f"{spec} is not a function")
     name = application.rpartition("/")[2]
     task = Task(name, _digest(application, accuracy), functions[0], functions[1])
     first = [stream.records[0] for stream in streams]
     reference = task.result([record.payload for record in first], first, "original")
     if (same := task.score(reference, reference, first, "original")) < 1:
         raise AppError(
-            f"the accuracy function says {same:g} of a result against itself on "
-            f"{_named(first, 'original')}; it has to be 1"
+            f"the accuracy function returned {same:g} for a result against itself on "
+            f"{_named(first, 'original')}; it must return 1"
         )
     return task
 
 
 def named(spec: str, option: str) -> Any:  # noqa: ANN401, the user's
-    """Return what a user named in a file or module.
+    """Return the object that a user named in a file or module.
 
     Raises:
-        AppError: There is no such thing.
+        AppError: It does not exist.
     """
     module_name, colon, attribute = spec.rpartition(":")
     if not colon or not module_name or not attribute:
-        raise AppError(f"{option} {spec!r} names nothing; it takes {SPEC}")
+        raise AppError(f"{option} {spec!r} is not a name in a file or module; give {SPEC}")
     module = _module(module_name, option)
     if not hasattr(module, attribute):
         raise AppError(f"{module_name} has no {attribute}; {option} takes {SPEC}")
@@ -130,12 +130,12 @@ def _module(name: str, option: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
             if "" not in sys.path:
-                sys.path.insert(0, "")  # where the user stands, as `python -m` does
+                sys.path.insert(0, "")  # the current folder, as with `python -m`
             return importlib.import_module(name)
         path = Path(name).resolve()
         if not path.is_file():
             raise AppError(f"there is no file {name}; {option} takes {SPEC}")
-        # One file may hold the application, its accuracy and its knobs: it is run once.
+        # One file may contain the application, its accuracy and its knobs: it is imported once.
         known = sys.modules.get(path.stem)
         if known is not None and getattr(known, "__file__", None) == str(path):
             return known
@@ -170,7 +170,7 @@ def _named(records: Sequence[Record], rung: str) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised, for people who look into their file."""
+    """The line that raised an error, for people."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" (line {frames[-1].lineno} of {frames[-1].filename})" if len(frames) > 1 else ""
 
