@@ -9,6 +9,7 @@ from mez_bench.experiments.aitax import AITAX
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.breakdown import BREAKDOWN
 from mez_bench.experiments.bridge import BRIDGE_THROUGHPUT
+from mez_bench.experiments.busy import BUSY
 from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
@@ -47,6 +48,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         SUBSCRIBERS,
         BREAKDOWN,
         CAMERA_COST,
+        BUSY,
         CHAINS,
         KEPT,
         SEEK,

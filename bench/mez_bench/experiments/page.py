@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -14,24 +13,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-import mez as mez_client
 from mez._processes import run_to_end
-from mez_bench import grid, viewer
+from mez_bench import grid
 from mez_bench.arms import in_turn
 from mez_bench.children import mez
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
-from mez_bench.footage import FPS, SIZE, h264, profile
+from mez_bench.hall import CAMERAS, PARAMETERS, Hall
 from mez_bench.report import columns, figure
 from mez_bench.stats import Values, interval, mean, median, percentile, ratio_interval
-from mez_bench.systems.mez import Brokers
 
 if TYPE_CHECKING:
     from mez_bench.children import Child
     from mez_bench.run import Run
-
-CAMERAS: Final = 16
-LOG_BYTES: Final = 64 << 20
 
 ALONE: Final = "alone"
 BESIDE: Final = "beside"
@@ -41,11 +35,6 @@ SETTINGS: Final = (ALONE, BESIDE)
 CLOSED: Final = "closed"
 OPEN: Final = "open"
 PAGE: Final = (CLOSED, OPEN)
-
-STARTED_AT_ONCE: Final = 4
-"""Cameras that are started at once. More would wait for each other on a host with few processors."""
-
-START_SECONDS_MAX: Final = 60.0
 
 VIEW_SECONDS_MAX: Final = 2 * grid.FIRST_VIEW_S_MAX
 SETTLE_S: Final = 3.0
@@ -109,37 +98,8 @@ Turns = Mapping[tuple[str, str], Sequence[Turn]]
 """The turns by setting, and by whether the page is open; one for each round."""
 
 
-class Hall:
-    """An edge with a page, and its cameras.
-
-    Args:
-        run: The run that they belong to.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        source = h264(run)
-        self.brokers = Brokers(run, LOG_BYTES, edge_words=("--web", "127.0.0.1:0"))
-        self._rungs = run.folder / "profile.json"
-        self._rungs.write_text(json.dumps(profile("h264")))
-        names = [f"hall/cam{number:02}" for number in range(CAMERAS)]
-        self._cameras: list[Child] = []
-        for at in range(0, CAMERAS, STARTED_AT_ONCE):
-            # The source is encoded once; each camera only copies packets from its file.
-            started = [
-                self.brokers.dial_with(self.brokers.link_address, source, name=name, camera=name, wait=False)
-                for name in names[at : at + STARTED_AT_ONCE]
-            ]
-            for camera in started:
-                camera.ready(START_SECONDS_MAX)
-            self._cameras += started
-
-    def application(self) -> Child:
-        """Start an application with a contract on all cameras, which decodes nothing."""
-        words = [sys.executable, str(Path(viewer.__file__)), self.brokers.socket, str(self.brokers.keys)]
-        child = self._run.children.start("application", [*words, str(self._rungs), "0"])
-        child.ready()
-        return child
+class PageHall(Hall):
+    """A hall whose page is opened and closed."""
 
     def turn(self, application: Child | None, page: str, seconds: float) -> Turn:
         """Measure a turn."""
@@ -148,10 +108,10 @@ class Hall:
         for child in (asks, application):
             if child is not None:
                 child.ask("begin")
-        link_bytes, (edge_ns, cameras_ns), begun = self._link_bytes(), self._cpu_ns(), time.monotonic()
+        link_bytes, (edge_ns, cameras_ns), begun = self.link_bytes(), self.cpu_ns(), time.monotonic()
         time.sleep(seconds)
-        took_s, (edge_end_ns, cameras_end_ns) = time.monotonic() - begun, self._cpu_ns()
-        link_bytes = self._link_bytes() - link_bytes
+        took_s, (edge_end_ns, cameras_end_ns) = time.monotonic() - begun, self.cpu_ns()
+        link_bytes = self.link_bytes() - link_bytes
         read = application.ask("end") if application is not None else None
         opened = None
         if asks is not None and view is not None:
@@ -182,16 +142,6 @@ class Hall:
             raise ExperimentError(f"the page shows {view['cameras']} cameras, not {CAMERAS}")
         return asks, view
 
-    def _cpu_ns(self) -> tuple[int, int]:
-        """Return the processor time of the edge and of all cameras, with their helper processes."""
-        edge = self.brokers.edge
-        cameras = sum(camera.cpu_ns() + camera.helpers_cpu_ns() for camera in self._cameras)
-        return edge.cpu_ns() + edge.helpers_cpu_ns(), cameras
-
-    def _link_bytes(self) -> int:
-        cameras = mez_client.cameras(edge=self.brokers.socket, keys=self.brokers.keys)
-        return sum(camera.link_bytes for camera in cameras)
-
 
 def _opened(view: Mapping[str, float], counts: Mapping[str, Sequence[float]]) -> Opened:
     return Opened(
@@ -210,7 +160,7 @@ def _run(run: Run) -> Outcome:
     settings = run.parts(SETTINGS)
     run.expect(rounds * len(settings) * len(PAGE))
     run.step(f"starting {CAMERAS} cameras", done=0)
-    hall = Hall(run)
+    hall = PageHall(run)
     turns: dict[tuple[str, str], list[Turn]] = {(setting, page): [] for setting in settings for page in PAGE}
     for number in range(rounds):
         for setting in in_turn(settings, number):
@@ -223,15 +173,8 @@ def _run(run: Run) -> Outcome:
                 run.children.stop(application)
     outcome = _outcome(turns)
     outcome.parameters = {
-        "cameras": CAMERAS,
-        "width": SIZE[0],
-        "height": SIZE[1],
-        "fps": FPS,
-        "source": "the demo's video as H.264 of 1.5 Mbit/s, passed through",
-        "client": "requests of the grid, over HTTP/1.1; pictures are not decoded",
-        "latency_ms": viewer.LATENCY_MS,
-        "accuracy": viewer.FLOOR,
-        "log_bytes": LOG_BYTES,
+        **PARAMETERS,
+        "client": "as the grid asks, over HTTP/1.1; nothing is decoded",
         "rounds": rounds,
         "seconds_per_turn": seconds,
     }
