@@ -72,7 +72,7 @@ def detect(
         person.
 
     Raises:
-        ValueError: The array is no such image.
+        ValueError: The array is not such an image.
     """
     height, width = _size(image)
     camera_width, camera_height = camera_size or (width, height)
