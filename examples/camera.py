@@ -36,7 +36,7 @@ with mez.publisher(options.camera, edge=options.edge) as camera:
             raise SystemExit(0 if is_file else "the camera gives no pictures")
         pictures[camera.send(picture)] = picture
         if len(pictures) > 50:
-            pictures.pop(next(iter(pictures)))  # the oldest: nobody has searched it
+            pictures.pop(next(iter(pictures)))  # the oldest, which has no reply
         due += interval
         while True:
             try:

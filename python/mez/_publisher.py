@@ -564,7 +564,7 @@ def _derived(
 def _why_lost(error: BaseException) -> str | None:
     """Why the source is lost if this exception ends a program. `None` if the program ended on purpose."""
     if isinstance(error, SystemExit):
-        # A status of 0 or none is no failure; a text is what the program printed last.
+        # Status 0 or no status means success. If the status is a text, Python prints it as the error.
         if not error.code:
             return None
         return error.code if isinstance(error.code, str) else f"the program ended with status {error.code}"

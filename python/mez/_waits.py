@@ -17,7 +17,7 @@ class Waits:
     Args:
         tell: Called with a sentence for people.
         waits: How the sentences begin: `detect waits`.
-        goes_on: How the last sentence begins: `detect goes on`.
+        goes_on: How the last sentence begins: `detect continues`.
         clock: Seconds that do not jump.
     """
 

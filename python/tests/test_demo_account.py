@@ -66,7 +66,8 @@ def test_frame_that_vanishes_without_a_reason_is_named() -> None:
     totals = booked([delivery(5), delivery(7)])
     assert (totals.unexplained, totals.discrepancy_count) == (1, 1)
     assert (
-        str(totals.discrepancies[0]) == "dock/cam1, epoch 1, frame 7: 1 frames lie before it, 0 are explained"
+        str(totals.discrepancies[0])
+        == "dock/cam1, epoch 1, frame 7: 1 frames are missing before it, 0 are explained"
     )
 
 

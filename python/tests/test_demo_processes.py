@@ -204,7 +204,7 @@ def test_killed_broker_is_started_again_and_its_absence_measured(make: Make) -> 
     assert incident.resume_ms is not None
     assert incident.resume_ms >= supervise.RESTART_AFTER_S * 1000
     assert incident.exit.from_outside
-    assert "edge was killed by SIGKILL; frames flowed again after" in str(incident)
+    assert "edge was killed by SIGKILL; frames came again after" in str(incident)
 
 
 def test_death_of_the_edge_is_over_when_every_camera_is_back(make: Make) -> None:

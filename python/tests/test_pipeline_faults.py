@@ -125,7 +125,7 @@ def test_a_missing_right_to_publish_ends_the_run_and_a_lost_one_is_waited_for(tm
             # Longer than its tries would last.
             time.sleep(2)
             site.run("grant", "app/**", "publish", "dock/**")
-            running.hears("detect goes on, after ")
+            running.hears("detect continues, after ")
             due = {(number, half) for number in range(1, camera.published) for half in "01"}
             while due:
                 due -= {(one["number"], one["half"]) for one in running.counted(results, 1)}
@@ -135,7 +135,7 @@ def test_a_missing_right_to_publish_ends_the_run_and_a_lost_one_is_waited_for(tm
             assert "run `mez keys grant app/" in running.hears("detect waits: the cameras dock/*: app/")
             running.hears("count waits: the cameras dock/*/detect: app/")
             site.run("grant", "app/**", "watch,read", "dock/**")
-            running.hears("count goes on, after ")
+            running.hears("count continues, after ")
             number, newest = camera.published, -1
             while newest < number:
                 # Frames cross once a worker has joined again.

@@ -29,14 +29,14 @@ def test_it_is_said_once_then_each_minute_and_when_it_is_over() -> None:
     """Asked ten times a second for three minutes; it waits two of them."""
     said: list[tuple[float, str]] = []
     now_s = 0.0
-    waits = Waits(lambda line: said.append((now_s, line)), "detect waits", "detect goes on", lambda: now_s)
+    waits = Waits(lambda line: said.append((now_s, line)), "detect waits", "detect continues", lambda: now_s)
     for tenth in range(1800):
         now_s = tenth / 10
         waits.hear("no broker" if 10 <= now_s < 130 else "")
     assert said == [
         (10.0, "detect waits: no broker"),
         (10.0 + AGAIN_S, "detect waits, for 60 s by now: no broker"),
-        (130.0, "detect goes on, after 120 s"),
+        (130.0, "detect continues, after 120 s"),
     ]
 
 

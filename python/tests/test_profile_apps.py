@@ -116,7 +116,7 @@ def test_models_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         apps.load(f"onnx:{tmp_path / 'text.onnx'}")
     odd = model(tmp_path / "odd.onnx", np.zeros((1, 5), dtype=np.float32), scores=np.s_[:, 4:])
     app = apps.load(f"onnx:{odd}")
-    with pytest.raises(AppError, match=r"returns an array of shape \(1, 5\)"):
+    with pytest.raises(AppError, match=r"returns an array of the shape \(1, 5\)"):
         app.find(np.zeros((64, 64, 3), dtype=np.uint8), (64, 64), "a frame")
 
 

@@ -50,7 +50,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cv2.imwrite(str(folder / "people" / "Eileen" / "1.png"), faces.portrait())
     assert list(enrol(folder / "people", folder / "people.json")) == [
         "Eileen: 1 face",
-        f"{folder / 'people.json'}: 1 known; mez pipeline run faces compares with it",
+        f"{folder / 'people.json'}: 1 known; use it with mez pipeline run faces",
     ]
     return folder / "people.json"
 
@@ -146,7 +146,7 @@ def test_files_that_are_no_networks_are_refused(tmp_path: Path) -> None:
     )
     opset = onnx.helper.make_opsetid("", 18)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), wrong)
-    with pytest.raises(StageError, match="leave the path out to take the one that comes with Mez"):
+    with pytest.raises(StageError, match="leave the path out to use the network that comes with Mez"):
         DetectObjects(network=str(wrong))
 
 
@@ -186,7 +186,7 @@ def test_people_are_enrolled_all_or_none(tmp_path: Path, capsys: pytest.CaptureF
     assert [path.name for path in tmp_path.glob(".known*")] == []
     assert people.read(out).names == ["Ann"]
     (folder / "unknown").mkdir()
-    assert "unknown is no name" in said(1)
+    assert "unknown is not a valid name" in said(1)
     command[-1] = str(tmp_path / "none" / "known.json")
     (folder / "unknown").rmdir()
     assert "cannot be written (No such file or directory)" in said(1)
@@ -199,18 +199,18 @@ def test_a_file_of_known_people_that_cannot_be_used_says_why(known: Path, tmp_pa
     short = {"Eileen": [[0.5] * 127]}
     infinite = {"Eileen": [[float("inf")] * 128]}
     for wrong, says in (
-        (told | {"mez_people": 2}, "has version 2, this Mez reads 1; make it anew: mez pipeline enrol"),
+        (told | {"mez_people": 2}, "has version 2, this Mez reads 1; make it again with mez pipeline enrol"),
         (told | {"network": "facenet"}, "was made by the network 'facenet'"),
-        (told | {"people": short}, r"is damaged \(a face is of shape \(127,\)"),
+        (told | {"people": short}, r"is damaged \(a face has the shape \(127,\)"),
         (told | {"people": infinite}, "is damaged"),
         (told | {"people": 3}, "is damaged"),
-        ([], "is no file of known people"),
+        ([], "is not a file of known people"),
     ):
         path.write_text(json.dumps(wrong))
         with pytest.raises(StageError, match=says):
             Classify(str(path))
     path.write_text("{")
-    with pytest.raises(StageError, match="is no file of known people"):
+    with pytest.raises(StageError, match="is not a file of known people"):
         Classify(str(path))
     with pytest.raises(StageError, match="make it with mez pipeline enrol DIR"):
         Classify(str(tmp_path / "none"))

@@ -140,7 +140,7 @@ def test_the_demo_of_faces_names_them_and_claims_nothing(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"known: {PERSON}: 1 face" in done.stdout
-    assert "no claim about how well people are told apart" in done.stdout
+    assert "It does not show how well it tells people apart" in done.stdout
     assert "WAIT MS" in done.stdout
     told = json.loads(figures.read_text())
     frames = told["frames"]

@@ -1,4 +1,4 @@
-"""Boxes around detected objects: their overlap, and the suppression of doubles."""
+"""Boxes around detected objects: their overlap, and the suppression of duplicates."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Box:
         y: Upper edge, in pixels from the top of the image.
         width: Pixels, at least 0.
         height: Pixels, at least 0.
-        score: Higher is surer. Scale and zero belong to the detector; only scores of one detector compare.
-        label: What it is, for detectors that tell kinds apart; boxes of different labels are never the same
-            thing.
+        score: Higher is surer. The scale depends on the detector: compare only scores of one detector.
+        label: The class of the object, if the detector has classes. Boxes of different labels are always
+            different objects.
     """
 
     x: float
@@ -27,17 +27,17 @@ class Box:
 
     @property
     def area(self) -> float:
-        """Square pixels."""
+        """The area in square pixels."""
         return self.width * self.height
 
     def clipped(self, image_width: float, image_height: float) -> "Box":
-        """Return the part that lies in an image of this size; one of no area if none does."""
+        """Return the part inside an image of this size; its area is 0 if no part is inside."""
         left, right = (min(max(x, 0.0), image_width) for x in (self.x, self.x + self.width))
         top, bottom = (min(max(y, 0.0), image_height) for y in (self.y, self.y + self.height))
         return Box(left, top, right - left, bottom - top, self.score, self.label)
 
     def scaled(self, across: float, down: float) -> "Box":
-        """Return the same part of an image that is `across` times as wide and `down` times as high."""
+        """Return the box in the same image scaled by `across` in width and `down` in height."""
         return Box(
             self.x * across, self.y * down, self.width * across, self.height * down, self.score, self.label
         )
@@ -54,15 +54,15 @@ def iou(one: Box, other: Box) -> float:
 
 
 def suppress(boxes: Iterable[Box], iou_max: float) -> list[Box]:
-    """Keep of boxes of one label that overlap only the surest: greedy non-maximum suppression.
+    """Of overlapping boxes of one label, keep only the surest: greedy non-maximum suppression.
 
     Args:
         boxes: In any order.
         iou_max: Boxes that overlap a surer one that is kept by more than this are dropped; 0 to 1.
 
     Returns:
-        Surest first. Equal scores keep the order in which they came, so that equal input gives equal
-        output. A box never affects a surer one: cutting off low scores before or after gives the same.
+        Surest first. Equal scores keep their order, so that equal input gives equal output. A box never
+        affects a surer one, so low scores can be removed before or after.
     """
     kept: list[Box] = []
     for box in sorted(boxes, key=lambda box: -box.score):

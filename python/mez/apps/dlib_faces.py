@@ -1,12 +1,12 @@
 """Finds faces and tells them apart with dlib's detector and networks (`pip install 'mez[faces]'`).
 
-- Where a face is: histograms of gradients, part of dlib (BSL-1.0). Upright faces from 80 pixels on.
-- Five points of it, by which it is turned upright: `shape_predictor_5_face_landmarks.dat` (CC0).
-- 128 numbers that are near each other for one person, by a ResNet:
+- Detection: histograms of gradients, part of dlib (BSL-1.0). It finds upright faces from 80 pixels on.
+- Five points of a face, used to rotate it upright: `shape_predictor_5_face_landmarks.dat` (CC0).
+- A vector of 128 numbers from a ResNet, with small distances between faces of one person:
   `dlib_face_recognition_resnet_model_v1.dat` (CC0).
 
-`face-recognition-models` has a file of 68 points too. Its licence excludes commercial use; Mez does
-not touch it.
+`face-recognition-models` also has a file of 68 points. Its licence excludes commercial use, so Mez does not
+use it.
 """
 
 import importlib
@@ -26,13 +26,13 @@ THUMBNAIL: Final = 160
 """Pixels of each side of a thumbnail."""
 
 NUMBERS: Final = 128
-"""How many numbers a face is described by."""
+"""Length of the vector that describes a face."""
 
 SCORE_MIN: Final = 0.3
 """The score from which something counts as a face. A clear one has about 1.5."""
 
 NETWORK: Final = "dlib_face_recognition_resnet_model_v1"
-"""The network's name. Numbers of different networks cannot be compared."""
+"""The network's name. Vectors of different networks cannot be compared."""
 
 # The network takes 150 pixels with a quarter of the face around it. Thumbnails have 5 pixels more on each
 # side, at the same scale: 150 / (1 + 2 * 0.25) = 160 / (1 + 2 * 0.3).
@@ -46,9 +46,9 @@ class Face:
     """A face in a picture.
 
     Attributes:
-        xyxy: Left, top, right and bottom, in pixels of the picture. It may reach beyond.
+        xyxy: Left, top, right and bottom, in pixels of the picture. It may extend beyond the picture.
         score: How sure the detector is.
-        thumbnail: The face upright and in the middle: BGR, uint8, shape (160, 160, 3).
+        thumbnail: The face, upright and centred: BGR, uint8, shape (160, 160, 3).
     """
 
     xyxy: tuple[float, float, float, float]
@@ -61,7 +61,7 @@ class Finder:
 
     Args:
         score_min: The score from which something counts as a face.
-        enlarge: How often the picture is doubled before: 0 finds faces from about 80 pixels on, 1 from 40.
+        enlarge: How often the picture is doubled first: 0 finds faces from about 80 pixels on, 1 from 40.
 
     Raises:
         MissingPackageError: dlib or its models are not installed.
@@ -91,20 +91,20 @@ class Finder:
 
     def _face(self, pixels: Image, box: Any, score: float) -> Face:  # noqa: ANN401, dlib has no types
         chip = self._dlib.get_face_chip(pixels, self._points(pixels, box), THUMBNAIL, _PADDING)
-        # dlib's last pixel belongs to the box.
+        # dlib's right and bottom are the last pixels inside the box.
         corners = float(box.left()), float(box.top()), float(box.right() + 1), float(box.bottom() + 1)
         return Face(corners, float(score), np.ascontiguousarray(chip[:, :, ::-1]))
 
 
 class Embedder:
-    """Describes faces by numbers.
+    """Computes the vectors of faces.
 
     Args:
-        network: The network's file. Default: the one of `face-recognition-models`.
+        network: The network's file. Default: that of `face-recognition-models`.
 
     Raises:
         MissingPackageError: dlib or its models are not installed.
-        ValueError: The file is no such network.
+        ValueError: The file is not such a network.
     """
 
     def __init__(self, network: Path | None = None) -> None:
@@ -113,13 +113,13 @@ class Embedder:
         self._network = _loaded(dlib.face_recognition_model_v1, path)
 
     def embed(self, thumbnail: Image) -> npt.NDArray[np.float32]:
-        """Describe a face.
+        """Compute the vector of a face.
 
         Args:
-            thumbnail: As `Face` has it.
+            thumbnail: `Face.thumbnail`.
 
         Returns:
-            128 numbers, float32. Two pictures of one person are mostly less than 0.6 apart (Euclid).
+            128 numbers, float32. The Euclidean distance of two pictures of one person is mostly below 0.6.
         """
         inner = thumbnail[_BORDER : _BORDER + _INNER, _BORDER : _BORDER + _INNER, ::-1]
         return np.asarray(self._network.compute_face_descriptor(np.ascontiguousarray(inner)), np.float32)
@@ -133,7 +133,7 @@ def _dlib() -> Any:  # noqa: ANN401, dlib has no types
 
 
 def _model(name: str) -> Path:
-    """A file of the package, which is not imported: that would need setuptools of old."""
+    """A file of the package. The package is not imported, because that would need an old setuptools."""
     package = importlib.util.find_spec("face_recognition_models")
     if package is None or package.origin is None:
         raise MissingPackageError(
@@ -147,6 +147,6 @@ def _loaded(load: Any, path: Path) -> Any:  # noqa: ANN401, dlib has no types
         return load(str(path))
     except RuntimeError as error:
         raise ValueError(
-            f"{path} cannot be loaded by dlib ({error}); leave the file out to take the one of "
+            f"{path} cannot be loaded by dlib ({error}); leave the file out to use that of "
             "face-recognition-models"
         ) from error

@@ -1,4 +1,4 @@
-"""Learns faces: a folder with a folder of pictures for each person becomes a file of known people."""
+"""Learns faces: makes a file of known people from a folder that has a folder of pictures for each person."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,23 +11,23 @@ from mez.apps.dlib_faces import Embedder, Finder, Image
 from mez.apps.people import NAME_BYTES_MAX, UNKNOWN, Numbers, People, PeopleError
 
 SIDE_MAX: Final = 1600
-"""Larger pictures are made smaller first, to this longer side in pixels."""
+"""The longer side, in pixels, to which larger pictures are scaled first."""
 
 
 def enrol(folder: Path, out: Path, seen: Callable[[int, int], object] | None = None) -> Iterator[str]:
-    """Learn the people of a folder. All faults are told at once; nothing is written then.
+    """Learn the people of a folder. If there are errors, all are reported together, and nothing is written.
 
     Args:
-        folder: It has a folder for each person, with the person's name, and pictures of one face each.
+        folder: Has a folder for each person, with the person's name, and pictures of one face each.
         out: The file of known people to write.
-        seen: Told how many pictures were looked at, of how many.
+        seen: Called after each picture with the number done so far, and the number of all.
 
     Yields:
         A line for each person, and one for the file.
 
     Raises:
-        PeopleError: There are no people or no pictures; or a picture is none, or has no face, or several. The
-            message has a line for each.
+        PeopleError: There are no people or no pictures; or a file is not a picture, or has no face or
+            several. The message has a line for each.
         MissingPackageError: dlib or its models are not installed.
     """
     pictures = _pictures(folder)
@@ -47,7 +47,7 @@ def enrol(folder: Path, out: Path, seen: Callable[[int, int], object] | None = N
     People(known).write(out)
     for person, faces in known.items():
         yield f"{person}: {len(faces)} face{'s' if len(faces) > 1 else ''}{_spread(faces)}"
-    yield f"{out}: {len(known)} known; mez pipeline run faces compares with it"
+    yield f"{out}: {len(known)} known; use it with mez pipeline run faces"
 
 
 def _pictures(folder: Path) -> dict[str, list[Path]]:
@@ -62,7 +62,7 @@ def _pictures(folder: Path) -> dict[str, list[Path]]:
     for person in people:
         if person.name == UNKNOWN or len(person.name.encode()) > NAME_BYTES_MAX:
             raise PeopleError(
-                f"{person} is no name; give another than {UNKNOWN}, of at most {NAME_BYTES_MAX} bytes"
+                f"{person} is not a valid name; give one of at most {NAME_BYTES_MAX} bytes, and not {UNKNOWN}"
             )
         files = sorted(path for path in person.iterdir() if path.is_file() and path.name[0] != ".")
         if not files:
@@ -86,18 +86,18 @@ def _thumbnail(finder: Finder, path: Path) -> Image:
     faces = finder.find(np.asarray(image, np.uint8))
     if not faces:
         raise PeopleError(
-            f"no face found in {path}; give one that looks at the camera, upright, at least 80 pixels wide"
+            f"no face found in {path}; give an upright face that looks at the camera, at least 80 pixels wide"
         )
     if len(faces) > 1:
-        raise PeopleError(f"{len(faces)} faces in {path}; cut out the one that is meant")
+        raise PeopleError(f"{len(faces)} faces in {path}; crop it to one face")
     return faces[0].thumbnail
 
 
 def _spread(faces: list[Numbers]) -> str:
-    """How far the faces of a person are apart, if there are several."""
+    """The largest distance between the faces of a person, if there are several."""
     if len(faces) < 2:
         return ""
     rows = np.stack(faces)
     apart = float(np.linalg.norm(rows[:, np.newaxis] - rows, axis=2).max())
-    hint = "; is it one person?" if apart > 0.6 else ""
+    hint = "; check that all are of one person" if apart > 0.6 else ""
     return f", at most {apart:.2f} apart{hint}"

@@ -61,6 +61,6 @@ def detect(image: npt.NDArray[np.uint8]) -> list[Box]:
 
 @cache
 def _cascade() -> cv2.CascadeClassifier:
-    # Beside the library, in its wheel; some builds from source leave the folder out.
+    # The folder is in OpenCV's wheel. Some builds from source do not have it.
     folder = Path(cv2.__file__).parent / "data"
     return cv2.CascadeClassifier(str(folder / "haarcascade_frontalface_default.xml"))

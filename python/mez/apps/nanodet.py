@@ -1,11 +1,11 @@
-"""Finds things of the 80 kinds of COCO with NanoDet. Its network comes with Mez: `networks/nanodet-416.onnx`.
+"""Finds objects of the 80 classes of COCO with NanoDet, whose network is in Mez: `networks/nanodet-416.onnx`.
 
-It needs ONNX Runtime (`pip install 'mez[onnx]'`). A picture takes about 40 ms of one core. Small things are
-missed: the network sees 416 pixels of the longer side.
+It needs ONNX Runtime (`pip install 'mez[onnx]'`). A picture takes about 40 ms of one core. Small objects are
+missed, because pictures are scaled to 416 pixels on the longer side.
 
-A cell of the three grids (steps of 8, 16 and 32 pixels) has a score for each kind, and for each side of the
-box 11 numbers: their softmax is a distribution of the distance to that side, in steps (Li et al., Generalized
-Focal Loss, 2020).
+A cell of the three grids (steps of 8, 16 and 32 pixels) has a score for each class, and 11 numbers for each
+side of the box: their softmax is a distribution of the distance to that side, in steps (Li et al.,
+Generalized Focal Loss, 2020).
 """
 
 from pathlib import Path
@@ -19,21 +19,21 @@ from mez.apps.boxes import Box, suppress
 from mez.apps.onnx_network import OnnxError, session
 
 NETWORK: Final = Path(__file__).with_name("networks") / "nanodet-416.onnx"
-"""The network. Its licences lie beside it."""
+"""The network. Its licences are beside it."""
 
 SCORE_MIN: Final = 0.5
-"""The score from which something counts as found."""
+"""The score from which an object counts as found."""
 
 IOU_MAX: Final = 0.5
-"""Boxes of one kind that overlap by more than this are one thing."""
+"""Boxes of one class that overlap by more than this are one object."""
 
 SIDE: Final = 416
-"""Pixels of each side of the network's picture."""
+"""Pixels of each side of the network's input."""
 
 STEPS: Final = (8, 16, 32)
 
 LABELS: Final = tuple(NETWORK.with_name("coco.txt").read_text().splitlines())
-"""The kinds, in the network's order."""
+"""The classes, in the network's order."""
 
 _MEAN: Final = np.array([103.53, 116.28, 123.675], np.float32)
 _DEVIATION: Final = np.array([57.375, 57.12, 58.395], np.float32)
@@ -43,16 +43,16 @@ _CANDIDATES_MAX: Final = 1000
 
 
 class Detector:
-    """The network, loaded.
+    """The loaded network.
 
     Args:
         path: The `.onnx` file. Default: the one that comes with Mez.
-        score_min: The score from which something counts as found, 0 to 1.
+        score_min: The score from which an object counts as found, 0 to 1.
         threads: Processor threads of one picture.
         device: `"cpu"` or `"cuda"`.
 
     Raises:
-        OnnxError: It cannot be loaded, or is no NanoDet of 416 pixels and 80 kinds.
+        OnnxError: It cannot be loaded, or is not a NanoDet of 416 pixels and 80 classes.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Detector:
         shapes = [of.shape for of in self._session.get_outputs()]
         if input_of.shape[2:] != [SIDE, SIDE] or shapes != wanted:
             raise OnnxError(
-                f"{path} gives {shapes} of {input_of.shape}; a NanoDet of {SIDE} pixels gives {wanted}; "
-                "leave the path out to take the one that comes with Mez"
+                f"{path} returns {shapes} for {input_of.shape}; a NanoDet of {SIDE} pixels returns {wanted}; "
+                "leave the path out to use the network that comes with Mez"
             )
 
     def detect(self, image: npt.NDArray[np.uint8]) -> list[Box]:
-        """Find what the network knows.
+        """Find objects.
 
         Args:
             image: BGR pixels of shape (height, width, 3), uint8.
 
         Returns:
-            The boxes in pixels of `image`, surest first, labelled with their kind.
+            The boxes in pixels of `image`, surest first, labelled with their class.
         """
         square, scale, left, top = fitted(image)
         scores, distances = self._session.run(None, {self._input: square})
@@ -104,14 +104,14 @@ class Detector:
 
 
 def fitted(image: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], float, int, int]:
-    """Make the network's picture of an image.
+    """Make the network's input from an image.
 
     Args:
         image: BGR pixels of shape (height, width, 3), uint8.
 
     Returns:
-        The picture, float32 of shape (1, 3, 416, 416); by how much the image was scaled; and the column and
-        row of the picture where it begins.
+        The input, float32 of shape (1, 3, 416, 416); the factor by which the image was scaled; and the column
+        and row of the input where the image begins.
     """
     height, width = image.shape[:2]
     scale = SIDE / max(width, height)
@@ -139,7 +139,7 @@ _CENTRES, _STEP_OF = _grid()
 
 
 def _corners(rows: npt.NDArray[np.float32], cells: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-    """Left, top, right and bottom of these cells' boxes, in pixels of the network's picture."""
+    """Left, top, right and bottom of these cells' boxes, in pixels of the network's input."""
     bins = rows.reshape(-1, 4, _BINS)
     weights = np.exp(bins - bins.max(axis=2, keepdims=True))
     distance = (weights @ np.arange(_BINS)) / weights.sum(axis=2) * _STEP_OF[cells]

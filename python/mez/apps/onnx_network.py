@@ -32,7 +32,7 @@ def session(path: Path, threads: int = 1, device: str = "cpu") -> Any:  # noqa: 
     if len(shape) != 4 or shape[1] != 3 or inputs[0].type != "tensor(float)":
         raise OnnxError(
             f"{path} takes {described(inputs)}; "
-            "it has to take one image, float32 of shape (1, 3, height, width)"
+            "it must take one image, float32 of shape (1, 3, height, width)"
         )
     return loaded
 
@@ -49,7 +49,7 @@ def load(path: Path, threads: int = 1, device: str = "cpu") -> Any:  # noqa: ANN
         An `onnxruntime.InferenceSession`.
 
     Raises:
-        OnnxError: It cannot be loaded, or the device is not there.
+        OnnxError: It cannot be loaded, or the device is not available.
     """
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
@@ -63,20 +63,20 @@ def load(path: Path, threads: int = 1, device: str = "cpu") -> Any:  # noqa: ANN
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     options.log_severity_level = 3
-    # What the device cannot do, the processor does.
+    # The processor runs what the device cannot.
     providers = list(dict.fromkeys([provider, _PROVIDERS["cpu"]]))
     try:
         loaded: Any = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:
         raise OnnxError(f"{path} cannot be loaded by ONNX Runtime ({error}); export it again") from error
-    # It falls back to the processor without a word if a library or the driver is missing.
+    # ONNX Runtime uses the processor without an error if a library or the driver is missing.
     if provider not in loaded.get_providers():
         raise OnnxError(_no_device(device, "ONNX Runtime cannot start it (driver, CUDA, cuDNN)"))
     return loaded
 
 
 def described(values: Any) -> str:  # noqa: ANN401, of onnxruntime
-    """What a network takes or gives, for people."""
+    """The inputs or outputs of a network, for people."""
     return ", ".join(f"{one.name} {one.type} {one.shape}" for one in values)
 
 

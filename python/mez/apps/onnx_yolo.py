@@ -1,11 +1,11 @@
 """Runs detectors of the YOLO family with ONNX Runtime (`pip install onnxruntime`).
 
-The shape of a model's output says what its numbers mean:
+The shape of a model's output determines what its numbers mean:
 
 | output, for a square input of S pixels | family | a row |
 | --- | --- | --- |
-| (1, N, 6) | made for use as it is (YOLOv10 and later) | left, top, right, bottom, score, class |
-| (1, 4 + classes, N), N the anchors | YOLOv8 to v12 | centre, size, scores; turned by 90 degrees |
+| (1, N, 6) | final boxes (YOLOv10 and later) | left, top, right, bottom, score, class |
+| (1, 4 + classes, N), N the anchors | YOLOv8 to v12 | centre, size, scores; transposed |
 | (1, N, 5 + classes), N the anchors | YOLOX | offsets in its cell, log of the size, objectness, scores |
 | (1, N, 5 + classes), N three times the anchors | YOLOv5, v7 | centre, size, objectness, scores |
 
@@ -34,18 +34,18 @@ IOU_MAX: Final = 0.5
 """Boxes of one class that overlap by more than this are one object."""
 
 SIDE_DEFAULT: Final = 640
-"""Side of the input of models that leave it open."""
+"""Side of the input of models that do not fix it."""
 
 STRIDES: Final = (8, 16, 32)
 _GREY: Final = 114
-"""Fills what the shape of a frame leaves of the square input, as in training."""
+"""Fills the rest of the input beside or below the frame, as in training."""
 
 _CANDIDATES_MAX: Final = 1000
 """The most boxes that are considered: those with the highest scores."""
 
 
 class Detector:
-    """A model, loaded.
+    """A loaded model.
 
     Args:
         path: The `.onnx` file.
@@ -66,7 +66,7 @@ class Detector:
         self._anchors = sum((self._height // step) * (self._width // step) for step in STRIDES)
 
     def detect(self, image: npt.NDArray[np.uint8]) -> list[Box]:
-        """Find what the model knows.
+        """Find objects.
 
         Args:
             image: BGR pixels of shape (height, width, 3), uint8.
@@ -75,7 +75,7 @@ class Detector:
             The boxes in pixels of `image`, surest first, labelled with the number of their class.
 
         Raises:
-            OnnxError: What comes out of the model has no known shape.
+            OnnxError: The model's output has an unknown shape.
         """
         square, scale = self._fit(image)
         table = np.asarray(self._session.run(None, {self._input: self._tensor(square)})[0], dtype=np.float32)
@@ -132,7 +132,7 @@ class Detector:
                 centred = rows[:, :4] if rows.shape[0] != self._anchors else self._from_cells(rows[:, :4])
                 return _corners(centred), rows[:, 4] * rows[:, 5:].max(axis=1), _best(rows[:, 5:])
         raise OnnxError(
-            f"{self._path} returns an array of shape {table.shape}, which no YOLO model has "
+            f"{self._path} returns an array of the shape {table.shape}, which is not that of a YOLO model "
             f"({self._anchors} anchors at {self._width}x{self._height}); wrap it in a function, "
             "--app FILE.py:FUNCTION"
         )

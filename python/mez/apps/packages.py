@@ -1,14 +1,14 @@
-"""What `mez demo` and `mez profile` need beside the package."""
+"""Packages that `mez demo` and `mez profile` need in addition."""
 
 import importlib.util
 from typing import Final
 
 _WANTED: Final = {"cv2": "'opencv-python-headless<5'", "matplotlib": "matplotlib", "rich": "rich"}
-"""Modules, and how pip installs them. OpenCV 5 has no HOG people detector."""
+"""Modules, with the names for pip. OpenCV 5 has no HOG people detector."""
 
 
 def missing() -> str | None:
-    """Say which of them are not installed, and how to install these. `None`: all are there."""
+    """Return a message with the missing packages and how to install them; `None` if none is missing."""
     names = [name for name in _WANTED if importlib.util.find_spec(name) is None]
     if not names:
         return None

@@ -23,10 +23,10 @@ from mez.apps.boxes import Box, suppress
 STRONG: Final = 0.7
 """The score (distance from the support vector machine's plane) from which a box counts as a person.
 
-On `vtest.avi` 97 of 100 such boxes are; the others are far too large, over several people."""
+On `vtest.avi`, 97 of 100 such boxes are people; the others are far too large, over several people."""
 
 WEAK: Final = 0.3
-"""The score from which a box is kept. A box that falls below `STRONG` in a smaller frame is still there."""
+"""The score from which a box is kept. A box that falls below `STRONG` in a smaller frame is still kept."""
 
 ANALYSIS_WIDTH_MAX: Final = 960
 ANALYSIS_HEIGHT_MAX: Final = 720
@@ -45,7 +45,7 @@ PADDING_PIXELS: Final = (8, 8)
 """Border added around the image, so that people at its edge are found."""
 
 IOU_MAX: Final = 0.4
-"""Boxes that overlap more are one person. OpenCV's own grouping averages them, which any noise moves."""
+"""Boxes that overlap more are one person. OpenCV's own grouping averages boxes, so any noise moves them."""
 
 _WINDOW_WIDTH: Final = 64
 _WINDOW_HEIGHT: Final = 128
@@ -72,14 +72,14 @@ def detect(
         person.
 
     Raises:
-        ValueError: The array is no such image.
+        ValueError: The array is not such an image.
     """
     height, width = _size(image)
     camera_width, camera_height = camera_size or (width, height)
     scale = min(UPSCALE_MAX, ANALYSIS_WIDTH_MAX / camera_width, ANALYSIS_HEIGHT_MAX / camera_height)
     analysed_width, analysed_height = round(camera_width * scale), round(camera_height * scale)
     if analysed_width < _WINDOW_WIDTH or analysed_height < _WINDOW_HEIGHT:
-        # Not only pointless: OpenCV 4.14 writes outside its buffers if the image is smaller than the window.
+        # OpenCV 4.14 writes outside its buffers if the image is smaller than the window.
         return []
     analysed = cv2.resize(
         image,
@@ -121,7 +121,7 @@ def _size(image: npt.NDArray[np.uint8]) -> tuple[int, int]:
 
 @cache
 def _detector() -> cv2.HOGDescriptor:
-    """One for the process: searching does not change it."""
+    """The detector. One is enough for the process, because a search does not change it."""
     detector = cv2.HOGDescriptor()
     detector.setSVMDetector(np.array(cv2.HOGDescriptor.getDefaultPeopleDetector(), dtype=np.float32))
     return detector

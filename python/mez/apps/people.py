@@ -1,8 +1,8 @@
 """Known people: the file that `mez pipeline enrol` writes, and the comparison with it.
 
-A JSON object: `mez_people`, the version; `network`, which made the numbers; `people`, for each name a list of
-faces of 128 numbers. No pictures. What identifies people is their own: the file is for its owner alone (mode
-0600).
+A JSON object: `mez_people`, the version; `network`, the network that computed the vectors; `people`, a list
+of vectors of 128 numbers for each name. It has no pictures. It identifies people, so only its owner can read
+it (mode 0600).
 """
 
 import json
@@ -21,10 +21,10 @@ from mez.errors import Error
 VERSION: Final = 1
 
 UNKNOWN: Final = "unknown"
-"""The name of a face that is near nobody's."""
+"""The name of a face that is not near a known one."""
 
 NAME_BYTES_MAX: Final = 128
-"""The most bytes of a name, as of any label of `mez.Detections`."""
+"""The most bytes of a name, as of each label of `mez.Detections`."""
 
 Numbers = npt.NDArray[np.float32]
 
@@ -35,11 +35,11 @@ class PeopleError(Error):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Who a face is.
+    """The nearest known person of a face.
 
     Attributes:
         name: The nearest known person, or `unknown`.
-        distance: How far the nearest face of the file is; `None`: it has none.
+        distance: The distance of the nearest face in the file; `None`: the file has none.
     """
 
     name: str
@@ -61,11 +61,11 @@ class People:
         self._rows = np.asarray(rows, np.float32).reshape(-1, NUMBERS)
 
     def nearest(self, face: Numbers, distance_max: float) -> Match:
-        """Say who a face is.
+        """Find the nearest known person.
 
         Args:
             face: 128 numbers.
-            distance_max: Whoever is farther is not it.
+            distance_max: If the nearest face is farther, the result is `unknown`.
         """
         if not self._owner:
             return Match(UNKNOWN, None)
@@ -75,7 +75,7 @@ class People:
         return Match(self._owner[place] if distance <= distance_max else UNKNOWN, distance)
 
     def write(self, path: Path) -> None:
-        """Write the file; whoever reads it finds the old one or the new one.
+        """Write the file atomically: readers get the old or the new content.
 
         Raises:
             PeopleError: It cannot be written.
@@ -98,35 +98,35 @@ def read(path: Path) -> People:
     """Read a file of known people.
 
     Raises:
-        PeopleError: It is not there, is something else, or is of another version or network.
+        PeopleError: It does not exist, is another kind of file, or has another version or network.
     """
-    anew = "make it anew: mez pipeline enrol DIR"
+    again = "make it again with mez pipeline enrol DIR"
     try:
         told: Any = json.loads(path.read_text())
     except OSError as error:
         raise PeopleError(
-            f"{path} cannot be read ({error.strerror}); make it with mez pipeline enrol DIR, or name "
-            "another: options.known of the stage"
+            f"{path} cannot be read ({error.strerror}); make it with mez pipeline enrol DIR, or give "
+            "another in options.known of the stage"
         ) from error
     except ValueError as error:
-        raise PeopleError(f"{path} is no file of known people ({error}); {anew}") from error
+        raise PeopleError(f"{path} is not a file of known people ({error}); {again}") from error
     if not isinstance(told, dict) or "mez_people" not in told:
-        raise PeopleError(f"{path} is no file of known people; {anew}")
+        raise PeopleError(f"{path} is not a file of known people; {again}")
     if told["mez_people"] != VERSION:
-        raise PeopleError(f"{path} has version {told['mez_people']!r}, this Mez reads {VERSION}; {anew}")
+        raise PeopleError(f"{path} has version {told['mez_people']!r}, this Mez reads {VERSION}; {again}")
     if told.get("network") != NETWORK:
-        raise PeopleError(f"{path} was made by the network {told.get('network')!r}, not {NETWORK}; {anew}")
+        raise PeopleError(f"{path} was made by the network {told.get('network')!r}, not {NETWORK}; {again}")
     try:
         people = {
             str(name): [_checked(face) for face in faces] for name, faces in dict(told["people"]).items()
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise PeopleError(f"{path} is damaged ({error}); {anew}") from error
+        raise PeopleError(f"{path} is damaged ({error}); {again}") from error
     return People(people)
 
 
 def _checked(face: object) -> Numbers:
     row = np.asarray(face, np.float32)
     if row.shape != (NUMBERS,) or not np.isfinite(row).all():
-        raise ValueError(f"a face is of shape {row.shape}, and has to be {NUMBERS} finite numbers")
+        raise ValueError(f"a face has the shape {row.shape}, but must be {NUMBERS} finite numbers")
     return row

@@ -1,12 +1,12 @@
 """Finds people and vehicles in the point clouds of a lidar, and thins clouds by voxels.
 
-A spinning lidar measures the distance in each of its directions, a few times a second. The knob `voxel` gives
-the edge of a cube in metres: of all points in a cube one is kept, their mean. Far objects have few points as
-it is, and are the first that the detector loses.
+A spinning lidar measures the distance in each of its directions, a few times a second. The knob `voxel` is
+the edge of a cube in metres: all points in a cube are replaced by their mean. Far objects have few points, so
+the detector loses them first.
 
-The detector is small, and needs only NumPy: points well above the ground fall into the cells of a grid; cells
-that touch are one cluster; a cluster's size tells what it is. `agreement` is the F1 score of its clusters
-against those that it finds in the full cloud.
+The detector is small, and needs only NumPy: points well above the ground are put into the cells of a grid;
+cells that touch are one cluster; a cluster's size determines its kind. `agreement` is the F1 score of its
+clusters against those that it finds in the full cloud.
 
 Scenes are made here, by a seeded generator: a flat ground, walls, parked vehicles, and people who walk.
 """
@@ -66,14 +66,14 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """A place, and a lidar in its middle: the same seed gives the same clouds.
+    """A place with a lidar in its middle. The same seed gives the same clouds.
 
     Attributes:
-        seed: What is drawn.
-        beams: Directions above each other.
-        steps: Directions around, in one revolution.
-        people: How many walk there.
-        vehicles: How many are parked there.
+        seed: Seed of the random generator.
+        beams: The number of elevation angles.
+        steps: The number of azimuth angles in one revolution.
+        people: The number of people who walk there.
+        vehicles: The number of vehicles parked there.
     """
 
     seed: int = 1
@@ -100,7 +100,7 @@ class Scene:
         for _ in range(self.people):
             distance, angle, heading = random.uniform(4, 30), *random.uniform(0, 2 * math.pi, 2)
             speed, stroll = random.uniform(0.5, 1.6), random.uniform(4, 12)
-            # To and fro on a line.
+            # Back and forth on a line.
             along = abs((at_s * speed + stroll) % (4 * stroll) - 2 * stroll) - stroll
             x, y = distance * math.cos(angle), distance * math.sin(angle)
             found.append((x + along * math.cos(heading), y + along * math.sin(heading)))
@@ -116,7 +116,7 @@ class Scene:
 
     @cached_property
     def _reach_of_place(self) -> NDArray[np.float64]:
-        """Of each ray the distance to what does not move."""
+        """The distance of each ray to the ground and the objects that do not move."""
         random = np.random.default_rng((self.seed, 3))
         rays = self._rays
         with np.errstate(divide="ignore"):
@@ -136,7 +136,7 @@ class Scene:
 def _of_cylinder(
     rays: NDArray[np.float64], x: float, y: float, radius: float, height: float
 ) -> NDArray[np.float64]:
-    """Of each ray the distance to an upright cylinder on the ground; infinite where it does not meet it."""
+    """The distance of each ray to an upright cylinder on the ground; infinite where the ray misses it."""
     across = rays[:, 0] ** 2 + rays[:, 1] ** 2
     along = rays[:, 0] * x + rays[:, 1] * y
     inside = along**2 - across * (x * x + y * y - radius * radius)
@@ -152,7 +152,7 @@ def _of_box(
     heading: float,
     size: tuple[float, float, float],
 ) -> NDArray[np.float64]:
-    """Of each ray the distance to a box on the ground; infinite where it does not meet it."""
+    """The distance of each ray to a box on the ground; infinite where the ray misses it."""
     turn = np.array([[math.cos(heading), math.sin(heading)], [-math.sin(heading), math.cos(heading)]])
     middle = np.array([*(turn @ -np.array(centre)), SENSOR_HEIGHT_M - size[2] / 2])
     turned = np.column_stack([rays[:, :2] @ turn.T, rays[:, 2]])
@@ -164,7 +164,7 @@ def _of_box(
 
 
 def thin(points: Points, knobs: Mapping[str, float]) -> Points:
-    """Keep one point of each voxel, the mean of its points: the function of the knob.
+    """Replace the points of each voxel by their mean: the function of the knob.
 
     Args:
         points: The cloud, shape (n, 3).
@@ -185,7 +185,7 @@ KNOBS: Final = mez.Knobs([mez.knob("voxel", VOXELS)], degrade=thin)
 
 
 def find(points: Points) -> list[Cluster]:
-    """Return what stands on the ground, nearest first.
+    """Return the objects on the ground, nearest first.
 
     Args:
         points: A cloud, shape (n, 3).
@@ -202,7 +202,7 @@ def find(points: Points) -> list[Cluster]:
 
 
 def _connected(cells: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Of each cell the number of its component; cells that touch, also by a corner, are in one."""
+    """The number of each cell's component. Cells that touch, also at a corner, are in one component."""
     places = {cell: place for place, cell in enumerate(map(tuple, cells.tolist()))}
     label = [-1] * len(cells)
     components = 0
@@ -234,11 +234,11 @@ def _named(group: Points) -> Cluster:
 
 
 def agreement(reference: Sequence[Any], found: Sequence[Any]) -> float:
-    """Return the F1 score of clusters: 1 if all are found and none is false; of none against none it is 1.
+    """Return the F1 score of clusters: 1 if all are found and none is false, also if there are none.
 
     Args:
         reference: The clusters of the full cloud.
-        found: Those of the thinned one.
+        found: The clusters of the thinned cloud.
     """
     left = [Cluster(*one) for one in found]
     matched = 0

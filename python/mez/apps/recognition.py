@@ -2,13 +2,13 @@
 
 | stage | takes | makes | replies |
 | --- | --- | --- | --- |
-| `DetectFaces` | a frame | thumbnails of its faces, one below the other | nothing found, if so |
+| `DetectFaces` | a frame | thumbnails of its faces, one below the other | empty detections, if none |
 | `Embed` | these | float32 of shape (faces, 128) | |
 | `Classify` | these | JSON: `faces`, each with `name`, `distance`, `score`, `xyxy` | boxes with names |
 | `DetectObjects` | a frame | JSON: `objects`, each with `name`, `score`, `xyxy` | boxes with kinds |
 
-The marks `decoded`, and `ai.found` or `ai.embedded`, stand before and behind the work of the network, so that
-`mez pipeline report` tells it from what is done before and after.
+The marks `decoded`, and `ai.found` or `ai.embedded`, are set before and after the network runs, so that
+`mez pipeline report` shows its time separately.
 
 Boxes are in pixels of the frame as it was published. The faces of a frame stay together in one record, so
 that the camera gets one reply for each frame, and `mez.join` has one record to wait for.
@@ -35,7 +35,7 @@ from mez.pipeline.errors import StageError
 from mez.pipeline.record import Record
 
 FACES_MAX: Final = 128
-"""The most faces of a frame. Their boxes travel in a header."""
+"""The most faces of a frame. Their boxes are sent in a header."""
 
 FACES: Final = "faces"
 """The header of records between the stages: left, top, right, bottom and score of each face, as JSON."""
@@ -48,7 +48,7 @@ _log = logging.getLogger("mez")
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn what makes a stage useless into the error that ends the pipeline: starting again does not help."""
+    """Turn errors of the setup into `StageError`, which ends the pipeline: a restart would not help."""
     try:
         yield
     except (MissingPackageError, OnnxError, PeopleError, ValueError) as error:
@@ -62,7 +62,7 @@ class DetectFaces:
         score_min: How sure the detector has to be. A clear face has about 1.5.
         enlarge: How often the picture is doubled first, 0 to 3: 0 finds faces from about 80 pixels on, 1 from
             40, in four times the time.
-        faces_max: The most faces of a frame, 1 to 128; the surest.
+        faces_max: The most faces of a frame, 1 to 128; the surest are kept.
 
     Raises:
         StageError: An option is out of its range, or dlib or its models are not installed.
@@ -80,7 +80,7 @@ class DetectFaces:
         self._faces_max = faces_max
 
     def __call__(self, record: Record) -> Record | None:
-        """Find them, and cut them out. Without a face nothing is made."""
+        """Find faces, and cut them out. Without a face, there is no record."""
         image = record.image
         record.mark("decoded")
         faces = self._finder.find(image)[: self._faces_max]
@@ -94,15 +94,15 @@ class DetectFaces:
 
 
 class Embed:
-    """Describes faces by 128 numbers each.
+    """Computes a vector of 128 numbers for each face.
 
     Args:
-        stale_s: Frames that were captured longer ago, in seconds by the wall clocks of camera and this host,
-            are not worked on.
-        network: The file of dlib's network. Default: the one of `face-recognition-models`.
+        stale_s: Frames that are older, in seconds by the wall clocks of the camera and this host, are left
+            out.
+        network: The file of dlib's network. Default: that of `face-recognition-models`.
 
     Raises:
-        StageError: As `DetectFaces`; or the file is no network.
+        StageError: As for `DetectFaces`; or the file is not a network.
     """
 
     def __init__(self, stale_s: float = 2.0, network: str | None = None) -> None:
@@ -113,7 +113,7 @@ class Embed:
         self._stale_ns = stale_s * 1e9
 
     def __call__(self, record: Record) -> Record | None:
-        """Describe them."""
+        """Compute the vectors."""
         if time.time_ns() - record.captured_ns > self._stale_ns:
             return None
         image = record.image
@@ -125,11 +125,12 @@ class Embed:
 
 
 class Classify:
-    """Says who the faces are.
+    """Finds the names of faces.
 
     Args:
         known: The file that `mez pipeline enrol` wrote.
-        distance_max: How far a face may be from the nearest known one. 0.6 is what the network was made for.
+        distance_max: The largest distance of a face from the nearest known one. The network was trained for
+            0.6.
 
     Raises:
         StageError: The file cannot be used.
@@ -142,12 +143,12 @@ class Classify:
         _log.info("%s: %d people are known", known, len(self._people.names))
 
     def __call__(self, record: Record) -> Record:
-        """Compare, and reply the names to the camera."""
+        """Find the names, and reply them to the camera."""
         vectors: npt.NDArray[np.float32] = record.data
         rows: list[list[float]] = json.loads(record.headers[FACES])
         if vectors.shape != (len(rows), NUMBERS):
             raise ValueError(
-                f"{len(rows)} faces have numbers of shape {vectors.shape}; is the stage before Embed?"
+                f"{len(rows)} faces have vectors of the shape {vectors.shape}; connect this stage to Embed"
             )
         matches = [self._people.nearest(vector, self._distance_max) for vector in vectors]
         record.mark("named")
@@ -161,10 +162,10 @@ class Classify:
 
 
 class DetectObjects:
-    """Finds things of 80 kinds.
+    """Finds objects of 80 classes.
 
     Args:
-        score_min: How sure the network has to be, 0 to 1.
+        score_min: The score from which an object counts as found, 0 to 1.
         kinds: Only these, such as `["person", "car"]`. Default: all.
         network: The `.onnx` file of a NanoDet of 416 pixels. Default: the one that comes with Mez.
 
@@ -189,7 +190,7 @@ class DetectObjects:
         self._kinds = set(kinds or nanodet.LABELS)
 
     def __call__(self, record: Record) -> Record:
-        """Find them, and reply the boxes to the camera."""
+        """Find objects, and reply the boxes to the camera."""
         image = record.image
         record.mark("decoded")
         found = [box for box in self._detector.detect(image) if box.label in self._kinds]

@@ -1,15 +1,15 @@
-"""The pages that are asked for most, over all servers of a site: counts of each server, merged at the edge.
+"""The most requested pages of a site with several servers: each server's counts, merged at the edge.
 
 Each server counts the requests of a short window by page, and sends its counts. The edge adds them up, and
-names the `K` pages with most requests. Two knobs make a server's record smaller: `top` keeps the head of its
-list, `threshold` leaves out pages with fewer requests. Both leave out pages that may belong to the top of all
-servers together, so a smaller record costs accuracy.
+returns the `K` pages with most requests. Two knobs make a server's record smaller: `top` keeps the head of
+its list, `threshold` leaves out pages with fewer requests. Both may leave out pages that are in the top list
+of all servers together, so a smaller record costs accuracy.
 
-How well a list agrees with the true one is told by `agreement`: Kendall's tau, with the distance between
-lists of the top of Fagin, Kumar and Sivakumar (2003), K^(p) with the penalty p = 1/2.
+`agreement` compares a list with the true one: Kendall's tau, with the distance of top-k lists of Fagin, Kumar
+and Sivakumar (2003), K^(p) with the penalty p = 1/2.
 
-The requests are made here, by a seeded generator: popularity by Zipf's law, pages that only some servers are
-asked for, traffic that comes and goes, and bursts in which many ask for one page at once. It needs NumPy.
+The requests come from a seeded generator: popularity by Zipf's law, pages that are requested from one server
+only, traffic that changes over time, and bursts of requests for one page. It needs NumPy.
 """
 
 import json
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 import mez
 
 K: Final = 50
-"""How many pages the list of the top has."""
+"""Pages of the top list."""
 
 PENALTY: Final = 0.5
-"""What a pair costs that one list orders and the other does not."""
+"""The cost of a pair that one list orders and the other does not."""
 
 TOPS: Final = (2000, 1000, 500, 300, 200, 150, 100, 75, 50, 30, 20, 10)
 """Settings of the knob `top`, from the most bytes to the fewest."""
@@ -42,7 +42,7 @@ KNOBS: Final = mez.Knobs(
         mez.knob("threshold", THRESHOLDS, operator="threshold", key=1),
     ]
 )
-"""The knobs of a server's stream. Mez's own operators do what they say: no function is needed."""
+"""The knobs of a server's stream. They use Mez's own operators, so no function is needed."""
 
 JSON: Final = "application/json"
 """The content type of a server's record."""
@@ -51,28 +51,29 @@ WINDOW_S: Final = 0.25
 """Length of a window, in seconds."""
 
 Counts = list[tuple[str, int]]
-"""Pages with their requests in one window at one server, most first; of equals the first by name is first."""
+"""Pages with their requests in one window at one server, most first, then by name."""
 
 _SECTIONS: Final = ("item", "list", "user", "news", "help", "shop", "tags", "docs", "live", "wiki")
 _BURST_BLOCK: Final = 64
-"""Bursts are drawn for so many windows at a time."""
+"""Bursts are drawn for blocks of this many windows."""
 
 _BURST_WINDOWS: Final = (4, 40)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The requests of a site, window by window: the same seed gives the same requests.
+    """The requests of a site in windows. The same seed gives the same requests.
 
     Attributes:
-        seed: What is drawn.
-        servers: How many servers there are.
-        pages: How many pages there are.
+        seed: Seed of the random generator.
+        servers: The number of servers.
+        pages: The number of pages.
         requests: Mean requests of a server in a window, without bursts.
-        exponent: Of Zipf's law: a page of rank r is asked for as r to the power of minus this.
-        local: Share of the pages that a single server is asked for, as if each served one region. They fill
-            the head of its list, and push down the pages that all servers are asked for.
-        bursts: Mean bursts that begin in a block of 64 windows.
+        exponent: The exponent of Zipf's law: requests for a page of rank r are proportional to r to the power
+            of minus this.
+        local: Share of the pages that are requested from one server only, as if each served one region. They
+            fill the head of its list, and move the pages of all servers down.
+        bursts: Mean number of bursts that begin in a block of 64 windows.
     """
 
     seed: int = 1
@@ -84,16 +85,16 @@ class Traffic:
     bursts: float = 4.0
 
     def window(self, number: int) -> list[Counts]:
-        """Return what each server counts in a window."""
+        """Return the counts of each server in a window."""
         return [self.counts(number, server) for server in range(self.servers)]
 
     def counts(self, number: int, server: int) -> Counts:
-        """Return what one server counts in a window."""
+        """Return the counts of one server in a window."""
         random = np.random.default_rng((self.seed, 1, number, server))
         weights = self._popularity[server] * np.exp(
             0.5 * np.sin(2 * math.pi * number / self._periods + self._phases)
         )
-        # A busy hour, much shortened; each server has its own.
+        # A daily peak in a short time; each server has its own.
         busy = math.exp(0.5 * math.sin(2 * math.pi * (number / 96 + server / self.servers)))
         requests = self.requests * busy
         burst_requests = np.zeros(self.pages)
@@ -106,7 +107,7 @@ class Traffic:
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
     def _bursts(self, number: int, server: int) -> Iterator[tuple[int, float]]:
-        """Return the pages that many ask for in this window, with their requests as a share of the usual."""
+        """Return the pages with bursts in this window, and their extra requests as a share of the mean."""
         block = number // _BURST_BLOCK
         for each in range(max(block - 1, 0), block + 1):
             random = np.random.default_rng((self.seed, 2, each))
@@ -115,7 +116,7 @@ class Traffic:
                 windows = int(random.integers(*_BURST_WINDOWS))
                 page = int(random.integers(self.pages))
                 share = float(random.pareto(1.5)) * 0.02
-                # One in two is seen at a single server.
+                # Half of the bursts are at a single server.
                 where = int(random.integers(2 * self.servers))
                 if begin <= number < begin + windows and where in (server, *range(self.servers, 99)):
                     yield page, min(share, 1.0)
@@ -155,11 +156,11 @@ def record(counts: Counts) -> bytes:
 
 
 def top_pages(records: Sequence[Sequence[Any]], k: int = K) -> list[str]:
-    """Return the pages with most requests of all servers, most first.
+    """Return the pages with most requests over all servers, most first.
 
     Args:
-        records: Of each server pairs of page and requests.
-        k: How many.
+        records: Pairs of page and requests, for each server.
+        k: The number of pages.
     """
     total: dict[str, int] = {}
     for counts in records:
@@ -169,18 +170,18 @@ def top_pages(records: Sequence[Sequence[Any]], k: int = K) -> list[str]:
 
 
 def agreement(reference: Sequence[str], found: Sequence[str], k: int = K) -> float:
-    """Return how well a list of the top agrees with the true one, as Kendall's tau, but not below 0.
+    """Return how well a top list agrees with the true one, as Kendall's tau, but not below 0.
 
-    Every pair of pages of either list costs 1 if the lists order it differently, and `PENALTY` if only one of
-    them orders it: a page that is not in a list comes after all that are, and two such pages come in no
-    order. Of the sum K the result is 1 - 2 K / (k (k - 1) / 2). If both lists have the same pages, that is
-    Kendall's tau itself: 1 is the same order, 0 one that tells nothing. A list of fewer than `k` pages is
-    filled with pages that exist nowhere, so an empty one has 0.
+    Every pair of pages of either list costs 1 if the lists order it differently, and `PENALTY` if only one
+    list orders it. A page that is not in a list comes after all pages of the list; two such pages have no
+    order. With the sum K of the costs, the result is 1 - 2 K / (k (k - 1) / 2). If both lists have the same
+    pages, that is Kendall's tau: 1 is the same order, 0 an unrelated one. A list of fewer than `k` pages is
+    filled with pages that do not exist, so the result for an empty list is 0.
 
     Args:
         reference: The true list, most first.
         found: The other one.
-        k: Pages of a full list, at least 2; what is below is cut off.
+        k: Pages of a full list, at least 2; longer lists are cut.
     """
     true, other = _filled(reference[:k], k, "a"), _filled(found[:k], k, "b")
     pages = list(dict.fromkeys([*true, *other]))

@@ -5,14 +5,14 @@
 | `options` | reads the command line |
 | `supervise` | starts a broker again when it dies, and measures how long frames stayed away |
 | `account` | checks that every published frame is delivered or explained |
-| `application`, `detector` | what a user of Mez would write: take frames, check them, find people, reply |
+| `application`, `detector` | code as of a user of Mez: takes frames, checks them, finds people, replies |
 | `channel` | emulates the links of a scenario between cameras and edge |
 | `contract`, `accuracy` | check whether the contract of a scenario was kept |
 | `usage` | reads processor time and memory of a process |
 | `table` | the live table |
 | `report`, `pictures`, `course` | the summary, pictures of people, and a plot of a scenario over time |
 | `tell` | ends the demo, with a summary |
-| `run` | puts all of it together |
+| `run` | runs all of these |
 | `logs` | keeps the log of this process away from the table |
 | `pipeline`, `photographs` | the demo of a pipeline (`--pipeline`), and its video |
 | `offload`, `brush` | the demo of offload (`--offload`), and a painter without a network |
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mez demo: {missing}", file=sys.stderr)
         return 1
     words = sys.argv[1:] if arguments is None else arguments
-    # Not above: `mez --help` should not wait for OpenCV.
+    # Imported here, because `mez --help` should not wait for OpenCV.
     if any(word.partition("=")[0] == "--pipeline" for word in words):
         from mez.demo import pipeline
 

@@ -1,8 +1,8 @@
 """Checks that every published frame was delivered or explained.
 
 A camera numbers its frames without holes, from 0 in each epoch (each start of its broker). The sequence
-numbers of two deliveries therefore say how many frames were published between them. The second delivery says
-what became of those. Both must agree. If they do not, a `Discrepancy` is kept and reported.
+numbers of two deliveries therefore say how many frames were published between them. The second delivery also
+counts the skipped frames by reason. Both must agree. If they do not, a `Discrepancy` is kept and reported.
 """
 
 import threading
@@ -23,19 +23,18 @@ DISCREPANCIES_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A frame in the application's hands.
+    """A frame that the application received.
 
     Attributes:
         camera: Name of its camera.
         epoch: Start of the camera's broker that it belongs to.
         sequence: Its number in the epoch.
         skipped: Frames between the delivery before and this one, by reason.
-        age_ms: Milliseconds from capture until the application had it; `None` while the clocks of camera
-            and edge
-            have not been compared.
-        size_bytes: Of the payload.
-        corrupt: What is wrong with its pixels; `None` if nothing is.
-        at_s: When the application had it, by `time.monotonic`.
+        age_ms: Milliseconds from capture until the application received it; `None` while the clocks of
+            camera and edge have not been compared.
+        size_bytes: Size of the payload.
+        corrupt: The error in its pixels; `None` if there is none.
+        at_s: When the application received it, by `time.monotonic`.
     """
 
     camera: str
@@ -56,7 +55,7 @@ class Discrepancy:
         camera: Name of the camera.
         epoch: Of the delivery.
         sequence: Of the delivery.
-        missing: Frames that must lie in between by the numbers; negative if this one came again or too late.
+        missing: Frames in between according to the numbers; negative if this one came again or too late.
         explained: Frames that the delivery says were skipped.
     """
 
@@ -67,11 +66,11 @@ class Discrepancy:
     explained: int
 
     def __str__(self) -> str:
-        """Say it to a person."""
+        """Describe it for people."""
         where = f"{self.camera}, epoch {self.epoch}, frame {self.sequence}"
         if self.missing < 0:
             return f"{where}: came again or out of order"
-        return f"{where}: {self.missing} frames lie before it, {self.explained} are explained"
+        return f"{where}: {self.missing} frames are missing before it, {self.explained} are explained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +94,18 @@ class Now:
 
 @dataclass(slots=True)
 class CameraTotals:
-    """One camera's books.
+    """The frame counts of one camera.
 
     Attributes:
         camera: Its name.
-        published: Frames between its first and its last delivery, by the sequence numbers. From its second
-            epoch
+        published: Frames from its first to its last delivery, by the sequence numbers. From its second epoch
             on, those before an epoch's first delivery count too.
         delivered: Frames that the application got.
         skipped: Frames that it did not get, by reason.
-        corrupt: Frames delivered whose pixels were not whole.
-        epochs: Starts of its broker that frames came from.
-        size_bytes: Of all payloads delivered.
-        ages_ms: Of all frames delivered whose age is known: 8 bytes a frame.
+        corrupt: Delivered frames whose pixels were damaged.
+        epochs: Starts of its broker with delivered frames.
+        size_bytes: Size of all delivered payloads.
+        ages_ms: Ages of all delivered frames whose age is known: 8 bytes a frame.
         ages_unknown: Frames delivered without an age.
     """
 
@@ -133,13 +131,13 @@ class CameraTotals:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All books at one moment.
+    """The frame counts of all cameras at one moment.
 
     Attributes:
         cameras: By name, in the order of their names.
-        discrepancies: The first `DISCREPANCIES_MAX`.
-        discrepancy_count: All.
-        corrupt_example: What was wrong with the first corrupt frame.
+        discrepancies: The first `DISCREPANCIES_MAX` discrepancies.
+        discrepancy_count: The number of all discrepancies.
+        corrupt_example: The error in the first corrupt frame.
     """
 
     cameras: Mapping[str, CameraTotals]
@@ -185,10 +183,10 @@ class _Book:
 
 
 class Ledger:
-    """Takes the books of all cameras. Safe to use from several threads.
+    """Counts the frames of all cameras. Safe to use from several threads.
 
     Args:
-        cameras: Names of those that are expected; others are added as their frames come.
+        cameras: Names of the expected cameras; others are added when their frames come.
     """
 
     def __init__(self, cameras: Iterable[str] = ()) -> None:
@@ -199,7 +197,7 @@ class Ledger:
         self._corrupt_example: str | None = None
 
     def take(self, delivery: Delivery) -> None:
-        """Enter one frame."""
+        """Count one frame."""
         with self._lock:
             book = self._books.setdefault(delivery.camera, _Book(CameraTotals(delivery.camera)))
             totals = book.totals
@@ -212,7 +210,7 @@ class Ledger:
                         Discrepancy(delivery.camera, delivery.epoch, delivery.sequence, missing, explained)
                     )
             if missing is None:
-                # The first frame of all: what was before it was before our time.
+                # The first frame of the camera: earlier frames are not counted.
                 totals.published += 1
             else:
                 totals.skipped.update(delivery.skipped)
@@ -237,7 +235,7 @@ class Ledger:
     def _missing_before(book: _Book, delivery: Delivery) -> int | None:
         """Count the frames between the last delivery and this one.
 
-        `None` for the first of all, -1 for one out of order.
+        `None` for the first of the camera, -1 for one out of order.
         """
         if book.last is None:
             return None
@@ -246,11 +244,12 @@ class Ledger:
             return -1
         if delivery.epoch == epoch:
             return delivery.sequence - sequence - 1
-        # What the old epoch published after its last delivery died with its broker, and nobody can count it.
+        # Frames that the old epoch published after its last delivery were lost with its broker, and their
+        # number is unknown.
         return delivery.sequence
 
     def now(self, camera: str, window_s: float, at_s: float) -> Now:
-        """Look at a camera's deliveries of the last `window_s` seconds before `at_s`."""
+        """Summarize a camera's deliveries of the last `window_s` seconds before `at_s`."""
         with self._lock:
             book = self._books.get(camera)
             recent = [] if book is None else list(book.recent)
@@ -267,7 +266,7 @@ class Ledger:
         )
 
     def totals(self) -> Totals:
-        """Return a copy of the books as they are now."""
+        """Return a copy of the current counts."""
         with self._lock:
             return Totals(
                 cameras={

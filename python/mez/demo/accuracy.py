@@ -1,7 +1,7 @@
-"""Frames of a scenario that are kept from both ends, and how much of what the detector finds is left in them.
+"""Keeps frames of a scenario as published and as delivered, to measure the detector's accuracy on them.
 
-The reference is the frame as it was published, taken at the camera's own broker. Scoring is part of the
-experiments (`bench/mez_bench/scenario.py`), which are there in a checkout only.
+The reference is the frame as it was published, read from the camera's own broker. Scoring is part of the
+experiments (`bench/mez_bench/scenario.py`), which only a checkout has.
 """
 
 import threading
@@ -30,14 +30,14 @@ class Accuracy:
     """Scores of a run.
 
     Attributes:
-        normalised: With hysteresis, what contracts mean; `None` if nobody was there to be found.
+        normalised: With hysteresis, as contracts define it; `None` if the reference has no boxes.
         strict: With one threshold.
-        expected: What the profile says of the forms that those frames came in, on average; `None` where it
-            says nothing of some.
+        expected: The mean accuracy that the profile has for the rungs of those frames; `None` if it has none
+            for some of them.
         frames: How many frames were scored.
-        by_camera: The normalised one of each camera's frames alone.
+        by_camera: The normalised accuracy of each camera's frames.
         by_frame: Per frame of each camera, in order: its camera, when it was delivered (by
-            `time.monotonic`), and its own score with hysteresis; `None` where nobody was there.
+            `time.monotonic`), and its own score with hysteresis; `None` where the reference has no boxes.
     """
 
     normalised: float | None

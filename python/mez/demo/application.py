@@ -1,4 +1,4 @@
-"""The demo's application: takes the newest frame of every camera, and checks that it is whole."""
+"""The demo's application: takes the newest frame of every camera, and checks that it is not damaged."""
 
 import threading
 import time
@@ -19,11 +19,11 @@ from mez.demo.detector import Detector
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """What became of the results that were sent back to the cameras.
+    """Counts of the results that were sent back to the cameras.
 
     Attributes:
         sent: Passed on to the camera by the edge.
-        lost: The camera or the edge was away, or newer ones were waiting.
+        lost: Lost because the camera or the edge was not connected, or because newer ones were waiting.
     """
 
     sent: int
@@ -37,7 +37,7 @@ class Asked:
     Attributes:
         latency_ms: The latency bound; `None` for none.
         accuracy: The accuracy floor; `None` for none.
-        profile: What tells the floor; `None` for none.
+        profile: The profile for the floor; `None` for none.
     """
 
     latency_ms: float | None = None
@@ -47,10 +47,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Who keeps what became of a scenario.
+    """The records of a scenario.
 
     Attributes:
-        diary: Keeps every frame beside the contract.
+        diary: Keeps every frame with the state of its contract.
         samples: Keeps some frames, for the accuracy.
     """
 
@@ -80,12 +80,12 @@ class Application:
     Args:
         pattern: The cameras.
         edge: Where the edge broker serves applications.
-        ledger: Books every frame.
-        detector: Gets every frame that is whole.
+        ledger: Counts every frame.
+        detector: Gets every frame that is not damaged.
         noted: Called, on the application's thread, with the camera of every frame and the time by
             `time.monotonic`.
         asked: What it asks for.
-        watched: Where a scenario runs: who keeps what became of it. Then nobody is searched for meanwhile.
+        watched: Only with a scenario: keeps its frames. The detector gets none then.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class Application:
         self._thread.join(seconds_max)
 
     def replies(self) -> Replies:
-        """Return what became of the detector's results so far."""
+        """Return the counts of the detector's results so far."""
         counts = self._subscription.reply_counts
         return Replies(sent=counts.sent, lost=counts.dropped + counts.failed)
 
     def states(self) -> dict[str, int]:
         """Return how many frames came so far at each state of the contract, the most frequent first.
 
-        Once the application has stopped; before, it may lack the newest.
+        It is complete after the application has stopped. Before, the newest frames may be missing.
         """
         return dict(self._states.most_common())
 
@@ -144,7 +144,7 @@ class Application:
             raise
 
     def _take(self, frame: mez.Frame) -> None:
-        # Before anything else: this is the moment when a user's code has the frame.
+        # Measured first, because this is when a user's code gets the frame.
         age_ms, at_s = frame.age_ms, time.monotonic()
         image, corrupt = _verify(frame)
         self._ledger.take(
@@ -168,10 +168,10 @@ class Application:
 
 
 def _verify(frame: mez.Frame) -> tuple[npt.NDArray[np.uint8] | None, str | None]:
-    """Decode a frame completely; return its pixels, or what is wrong with it."""
+    """Decode a frame completely; return its pixels, or the error in it."""
     try:
-        # It has the size that the frame announces, or there is none: Mez refuses an image of another size,
-        # and one that is cut off or damaged, rather than showing the grey rest that decoders fill in.
+        # Mez raises ImageError if the image has another size than the frame announces, or is cut off or
+        # damaged. (Decoders alone would fill the missing rest with grey.)
         return frame.image, None
     except mez.ImageError as error:
         return None, str(error)

@@ -49,18 +49,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a scenario file says.
+    """The content of a scenario file.
 
     Attributes:
         name: Its name.
-        about: What it is about, in a sentence.
+        about: Its description, in a sentence.
         seconds: How long it lasts.
-        links: One for each camera that is subscribed to.
-        cameras: The pattern of the cameras that are subscribed to.
+        links: A link for each camera in the subscription.
+        cameras: The pattern of the subscription.
         latency_ms: The latency bound asked for; `None` for none.
         accuracy: The accuracy floor asked for; `None` for none.
-        edge_channels: What the edge is told of cameras that share a channel, as for `mez edge --channel`.
-        shared: The cameras whose links are one queue, which carries so much for all of them together.
+        edge_channels: Declared channels that cameras share, as for `mez edge --channel`.
+        shared: The cameras that share one queue. Its rate is for all of them together.
     """
 
     name: str
@@ -74,9 +74,9 @@ class Scenario:
     shared: Sequence[str] = ()
 
     def worse_at_s(self) -> list[float]:
-        """Return when some link came to carry less than two thirds of what it carried before.
+        """Return the times at which the rate of some link falls below two thirds of its last rate.
 
-        Links that are drawn change all the time; no single change of those is one to settle after.
+        Links with many steps are left out: they change all the time, so a camera cannot settle.
         """
         times = set()
         for link in self.links:
@@ -94,10 +94,10 @@ class Channel:
     Args:
         scenario: A file, or the name of a scenario that comes with Mez.
         edge: Where the edge listens for cameras, `HOST:PORT`.
-        log: File for what goes wrong.
+        log: File for errors.
 
     Raises:
-        ProcessError: There is no such scenario, or it makes no sense; or this build of Mez has no emulator.
+        ProcessError: There is no such scenario, or it is invalid; or this build of Mez has no emulator.
     """
 
     def __init__(self, scenario: str, edge: str, log: Path) -> None:
@@ -125,28 +125,28 @@ class Channel:
                 self.stop()
                 raise ProcessError(
                     f"--scenario {scenario} has {len(self.scenario.links)} cameras; the demo runs at most "
-                    f"{LINKS_MAX}, each with a process of its own: leave some out"
+                    f"{LINKS_MAX}; leave some out"
                 )
         except queue.Empty:
             self.stop()
             said = log.read_text(errors="replace").strip().removeprefix("mez: ").removeprefix(f"{word}: ")
             if "unrecognized subcommand" in said:
-                said = "this build of Mez has no emulator; in a checkout, make demo builds one that has"
+                said = "this build of Mez has no emulator; in a checkout, build one with make demo"
             raise ProcessError(f"--scenario {scenario}: {said or 'the emulator does not answer'}") from None
 
     def begin(self) -> None:
-        """Let the scenario's time begin. Before, links carry what they carry at its beginning."""
+        """Start the scenario's time. Until then, links have the rates of its beginning."""
         self._ask("begin")
 
     def open(self) -> None:
-        """Let all links carry whatever comes from now on."""
+        """Remove the limits of all links."""
         self._ask("open")
 
     def late_ms_max(self) -> float:
-        """Return the most by which a datagram came later than the scenario says, in milliseconds.
+        """Return the longest time by which a datagram came later than the scenario says, in milliseconds.
 
-        It is what this machine adds of its own: where it is not small beside the latency bound, other
-        work disturbed the run.
+        It is a delay of this machine. If it is not small compared with the latency bound, other work
+        disturbed the run.
         """
         return max(float(way["late_ms_max"]) for link in self._ask("") for way in link.values())
 
@@ -168,7 +168,7 @@ class Channel:
             self._process.stdin.flush()
             answer: list[Mapping[str, Any]] = json.loads(self._line())
         except (OSError, queue.Empty):
-            raise ProcessError("the emulated channel ended, and with it the way to the edge") from None
+            raise ProcessError("the emulated channel ended, so the cameras cannot reach the edge") from None
         return answer
 
     def _line(self) -> str:
@@ -179,7 +179,7 @@ class Channel:
 
 
 def _read(output: IO[str], lines: "queue.Queue[str]") -> None:
-    """Hand on every line, and an empty one at the end."""
+    """Put every line into the queue, and an empty one at the end."""
     with output:
         for line in output:
             lines.put(line)
@@ -200,7 +200,7 @@ def _scenario(said: Mapping[str, Any]) -> Scenario:
                 steps=[(float(at_s), int(rate)) for at_s, rate in camera["bits_per_second"]],
             )
             for camera in said["cameras"]
-            # Others would send nothing.
+            # Other cameras would send nothing.
             if camera["wanted"]
         ],
         cameras=first.get("cameras", "**"),

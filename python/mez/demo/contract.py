@@ -1,4 +1,4 @@
-"""Checks a contract after a run: frames on time, infeasible times, and how fast changes were met and told."""
+"""Checks a contract after a run: frames on time, infeasible times, and the delays after changes of a link."""
 
 import threading
 from bisect import bisect_left
@@ -22,16 +22,16 @@ TELLS_OF_LATENESS: Final = frozenset({"absent", INFEASIBLE, "latency_miss"})
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A frame beside the contract that it came under.
+    """A frame with the state of its contract.
 
     Attributes:
         camera: Its camera.
-        at_s: When the application had it, by `time.monotonic`.
-        age_ms: How old it was; `None` if that is not known.
-        size_bytes: Of its payload.
-        rung: What had been done to it.
+        at_s: When the application received it, by `time.monotonic`.
+        age_ms: Its age then; `None` if that is not known.
+        size_bytes: Size of its payload.
+        rung: Its rung.
         state: The contract's state.
-        reason: Why that is so, in a sentence.
+        reason: The reason for the state, in a sentence.
         skipped: Frames before it that were not delivered.
     """
 
@@ -71,25 +71,25 @@ class Diary:
 
 
 class Shares:
-    """What the edge gives each camera of a declared channel, as bytes of a frame."""
+    """The share of each camera of a declared channel, in bytes per frame."""
 
     def __init__(self) -> None:
         self._latest: dict[str, int | None] = {}
         self._least: dict[str, int] = {}
 
     def take(self, cameras: Iterable[mez.CameraInfo]) -> None:
-        """Enter what the edge says of its cameras."""
+        """Take the edge's list of cameras."""
         for camera in cameras:
             share = self._latest[camera.camera] = camera.share_frame_bytes
             if share is not None:
                 self._least[camera.camera] = min(share, self._least.get(camera.camera, share))
 
     def latest(self, camera: str) -> int | None:
-        """Return what a camera has; 0: no room for its floor; `None`: as much as it chooses."""
+        """Return a camera's share; 0: too little for its floor; `None`: not limited."""
         return self._latest.get(camera)
 
     def least(self) -> dict[str, int]:
-        """Return the least that each camera was seen to have."""
+        """Return the smallest share of each camera so far."""
         return dict(self._least)
 
 
@@ -98,16 +98,16 @@ class Account:
     """Figures of a run.
 
     Attributes:
-        on_time_share: Of the frames delivered outside spells that were announced as infeasible, those within
-            the bound; `None` without a bound or without frames.
-        on_time_share_of_published: The same, with every frame that was skipped there counted as late.
+        on_time_share: The share of frames within the bound, of those delivered without the state
+            `infeasible`; `None` without a bound or without frames.
+        on_time_share_of_published: The same, with every frame that was skipped before them counted as late.
         infeasible_share: Frames that came with the state `infeasible`.
-        settle_ms: From a change for the worse until the last late frame of the next two seconds was there,
-            the longest of all changes; 0 if none was late, `None` if nothing became worse.
-        infeasible_notice_ms: The longest that an application was left without word: from when a camera's
-            first late or skipped frame was due until a frame came that says that the bound is not kept; or,
-            where none did, until the last of them was there before half a second of neither. 0 if all was
-            told in advance; `None` without a bound or without frames.
+        settle_ms: The longest time from a link becoming slower until the last late frame within the next two
+            seconds; 0 if no frame was late, `None` if no link became slower.
+        infeasible_notice_ms: The longest time for which an application did not know that the bound was not
+            kept: from when a camera's first late or skipped frame was due until a frame whose state says so
+            came. If none came, until the last late or skipped frame that is followed by half a second
+            without any. 0 if the state always said so in advance; `None` without a bound or without frames.
         rungs: How many frames came at each rung.
     """
 
@@ -120,7 +120,7 @@ class Account:
 
 
 def account(frames: Sequence[Kept], bound_ms: float | None, worse_at_s: Iterable[float]) -> Account:
-    """Work out the figures.
+    """Compute the figures.
 
     Args:
         frames: In the order of their arrival.
@@ -161,9 +161,9 @@ def _longest_untold_ms(frames: Sequence[Kept], bound_ms: float | None) -> float 
 
 
 def _untold_s(frames: Sequence[Kept], bound_ms: float) -> float:
-    """Return the longest that the contract of one camera was broken without a word."""
+    """Return the longest time for which one camera's contract was broken without a state that says so."""
     longest_s = 0.0
-    since_s: float | None = None  # when the first broken frame was due of which nothing has told yet
+    since_s: float | None = None  # when the first late or skipped frame was due that no state has told yet
     broke_s = before_s = frames[0].at_s
     is_told = False
     for frame in frames:
@@ -171,7 +171,7 @@ def _untold_s(frames: Sequence[Kept], bound_ms: float) -> float:
         if not is_broken and frame.at_s - broke_s > HOLDS_AFTER_S:
             since_s = None
         if is_broken and since_s is None and not is_told:
-            # The first of those skipped was due after the frame before it came, at the earliest.
+            # The first skipped frame was due, at the earliest, after the previous frame came.
             since_s = before_s if frame.skipped > 0 else frame.at_s - ((frame.age_ms or 0.0) - bound_ms) / 1e3
         is_told = frame.state in TELLS_OF_LATENESS
         if since_s is not None and (is_broken or is_told):

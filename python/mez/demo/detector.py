@@ -23,18 +23,18 @@ NICE: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the detector made of one frame.
+    """The detector's result on one frame.
 
     Attributes:
         camera: The frame's camera.
         epoch: The frame's epoch.
         sequence: The frame's number in it.
         image: The frame's pixels: uint8, shape (height, width, 3) in blue, green, red.
-        boxes: What was found: people, if the detector is the demo's own.
+        boxes: The boxes found: people, if the detector is the demo's own.
         age_ms: Age of the frame when the application got it, in milliseconds; `None` if unknown.
         detector_ms: Milliseconds that the detector took.
         at_s: When it was done, by `time.monotonic`.
-        note: What its picture says of it, in place of epoch and age; empty: these.
+        note: Text below its picture instead of epoch and age; empty: epoch and age.
     """
 
     camera: str
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class DetectorTotals:
-    """What the detector has done so far.
+    """Counts of the detector so far.
 
     Attributes:
         frames: Frames searched, by camera.
@@ -66,7 +66,7 @@ class DetectorTotals:
 
 
 class Detector:
-    """Searches the newest frame of each camera in turn; frames that it has no time for, it never sees.
+    """Searches the newest frame of each camera in turn; it skips frames for which it has no time.
 
     Args:
         app: The detector.
@@ -92,7 +92,7 @@ class Detector:
         self._thread.start()
 
     def offer(self, frame: mez.Frame, image: npt.NDArray[np.uint8], age_ms: float | None) -> None:
-        """Give it a frame, which takes the place of an older one of the same camera."""
+        """Give it a frame, which replaces an older one of the same camera."""
         with self._changed:
             self._newest[frame.camera] = (frame, image, age_ms)
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Where the log of this process goes while a demo runs."""
+"""Writes the log of this process to a file while a demo runs."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Send what Mez logs in this process to a file: on the terminal it would run into the table."""
+    """Send Mez's log of this process to a file: on the terminal it would disturb the table."""
     log = logging.getLogger("mez")
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -1,6 +1,6 @@
 """`mez demo --offload`: the demo's video goes to an engine at the edge, and painted pictures come back.
 
-An edge runs in this process, and `mez engine run` as people would run it. The client is `mez.offload`.
+An edge runs in this process, and `mez engine run` in a process of its own. The client is `mez.offload`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PAIRS: Final = 6
 """Pairs on the contact sheet, spread over the run."""
 
 FIRST_SECONDS_MAX: Final = 60.0
-"""How long the first answer may take: the engine loads its network meanwhile."""
+"""How long the first answer may take. The engine loads its network in this time."""
 
 LINE_EVERY_S: Final = 2.0
 STOP_S: Final = 5.0
@@ -110,7 +110,7 @@ class Demo:
         self._pairs: dict[int, Answered] = {}
 
     def run(self) -> int:
-        """Run it, and tell.
+        """Run it, and print the results.
 
         Raises:
             ProcessError: The engine ended, or did not answer.
@@ -131,15 +131,15 @@ class Demo:
         return self._tell(counts, engine)
 
     def _engine(self) -> str:
-        """The engine that was asked for; a filter, where the style that nobody asked for is missing."""
+        """The engine of the command line; a filter instead of `style` if that cannot be loaded."""
         engine: str = self._options.engine
         try:
-            load(engine)  # says now what is missing
+            load(engine)  # raises early if something is missing
         except EngineError as error:
             if engine != "style":
                 raise
             self._console.print(
-                f"  a filter of OpenCV paints instead of the style: {error}", style="yellow", markup=False
+                f"  using a filter of OpenCV instead of the style: {error}", style="yellow", markup=False
             )
             return BRUSH
         return engine
@@ -177,7 +177,7 @@ class Demo:
                     raise ProcessError(f"the engine {exited or _nothing(client)}.{child.last_words()}")
 
     def _take(self, client: Offload, child: Child) -> OffloadCounts:
-        """Take answers until the time is over, and keep those for the sheet.
+        """Take answers until the time is over, and keep some for the contact sheet.
 
         Raises:
             ProcessError: The engine ended.
@@ -205,8 +205,8 @@ class Demo:
         self._console.print(f"{engine}: {_sentence(counts)}.", markup=False)
         told = ", ".join(f"{count} {reason}" for reason, count in counts.skipped.items())
         self._console.print(
-            f"Without an answer: {counts.unanswered} frames: no engine was there yet, or it took newer ones"
-            + (f"; told: {told}." if told else ".")
+            f"{counts.unanswered} frames had no answer, because no engine was ready or it took newer frames"
+            + (f"; skipped: {told}." if told else ".")
         )
         pairs = [_pair(answer) for _, answer in sorted(self._pairs.items())]
         sheet = None
@@ -222,7 +222,7 @@ class Demo:
 
 
 def _nothing(client: Offload) -> str:
-    """That no answer came, and what was told of those that were made."""
+    """Says that no answer came, and how many came too late."""
     late = client.counts.skipped.get("late", 0)
     told = f"; {late} were late: give a larger --answer-ms, or a smaller --width" if late else ""
     return f"gave no answer within {FIRST_SECONDS_MAX:.0f} s{told}"
@@ -233,7 +233,7 @@ def _sentence(counts: OffloadCounts) -> str:
     sentence = f"{given} answers to {counts.captured} frames"
     if counts.to_device:
         sentence += (
-            f" ({counts.given.get('edge', 0)} from the edge, {counts.given.get('device', 0)} from here)"
+            f" ({counts.given.get('edge', 0)} from the edge, {counts.given.get('device', 0)} from the device)"
         )
     if p50 is None or p95 is None:
         return sentence
@@ -241,7 +241,7 @@ def _sentence(counts: OffloadCounts) -> str:
 
 
 def _pair(answer: Answered) -> Image:
-    """A frame and its answer side by side, and below them where the time went."""
+    """A frame and its answer side by side, with the time of each step below them."""
     frame, made = answer.original, answer.image
     assert frame is not None, "others are not kept"
     if made.shape != frame.shape:

@@ -114,15 +114,15 @@ class Options:
         fps: Frames per second of each; in a scenario, of the fastest.
         video: What they show, in a loop.
         app: The detector.
-        profile: What the detector loses of each form that frames may take; `None` for none.
-        scenario: File or name of the scenario whose links lie between cameras and edge; `None` for none.
+        profile: The profile of the detector, with its accuracy at each rung; `None` for none.
+        scenario: File or name of the scenario that is emulated; `None` for none.
         score: Frames of each camera on which the accuracy is scored after a scenario.
-        policy: What chooses how frames are made smaller.
+        policy: The policy that chooses the rung of each frame.
         beside: Policies under which the scenario is run as well, one after the other.
-        headless: Print lines now and then, even on a terminal.
+        headless: Print lines instead of a table, even on a terminal.
         json: File for the figures; `None` for none.
         out: Folder for the pictures.
-        keep: Leave the keys and the logs of the brokers behind, and say where.
+        keep: Keep the keys and logs of the brokers, and print where they are.
     """
 
     seconds: float
@@ -156,7 +156,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Read the words after `mez demo`; on a mistake, say what it is and exit with 2."""
+    """Parse the arguments after `mez demo`; on an error, print it and exit with 2."""
     parser = _parser()
     words = parser.parse_args(arguments)
     beside = tuple(words.beside.split(",")) if words.beside else ()
@@ -169,7 +169,7 @@ def parse(arguments: Sequence[str]) -> Options:
     if video is None:
         parser.error(
             f"there is no video at {VIDEO}. In a checkout, get it with: make demo-video. "
-            "Or give the demo another one: --video FILE"
+            "Or give another video: --video FILE"
         )
     if not video.is_file():
         parser.error(f"--video {video}: there is no such file")
@@ -183,7 +183,7 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"--app: {error}")
     for name in ("cameras", "fps"):
         if words.scenario is not None and getattr(words, name) is not None:
-            parser.error(f"--{name} has no effect with --scenario, which sets it itself; leave it out")
+            parser.error(f"--{name} has no effect with --scenario, which sets it; leave it out")
     return Options(
         seconds=words.seconds or (math.inf if words.scenario else SECONDS),
         camera_names=tuple(f"dock/cam{number}" for number in range(1, (words.cameras or CAMERAS) + 1)),
@@ -280,7 +280,7 @@ def _profile(word: str | None, app: str, video: Path) -> Path | None:
     if word == "none":
         return None
     path = Path(word).resolve()
-    document.load(path)  # says now what is wrong with it
+    document.load(path)  # raises early if it cannot be used
     return path
 
 

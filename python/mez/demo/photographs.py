@@ -1,4 +1,4 @@
-"""Video for `mez demo --pipeline`: of photographs that packages ship, and of the demo's own video."""
+"""Video for `mez demo --pipeline`: made from a photograph in a package, or from the demo's own video."""
 
 import importlib.util
 import math
@@ -17,26 +17,26 @@ from mez.errors import MissingPackageError
 Image = npt.NDArray[np.uint8]
 
 PERSON: Final = "Eileen Collins"
-"""Whom `astronaut` shows."""
+"""The person on the photograph `astronaut`."""
 
 SIZE: Final = (640, 480)
-"""Width and height of made video."""
+"""Width and height of the video of `faces`."""
 
-# Head and shoulders in the photograph, and the face in these, as dlib finds it.
+# The part of the photograph with head and shoulders, and the face in this part, as dlib finds it.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 110, 30, 350, 270
 _FACE: Final = Box(179 - _LEFT, 83 - _TOP, 88, 88, 1.0, PERSON)
 
 _ABSENT: Final = 8
-"""One of so many frames shows nobody."""
+"""One in this many frames shows no person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A frame, and what is to be seen on it.
+    """A frame, with the people on it.
 
     Attributes:
         image: BGR pixels, uint8.
-        truth: Who is where; `None`: nobody knows.
+        truth: The faces on it, with names; `None`: unknown.
     """
 
     image: Image
@@ -66,7 +66,7 @@ def astronaut() -> Image:
 
 
 def faces(camera: int) -> Iterator[Shown]:
-    """Endless video of a face: elsewhere, larger, darker or mirrored from frame to frame, sometimes nobody.
+    """Endless video of a face whose place, size and light change, mirrored at times, and absent at times.
 
     Args:
         camera: Which camera, from 0. Each shows something else.

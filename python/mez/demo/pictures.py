@@ -1,4 +1,4 @@
-"""Draws what was detected into the frames with the most of it."""
+"""Draws the boxes into the frames with the most detections."""
 
 import threading
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class Gallery:
 
 
 def annotate(finding: Finding) -> npt.NDArray[np.uint8]:
-    """Draw the boxes and their scores into the frame, and below it what the frame is."""
+    """Draw the boxes and their scores into the frame, and a line about the frame below it."""
     image = finding.image.copy()
     for box in finding.boxes:
         _draw(image, box)
@@ -113,7 +113,7 @@ def contact_sheet(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
 
 
 def _worth(finding: Finding) -> float:
-    """Many boxes, surely found; one that is very sure does not outweigh a second."""
+    """The value of a picture: many boxes of high score. The limit of 2 makes a second box count more."""
     return sum(min(box.score, 2.0) for box in finding.boxes)
 
 
@@ -149,7 +149,7 @@ def write(path: Path, image: npt.NDArray[np.uint8]) -> Path:
         OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Encoded first: `imwrite` does not say why it could not write.
+    # Encoded first, because `imwrite` gives no reason if it cannot write.
     _, encoded = cv2.imencode(".png", image)
     path.write_bytes(encoded.tobytes())
     return path

@@ -1,7 +1,7 @@
 """`mez demo --pipeline`: a pipeline that comes with Mez, on cameras of this process.
 
-An edge runs in this process, and `mez pipeline run` as people would run it. The cameras publish video, keep
-their newest frames, and draw into them what comes back as replies.
+An edge runs in this process, and `mez pipeline run` in a process of its own. The cameras publish video, keep
+their newest frames, and draw the replies into them.
 """
 
 import argparse
@@ -45,25 +45,25 @@ READY_SECONDS_MAX: Final = 60.0
 DRAIN_S: Final = 3.0
 LINE_EVERY_S: Final = 3.0
 IOU_MIN: Final = 0.4
-"""How far a box has to overlap the face that is shown."""
+"""The least overlap (IoU) of a box with a shown face that counts as found."""
 
 NO_CLAIM: Final = (
     "All faces are one photograph of one person, shifted, scaled, mirrored, and lit differently. This shows "
-    "how the pipeline works. It is no claim about how well people are told apart: so few faces cannot tell."
+    "how the pipeline works. It does not show how well it tells people apart, which needs many faces."
 )
 
 
 @dataclass(slots=True)
 class Score:
-    """What became of the frames of all cameras.
+    """Counts of the frames of all cameras.
 
     Attributes:
         published: Frames.
         answered: Frames for which a reply came.
-        shown: Faces on answered frames, where the video tells.
-        found: Those that a box was replied for.
-        named: Those whose box has the right name.
-        wrong: Boxes where nothing is.
+        shown: Faces on answered frames, if the video has known faces.
+        found: Boxes on a face.
+        named: Boxes on a face with the right name.
+        wrong: Boxes that are not on a face.
         answer_ms: Mean milliseconds from publishing to the reply; `None` before the first.
     """
 
@@ -165,12 +165,12 @@ class Camera:
             thread.start()
 
     def stop(self) -> None:
-        """Publish no more; replies are still taken."""
+        """Stop publishing; replies are still taken."""
         self._over.set()
         self._threads[0].join()
 
     def close(self) -> None:
-        """End."""
+        """End the camera."""
         self.stop()
         self._publisher.close()
         self._threads[1].join()
@@ -188,7 +188,7 @@ class Camera:
             if self._over.wait(max(0.0, next_s - time.monotonic())):
                 return
             next_s = max(next_s + self._every_s, time.monotonic())
-            # Held while it is sent: the reply must find the frame.
+            # Held while it is sent, so that `_take` finds the frame when its reply comes.
             with self._lock:
                 sent = self._publisher.send(shown.image)
                 if sent is not None:
@@ -230,7 +230,7 @@ class Demo:
         self._place = folder("pipelines", f"demo-{options.pipeline}", work / "state")
 
     def run(self) -> int:
-        """Run it, and tell.
+        """Run it, and print the results.
 
         Raises:
             ProcessError: The pipeline did not start.
@@ -241,7 +241,7 @@ class Demo:
         if self._options.pipeline == "faces":
             self._enrol()
         else:
-            DetectObjects()  # says now what is missing
+            DetectObjects()  # raises early if something is missing
         with mez.edge() as edge, contextlib.ExitStack() as open_ones:
             child = Child("pipeline", self._command(edge), self._work / "pipeline.log")
             open_ones.callback(child.close)
@@ -259,14 +259,14 @@ class Demo:
             told = self._watch(child, cameras)
             for camera in cameras:
                 camera.stop()
-            # Workers finish what they have; then cameras may end.
+            # Workers finish their frames; then the cameras end.
             child.stop(DRAIN_S + 5.0)
         return self._tell(told, cameras, child)
 
     def _video(self, number: int) -> Iterator[Shown]:
         path: Path | None = self._options.video
         if path is None and self._options.pipeline == "faces":
-            photographs.astronaut()  # says now what is missing
+            photographs.astronaut()  # raises early if the package is missing
             return photographs.faces(number)
         return photographs.film(needed_video(path), number)
 
@@ -282,7 +282,7 @@ class Demo:
             self._console.print(f"  known: {line}", style="dim", markup=False)
 
     def _command(self, edge: mez.Edge) -> list[str]:
-        """The pipeline as a user would change it: on the base of the one that comes with Mez."""
+        """The command that runs the pipeline: a file whose base is the pipeline that comes with Mez."""
         name = self._options.pipeline
         first = next(iter(file.read(shipped.place(name)).stages))
         lines = [
@@ -292,7 +292,7 @@ class Demo:
         ]
         if name == "faces":
             lines.append(f"[stage.classify.options]\nknown = {json.dumps(str(self._work / 'people.json'))}")
-            # All frames are answered, if need be late.
+            # Frames are answered even if they are late.
             lines.append("[stage.embed.options]\nstale_s = 60.0")
         path = self._work / "pipeline.toml"
         path.write_text("\n".join(lines) + "\n")
@@ -307,13 +307,13 @@ class Demo:
                     return
                 exited = child.poll()
                 if exited is not None or time.monotonic() > limit_s:
-                    what = str(exited) if exited else f"is not ready after {READY_SECONDS_MAX:.0f} s"
+                    what = str(exited) if exited else f"was not ready within {READY_SECONDS_MAX:.0f} s"
                     raise ProcessError(f"the pipeline {what}.{child.last_words()}")
                 time.sleep(0.05)
         raise EndedEarlyError
 
     def _watch(self, child: Child, cameras: Sequence[Camera]) -> Status | None:
-        """Wait until the time is over; the pipeline's last word."""
+        """Wait until the time is over, and return the last status of the pipeline."""
         ends_s = time.monotonic() + self._options.seconds
         next_s = time.monotonic() + LINE_EVERY_S
         told = None
@@ -366,8 +366,8 @@ class Demo:
         )
         if self._options.video is None and self._options.pipeline == "faces":
             console.print(
-                f"They showed {score.shown} faces: {score.found} were found, and {score.named} named as the "
-                f"file of people says. {score.wrong} boxes were replied where no face is."
+                f"They showed {score.shown} faces: {score.found} were found, and {score.named} got the right "
+                f"name. {score.wrong} boxes were not on a face."
             )
             console.print(NO_CLAIM)
         if album.sheet is not None:
@@ -386,7 +386,7 @@ class Demo:
         for camera in failed:
             console.print(f"{camera.name} failed: {camera.failure}", style="bold red", markup=False)
         if not score.answered:
-            console.print(f"No reply came.{child.last_words()}", style="bold red", markup=False)
+            console.print(f"No frame was answered.{child.last_words()}", style="bold red", markup=False)
         return 0 if score.answered and not failed else 1
 
 

@@ -32,12 +32,12 @@ LATE_MS_MAX: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What one broker used, over all its starts.
+    """The resources that one broker used, over all its starts.
 
     Attributes:
         name: `edge` or the camera's name.
         starts: How often it was started.
-        rss_mb_max: The most memory that it had, in megabytes; `None` if it was never seen.
+        rss_mb_max: Its largest memory, in megabytes; `None` if it was never measured.
         cpu_seconds: Processor time.
         stopped: Whether it ended in order when asked to.
     """
@@ -51,16 +51,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResults:
-    """What became of a scenario.
+    """The results of a scenario.
 
     Attributes:
         scenario: What was emulated and asked for.
-        account: Whether the contract was kept.
-        accuracy: What was left of it; `None` if nothing was scored.
-        late_ms_max: The most by which the emulated channel itself was late.
+        account: Figures on the contract.
+        accuracy: Accuracy of the delivered frames; `None` if none was scored.
+        late_ms_max: The longest delay that the emulator itself added.
         frames: Every frame that was delivered.
         begins_s: When the scenario began, by `time.monotonic`.
-        shares: The least that each camera was seen to have of a declared channel, as bytes of a frame.
+        shares: The smallest share of each camera of a declared channel, in bytes per frame.
     """
 
     scenario: Scenario
@@ -72,13 +72,13 @@ class ScenarioResults:
     shares: Mapping[str, int]
 
     def of_camera(self, camera: str) -> Account:
-        """Whether the contract was kept on one camera."""
+        """Return the figures on the contract for one camera."""
         own = [frame for frame in self.frames if frame.camera == camera]
         worse = [self.begins_s + at_s for at_s in self.scenario.worse_at_s()]
         return account(own, self.scenario.latency_ms, worse)
 
     def accuracy_of(self, camera: str) -> float | None:
-        """What was left of the accuracy on one camera; `None` if that was not scored."""
+        """Return the accuracy of one camera; `None` if it was not scored."""
         return self.accuracy.by_camera.get(camera) if self.accuracy else None
 
     def figures(self) -> dict[str, object]:
@@ -111,22 +111,20 @@ class ScenarioResults:
             told = ", ".join(scenario.edge_channels)
             said.append(
                 f"{len(scenario.shared)} cameras share one link; the edge "
-                + (f"divides the channel {told}." if told else "knows of no channel (edge_channels).")
+                + (f"divides the channel {told}." if told else "has no channel to divide (edge_channels).")
             )
         if account.on_time_share is not None and account.on_time_share_of_published is not None:
             said.append(
                 f"Within {scenario.latency_ms:g} ms: {100 * account.on_time_share:.1f} % of the frames "
                 "delivered, "
-                f"{100 * account.on_time_share_of_published:.1f} % of those published, outside of what was "
-                f"announced as infeasible ({100 * (account.infeasible_share or 0.0):.1f} % of the frames)."
+                f"{100 * account.on_time_share_of_published:.1f} % of those published, without those "
+                f"reported as infeasible ({100 * (account.infeasible_share or 0.0):.1f} % of the frames)."
             )
         if account.settle_ms is not None:
             said.append(f"After the link became slower, late frames came for {account.settle_ms:.0f} ms.")
         if accuracy is not None and accuracy.normalised is not None and accuracy.strict is not None:
             floor = "" if scenario.accuracy is None else f" (asked for: {scenario.accuracy:g})"
-            expected = (
-                "" if accuracy.expected is None else f"; by the profile {accuracy.expected:.3f} was expected"
-            )
+            expected = "" if accuracy.expected is None else f"; the profile predicted {accuracy.expected:.3f}"
             said.append(
                 f"Accuracy on {accuracy.frames} of them, against the frames as published: "
                 f"{accuracy.normalised:.3f}{floor}; strict {accuracy.strict:.3f}{expected}."
@@ -142,23 +140,23 @@ class ScenarioResults:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that is known at the end.
+    """All results of a run.
 
     Attributes:
         options: What was asked for.
         elapsed_s: How long frames flowed.
         interrupted: Whether it was ended early, by Ctrl-C or a signal.
-        totals: The books.
-        detector: What the detector did.
-        replies: What became of its results.
-        traffic: What was published, and what of that crossed the links.
+        totals: The frame counts.
+        detector: Counts of the detector.
+        replies: Counts of its results.
+        traffic: Bytes published, and bytes that crossed the links.
         asked: What the application asked for.
         states: Frames that came at each state of the contract.
         edge: The edge broker.
         cameras: The camera brokers.
         incidents: Deaths of brokers.
-        failures: What else went wrong, as sentences.
-        scenario: What became of the scenario, if there was one.
+        failures: Other failures, as sentences.
+        scenario: The results of the scenario, if there was one.
     """
 
     options: Options
@@ -177,12 +175,12 @@ class Results:
     scenario: ScenarioResults | None = None
 
     def problems(self) -> list[str]:
-        """Say everything that makes the demo a failure; empty if it went well."""
+        """List every reason why the demo failed; empty if it succeeded."""
         totals = self.totals
         found = list(self.failures)
         silent = [name for name, camera in totals.cameras.items() if camera.delivered == 0]
         if totals.delivered == 0:
-            found.append("Not one frame was delivered.")
+            found.append("No frame was delivered.")
         elif silent:
             found.append(f"No frame of {', '.join(silent)} was delivered.")
         if totals.corrupt:
@@ -190,7 +188,7 @@ class Results:
         if totals.unexplained or totals.discrepancy_count:
             examples = "; ".join(str(example) for example in totals.discrepancies[:3])
             found.append(
-                f"THE BOOKS DO NOT BALANCE: {totals.published} published, {totals.delivered} delivered, "
+                f"THE COUNTS DO NOT ADD UP: {totals.published} published, {totals.delivered} delivered, "
                 f"{totals.skipped.total()} explained as skipped. {totals.discrepancy_count} deliveries "
                 f"do not fit the one before: {examples}."
             )
@@ -198,9 +196,9 @@ class Results:
             if incident.resume_ms is None:
                 found.append(f"{incident}: its frames did not come back.{incident.log}")
             elif not incident.exit.from_outside:
-                found.append(f"{incident}, but nobody had asked it to end.{incident.log}")
+                found.append(f"{incident}, but it should not have ended.{incident.log}")
         found += [
-            f"{process.name} did not end when asked to, and was killed."
+            f"{process.name} did not stop when asked, and was killed."
             for process in (self.edge, *self.cameras)
             if not process.stopped
         ]
@@ -211,7 +209,7 @@ class Results:
         return {f"latency_ms_p{percent}": _rounded(self.totals.age_ms(percent)) for percent in (50, 95, 99)}
 
     def contract(self) -> dict[str, object]:
-        """Return what became of the scenario's contract; nothing without a scenario."""
+        """Return the figures on the scenario's contract; empty without a scenario."""
         return self.scenario.figures() if self.scenario else {}
 
     def figures(self) -> dict[str, object]:
@@ -334,7 +332,7 @@ class Results:
         return table
 
     def _last_columns(self, camera: str | None) -> tuple[str, str]:
-        """What was found on frames; in a scenario, where nobody is searched for meanwhile, how it fared."""
+        """Frames searched and boxes found; in a scenario, frames on time and accuracy."""
         scenario, detector = self.scenario, self.detector
         if scenario is None:
             counts = (detector.frames, detector.detections)
@@ -348,7 +346,7 @@ class Results:
         return _shown(None if share is None else 100 * share, 1), _shown(accuracy, 3)
 
     def sentences(self) -> list[str]:
-        """Say what happened."""
+        """Describe the run."""
         more = len(self.incidents) - INCIDENTS_DETAILED_MAX
         return [
             sentence
@@ -360,7 +358,7 @@ class Results:
                 self._about_detector(),
                 self._about_brokers(),
                 *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),
-                f"And {more} more times a broker died." if more > 0 else "",
+                f"Brokers died {more} more times." if more > 0 else "",
             )
             if sentence
         ]
@@ -374,7 +372,7 @@ class Results:
         rest = (
             f"the other {skipped} are explained: {reasons(totals.skipped)}" if skipped else "none was skipped"
         )
-        whole = "all of them whole" if totals.corrupt == 0 else f"{totals.corrupt} of them CORRUPT"
+        whole = "all of them intact" if totals.corrupt == 0 else f"{totals.corrupt} of them CORRUPT"
         cameras = "1 camera" if len(totals.cameras) == 1 else f"{len(totals.cameras)} cameras"
         return (
             f"In {self.elapsed_s:.0f} s, {cameras} published {totals.published} frames. "
@@ -386,7 +384,7 @@ class Results:
         if p50 is None or p95 is None or p99 is None:
             return ""
         return (
-            f"From capture to the application's hands: half of the frames within {p50:.1f} ms, "
+            f"From capture to the application: half of the frames within {p50:.1f} ms, "
             f"95 % within {p95:.1f} ms, 99 % within {p99:.1f} ms."
         )
 
@@ -425,7 +423,7 @@ class Results:
             return ""
         share = 100 * self.edge.cpu_seconds / max(self.elapsed_s, 0.1)
         return (
-            f"The edge took {self.edge.rss_mb_max:.0f} MB (frames may fill {EDGE_LOG_MIB} MiB of it) and "
+            f"The edge used {self.edge.rss_mb_max:.0f} MB (frames: at most {EDGE_LOG_MIB} MiB) and "
             f"{share:.0f} % of a core, a camera broker at most {cameras:.0f} MB ({CAMERA_LOG_MIB} MiB)."
         )
 

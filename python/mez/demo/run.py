@@ -49,10 +49,10 @@ FIRST_FRAMES_SECONDS_MAX: Final = 10.0
 """How long to wait for a first frame of every camera before the clock starts anyway."""
 
 RESUME_SECONDS_MAX: Final = 10.0
-"""How long the demo waits past its end for the frames of a broker that had died."""
+"""How long the demo waits after its end for frames of a broker that was restarted."""
 
 PLAIN_COLUMNS: Final = 120
-"""Width of the output if it is no terminal."""
+"""Width of the output if it is not a terminal."""
 
 THIS_APPLICATION: Final = "this application"
 
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     console = Console(highlight=False)
     if not console.is_terminal:
-        # What reads a file or a pipe has no width of its own to wrap at.
+        # A file or a pipe has no width.
         console = Console(highlight=False, width=PLAIN_COLUMNS)
     with contextlib.ExitStack() as at_end:
         interrupt = at_end.enter_context(Interrupt())
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
             for policy in options.beside:
                 if interrupt():
                     break
-                console.print(f"The same under the policy {policy}:")
+                console.print(f"Repeating the run with the policy {policy}:")
                 folder = work / policy
                 folder.mkdir()
                 other = Demo(replace(options, policy=policy), folder, console, interrupt)
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
             console.print(f"mez demo: {error}", style="bold red", markup=False, soft_wrap=True)
             code = 1
         except EndedEarlyError:
-            console.print("mez demo: ended before frames flowed")
+            console.print("mez demo: ended before frames came")
             code = 1
         except KeyboardInterrupt:
             console.print("mez demo: stopped at once", style="bold red")
@@ -242,7 +242,7 @@ class Demo:
             failures=[
                 *(f"The application failed: {failure!r}." for failure in [application.failure] if failure),
                 *(f"The detector failed: {failure}" for failure in [self._detector.failure] if failure),
-                *(f"{name} kept dying and was left alone." for name in self._supervisor.given_up),
+                *(f"{name} kept dying, and was not restarted." for name in self._supervisor.given_up),
             ],
         )
 
@@ -250,18 +250,18 @@ class Demo:
         """Print a link to the edge's page, which signs one browser in."""
         where = f"unix://{self._socket}"
         link = run_to_end("mez edge open", mez_command("edge", "open", "--edge", where)).strip()
-        self.console.print("  see it in a browser, once, within five minutes:", style="dim")
+        self.console.print("  open in a browser (valid once, for five minutes):", style="dim")
         self.console.print(f"  {link}", markup=False, soft_wrap=True)
 
     def _try_detector(self) -> None:
-        """Say what is wrong with a user's function before anything runs. Of a video, the cameras say it."""
+        """Try the user's function before anything runs. Errors in the video are reported by the cameras."""
         read, image = cv2.VideoCapture(str(self.options.video)).read()
         if read:
             what = f"the first frame of {self.options.video.name}"
             self.options.app.strong(np.asarray(image, np.uint8), what)
 
     def kill(self) -> None:
-        """End whatever still runs, at once. Does nothing after a run that ended in order."""
+        """Kill all processes that still run. Does nothing after a run that ended normally."""
         for broker in self._brokers:
             broker.stop(seconds_max=0.0)
             broker.close()
@@ -269,7 +269,7 @@ class Demo:
             self._channel.stop()
 
     def _asked(self) -> Asked:
-        """Return what the scenario asks for. Without one, the links carry frames as they are, in time."""
+        """Return the contract of the scenario. Without one: the default latency bound, and no floor."""
         profile = self.options.profile
         if self._channel is not None:
             scenario = self._channel.scenario
@@ -292,14 +292,14 @@ class Demo:
         )
 
     def _score(self) -> Accuracy | None:
-        """Search the frames that were kept, with a bar that says how far it is."""
+        """Score the frames that were kept, with a progress bar."""
         pairs = self._samples.pairs(self.options.score)
         if not pairs:
             return None
         scoring = _checkout.experiments("mez_bench.scenario")
         if scoring is None:
             self.console.print(
-                "  the accuracy is not scored: that needs a checkout of Mez, not an installed package",
+                "  the accuracy is not scored, because that needs a checkout of Mez",
                 style="dim",
                 markup=False,
             )
@@ -330,12 +330,12 @@ class Demo:
         return accuracy
 
     def _edge_command(self, port: int) -> list[str]:
-        # Not with the settings of the host's own brokers.
+        # Without the settings of the host's own brokers.
         words = ["edge", "--config", "off", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
-        # The same port after a restart, so that a page that is open finds it again.
+        # The same port after a restart, so that an open page connects again.
         words += ["--web", f"127.0.0.1:{self._web_port}"]
-        # Or else the demo's cameras would stand among those of the host's own edge.
+        # Otherwise the host's own edge would list the demo's cameras.
         words += ["--state", str(self._work / "state")]
         if self._channel is not None:
             for channel in self._channel.scenario.edge_channels:
@@ -360,7 +360,7 @@ class Demo:
 
     @contextlib.contextmanager
     def _step(self, what: str) -> Iterator[None]:
-        """Show a spinner while it lasts, and how long it took. Nothing goes on after it once interrupted."""
+        """Show a spinner during a step, then its time. Raises `EndedEarlyError` after it if interrupted."""
         began = time.monotonic()
         with self.console.status(f"{what} …") if self._live else contextlib.nullcontext():
             yield
@@ -434,7 +434,7 @@ class Demo:
         )
 
     def _contracts(self, at_s: float) -> dict[str, ContractRow]:
-        """What each link carries, and what has become of the contract there."""
+        """The rate of each link, and the state of its contract."""
         rows: dict[str, ContractRow] = {}
         if self._channel is None:
             return rows
@@ -467,7 +467,7 @@ class Demo:
         return rows
 
     def _stop_brokers(self) -> None:
-        """Cameras first: an edge that ends before them leaves them dialling."""
+        """Stop the cameras first: without the edge they would try to connect again."""
         for camera in self._cameras.values():
             camera.ask_to_stop()
         for broker in (*self._cameras.values(), self._edge):
@@ -491,7 +491,7 @@ def _state(broker: Child) -> str:
 
 
 def _at_size(frame: mez.Frame, boxes: Sequence[Box]) -> npt.NDArray[np.uint8]:
-    """Return a frame's pixels, enlarged so far that its boxes lie within."""
+    """Return a frame's pixels, enlarged if its boxes, in pixels of the published frame, need it."""
     image = frame.image
     right = max((box.x + box.width for box in boxes), default=0.0)
     factor = max(1.0, right / image.shape[1])

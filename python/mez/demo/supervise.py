@@ -1,4 +1,4 @@
-"""Restarts a broker when it dies, and measures how long its frames stayed away.
+"""Restarts a broker when it dies, and measures for how long its frames were missing.
 
 In production a service manager does the restart (`Restart=on-failure`). Mez resumes by itself.
 """
@@ -13,22 +13,22 @@ from typing import Final
 from mez._processes import Child, Exit, ProcessError
 
 RESTART_AFTER_S: Final = 1.0
-"""Pause before a broker is started again, as a service manager makes it."""
+"""Pause before a broker is restarted, as with a service manager."""
 
 FAILED_STARTS_MAX: Final = 5
-"""Starts in a row without ever becoming ready after which a broker is given up."""
+"""After this many starts in a row without becoming ready, a broker is not restarted."""
 
 
 @dataclass(slots=True)
 class Incident:
-    """A broker's death and what followed.
+    """A broker's death and restart.
 
     Attributes:
         broker: Its name.
         exit: When and how it died.
         log: The end of its log at that moment.
-        restarted_at_s: When it was started again, by `time.monotonic`; `None` until then.
-        resumed_at_s: When a frame of the last of the cameras concerned came again; `None` until then.
+        restarted_at_s: When it was restarted, by `time.monotonic`; `None` until then.
+        resumed_at_s: When frames of all affected cameras had come again; `None` until then.
         waiting_for: Cameras whose frames have not come again.
     """
 
@@ -41,17 +41,17 @@ class Incident:
 
     @property
     def resume_ms(self) -> float | None:
-        """Milliseconds from the death until all frames flowed again, the pause before the restart in it."""
+        """Milliseconds from the death until all frames came again, including the pause before the restart."""
         return None if self.resumed_at_s is None else (self.resumed_at_s - self.exit.at_s) * 1000
 
     def __str__(self) -> str:
-        """Say it to a person."""
+        """Describe it for people."""
         what = f"{self.broker} was {self.exit}" if self.exit.status < 0 else f"{self.broker} {self.exit}"
         if self.resume_ms is not None:
-            return f"{what}; frames flowed again after {self.resume_ms / 1000:.1f} s"
+            return f"{what}; frames came again after {self.resume_ms / 1000:.1f} s"
         if self.restarted_at_s is None:
-            return f"{what}; it is started again in a moment"
-        return f"{what}; started again, waiting for frames of {', '.join(sorted(self.waiting_for))}"
+            return f"{what}; it will be restarted"
+        return f"{what}; restarted, waiting for frames of {', '.join(sorted(self.waiting_for))}"
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Supervisor:
     `watch` belongs to the thread that started the brokers; `frame_arrived` may be called from any.
 
     Args:
-        edge: Its death concerns the frames of all cameras.
+        edge: The edge broker. Its death affects the frames of all cameras.
         cameras: Camera brokers by the names of their cameras.
     """
 
@@ -89,7 +89,7 @@ class Supervisor:
 
     @property
     def given_up(self) -> Iterable[str]:
-        """Names of brokers that are not started again because they keep dying."""
+        """Names of brokers that are not restarted because they keep dying."""
         return [charge.broker.name for charge in self._charges if charge.given_up]
 
     def starts(self, name: str) -> int:
@@ -97,10 +97,10 @@ class Supervisor:
         return next(charge.starts for charge in self._charges if charge.broker.name == name)
 
     def frame_arrived(self, camera: str, at_s: float) -> None:
-        """Note a frame in the application's hands."""
+        """Note a frame that the application received."""
         with self._lock:
             for incident in self._incidents:
-                # What came before the restart was on its way when the broker died.
+                # A frame before the restart was sent before the broker died.
                 if incident.restarted_at_s is None or at_s <= incident.restarted_at_s:
                     continue
                 if camera in incident.waiting_for:
@@ -109,7 +109,7 @@ class Supervisor:
                         incident.resumed_at_s = at_s
 
     def watch(self, seconds: float) -> None:
-        """Wait, at most so long; return early when a broker died. Start again what is due."""
+        """Wait at most this long, or until a broker dies. Restart brokers whose pause is over."""
         now = time.monotonic()
         deadline = now + seconds
         due = [charge.restart_at_s for charge in self._charges if charge.restart_at_s is not None]
@@ -139,7 +139,7 @@ class Supervisor:
         try:
             charge.broker.start()
         except ProcessError:
-            # Its program is gone; there is nothing to watch any more.
+            # Its program is missing, so it cannot be restarted.
             charge.given_up = True
             return
         charge.starts += 1

@@ -20,7 +20,7 @@ CAMERA_PROCESSES_SHOWN: Final = 6
 """The most camera brokers with a row of their own. Others share one, except those that do not serve."""
 
 WIDE_COLUMNS: Final = 100
-"""Width of a terminal from which the tables have all of their columns."""
+"""Width of a terminal from which the tables have all columns."""
 
 SILENT_AFTER_S: Final = 1.0
 """The time without frames after which a camera is shown as silent, unless its frame rate explains it."""
@@ -48,13 +48,12 @@ class ContractRow:
     """A camera's link and contract at one moment.
 
     Attributes:
-        megabits: What the link carries, in Mbit/s.
-        shared: Whether that is for several cameras together.
-        share_bytes: What the edge gives the camera of a declared channel, as bytes of a frame; `None`: as
-            much as it chooses.
-        rung: What was done to the newest frame.
+        megabits: The rate of the link, in Mbit/s.
+        shared: Whether several cameras share this rate.
+        share_bytes: The camera's share of a declared channel, in bytes per frame; `None`: not limited.
+        rung: The rung of the newest frame.
         state: The contract's state.
-        reason: Why that is so.
+        reason: The reason for the state.
     """
 
     megabits: float
@@ -73,9 +72,9 @@ class Snapshot:
         elapsed_s: Seconds since frames of all cameras began to flow.
         seconds: How long the demo lasts.
         fps: Frames per second asked of each camera.
-        totals: The books.
+        totals: The frame counts.
         now: Per camera, the last seconds.
-        detector: What the detector has done.
+        detector: Counts of the detector.
         processes: Brokers, then this application.
         incidents: Deaths of brokers so far.
         contracts: In a scenario, per camera its link and its contract.
@@ -107,13 +106,13 @@ def render(snapshot: Snapshot, columns: int = WIDE_COLUMNS) -> RenderableType:
     edge = next((row.pid for row in snapshot.processes if row.name == "edge" and row.pid), None)
     if edge is not None and not snapshot.incidents and snapshot.seconds - snapshot.elapsed_s > 5:
         parts.append(
-            Text(f" Try it, in another terminal: kill -9 {edge}. Frames will flow again.", style="dim")
+            Text(f" Try it in another terminal: kill -9 {edge}. Frames will come again.", style="dim")
         )
     return Group(*parts)
 
 
 def line(snapshot: Snapshot) -> str:
-    """Say the same in a line, for logs."""
+    """Return the same as one line, for logs."""
     totals = snapshot.totals
     age = totals.age_ms(95)
     parts = [
@@ -193,7 +192,7 @@ _STATES: Final = {
 
 
 def _contracts(snapshot: Snapshot, *, wide: bool) -> list[RenderableType]:
-    """What each link carries, what is done to frames, and whether the contract is kept, and why.
+    """The rate of each link, the rung of its frames, and the state of the contract with its reason.
 
     On a narrow terminal, reasons stand below the table, and only where the contract is not kept.
     """
@@ -266,7 +265,7 @@ def _processes(snapshot: Snapshot) -> Table:
 
 
 def _shown(processes: Sequence[ProcessRow]) -> Sequence[ProcessRow]:
-    """Leave the rows as they are, or put those of many cameras that serve into one."""
+    """Return the rows, with those of many serving cameras combined into one."""
     serving = [row for row in processes[1:-1] if row.state == "serving" and row.usage is not None]
     if len(processes) - 2 <= CAMERA_PROCESSES_SHOWN or not serving:
         return processes

@@ -15,14 +15,14 @@ from mez.demo.report import Results, write_json
 def tell(
     console: Console, options: Options, gallery: Gallery, results: Results, beside: Mapping[str, Results]
 ) -> int:
-    """Print the summary, write what is to be written, and return the exit code.
+    """Print the summary, write the files, and return the exit code.
 
     Args:
         console: Where people read.
         options: What was asked for.
-        gallery: What makes pictures.
-        results: Of the run.
-        beside: The same under other policies, by their names.
+        gallery: Makes the pictures.
+        results: Results of the run.
+        beside: Results under other policies, by their names.
     """
     problems = results.problems()
     console.print()
@@ -39,10 +39,10 @@ def tell(
     try:
         album = gallery.write(options.out)
         if album.sheet is None:
-            console.print("No picture was written: nothing was found.")
+            console.print("No picture was written, because nothing was found.")
         else:
             console.print(
-                f"Pictures of what was found: {album.sheet} shows all {len(album.pictures)} of {options.out}/"
+                f"Pictures with boxes: {album.sheet} shows all {len(album.pictures)} of {options.out}/"
             )
     except OSError as error:
         problems.append(
@@ -72,7 +72,7 @@ def tell(
 
 
 def _figures(beside: Mapping[str, Results]) -> dict[str, object]:
-    """Return the figures of other policies, with their names before them."""
+    """Return the figures of other policies, with the policy's name as a prefix."""
     return {
         f"{policy}_{name}": value
         for policy, results in beside.items()
@@ -81,7 +81,7 @@ def _figures(beside: Mapping[str, Results]) -> dict[str, object]:
 
 
 def _compared(by_policy: Mapping[str, Results]) -> Table:
-    """Put what became of the contract under each policy side by side."""
+    """Compare the contract under each policy in a table."""
     table = Table(box=None, header_style="dim", padding=(0, 1, 0, 0))
     table.add_column("policy", min_width=11)
     for name in ("on time %", "of published %", "infeasible %", "p50 ms", "p95 ms", "accuracy", "settled ms"):

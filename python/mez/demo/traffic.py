@@ -1,4 +1,4 @@
-"""Adds up what the demo's cameras published, and what of that crossed their links."""
+"""Adds up the bytes that the demo's cameras published, and those that crossed their links."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Traffic:
     link_bytes: int
 
     def __str__(self) -> str:
-        """Say it to a person; empty if nothing was published."""
+        """Describe it for people; empty if nothing was published."""
         if self.published_bytes == 0:
             return ""
         share = 100 * self.link_bytes / self.published_bytes
@@ -30,14 +30,14 @@ class Traffic:
 
 
 class _Count:
-    """A broker's count, which begins anew at each start of the broker; the sum goes on."""
+    """The sum of a broker's count, which begins at 0 at each start of the broker."""
 
     def __init__(self) -> None:
         self._seen = 0
         self.sum = 0
 
     def take(self, count: int) -> bool:
-        """Take what the broker says now, and return whether that is something else than before."""
+        """Take the current count, and return whether it changed."""
         changed = count != self._seen
         self.sum += count - self._seen if count >= self._seen else count
         self._seen = count
@@ -52,18 +52,19 @@ class _Camera:
 
 
 class TrafficBook:
-    """Takes what the edge says of its cameras.
+    """Counts from the edge's lists of cameras.
 
-    A camera reports once a second what it has published. What crosses its link the edge counts itself, up to
-    now. So the two belong together only when a report comes. The book counts from the first report until the
-    last one: from what had crossed just after the first, until what had crossed just before the last.
+    A camera reports its published bytes once a second. The edge itself counts the bytes that cross the link,
+    and that count is always current. So the two counts fit together only when a report comes. They are
+    counted from the first report until the last: for the link, from its count just after the first until its
+    count just before the last.
     """
 
     def __init__(self) -> None:
         self._cameras: dict[str, _Camera] = {}
 
     def take(self, cameras: Iterable[mez.CameraInfo]) -> None:
-        """Enter what the edge says now; to be called several times a second."""
+        """Take the current list; call it several times a second."""
         for told in cameras:
             camera = self._cameras.setdefault(told.camera, _Camera())
             crossed_before = camera.link.sum

@@ -10,7 +10,7 @@ from typing import Final
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 WINDOW_S: Final = 2.0
-"""The time over which percentages are computed. The kernel counts ticks of 10 ms, so they jump below that."""
+"""The time over which percentages are computed. The kernel counts ticks of 10 ms, so less is inaccurate."""
 
 SAMPLES_MAX: Final = 64
 
@@ -29,11 +29,11 @@ class Usage:
 
 
 class UsageMeter:
-    """Samples a process that may be started again: its number may change between samples."""
+    """Samples a process that may be restarted: its process id may change between samples."""
 
     def __init__(self) -> None:
         self.rss_mb_max: float | None = None
-        """The most resident memory that any start of the process ever had; `None` before a sample."""
+        """The largest resident memory of all starts of the process; `None` before a sample."""
         self.cpu_seconds = 0.0
         """Processor time of all starts up to the last sample."""
         self._pid: int | None = None
@@ -41,7 +41,7 @@ class UsageMeter:
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
 
     def sample(self, pid: int | None) -> Usage | None:
-        """Look at the process now; `None` if it does not run.
+        """Measure the process now; `None` if it does not run.
 
         Call it a few times a second: what a process uses after its last sample is not counted.
         """
@@ -59,10 +59,10 @@ class UsageMeter:
             name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())
         }
         if "VmRSS" not in memory:
-            # It has ended and waits to be reaped.
+            # It has ended, and its parent has not waited for it yet.
             return None
-        # The second field is the program's name in parentheses, which may hold spaces; utime and stime are
-        # 14 and 15.
+        # The second field is the program's name in parentheses, which may contain spaces. Fields 14 and 15
+        # are utime and stime.
         fields = stat.rpartition(")")[2].split()
         cpu_s, now = (int(fields[11]) + int(fields[12])) / TICKS_PER_S, time.monotonic()
         self.cpu_seconds += cpu_s - (self._samples[-1][0] if self._samples else 0.0)

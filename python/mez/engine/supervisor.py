@@ -96,7 +96,7 @@ class Supervisor:
         self._progress_s = progress_s
         job = Job("engine", workers, lambda number, hand: _command(work, hand), answer_within_s)
         self._crew = Crew([job], place / "logs", teller.tell, EngineError)
-        self._waits = Waits(teller.tell, "the engine waits", "the engine goes on")
+        self._waits = Waits(teller.tell, "the engine waits", "the engine continues")
         self._denied: deque[str] = deque(maxlen=DENIED_MAX)
         self._shown = (time.monotonic(), 0)
 

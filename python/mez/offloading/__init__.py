@@ -4,9 +4,9 @@
 | --- | --- |
 | `source` | where do pictures come from? |
 | `policy` | is a frame answered sooner at the edge or on the device? |
-| `device` | who computes on the device, while frames go on? |
+| `device` | how does the device compute answers while it captures frames? |
 | `sent` | which frames wait for an answer of the edge? |
-| `board` | which answer is given out, and what became of the others? |
+| `board` | which answer is returned, and why not the others? |
 | `client` | how do frames go out, and answers come in? |
 | `display` | where are answers shown? |
 | `command` | the command line |

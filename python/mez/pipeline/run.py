@@ -67,7 +67,7 @@ class Run:
             tell, "the number of waiting records is unknown", "the number of waiting records is known again"
         )
         self._stage_waits = {
-            name: Waits(tell, f"{name} waits", f"{name} goes on") for name in pipeline.stages
+            name: Waits(tell, f"{name} waits", f"{name} continues") for name in pipeline.stages
         }
         self._asking = _Asking(pipeline, self._buses)
         self._state = "starting"

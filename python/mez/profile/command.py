@@ -26,7 +26,7 @@ from mez.profile.report.examples import examples
 from mez.profile.stream import command as stream
 
 _COLUMNS: Final = 120
-"""Width of the output if it is no terminal."""
+"""Width of the output if it is not a terminal."""
 
 _WORKERS_MAX: Final = 256
 _SECONDS_MAX: Final = 3600.0
