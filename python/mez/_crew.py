@@ -197,7 +197,7 @@ class Crew:
         else:
             post.note = post.why_killed or str(exited)
         post.why_killed = ""
-        at = f" while processing {in_hand}" if in_hand else ""
+        at = f" while processing {in_hand}" if in_hand and in_hand not in post.note else ""
         said = post.child.last_words() if exited.status > 0 and exited.status != TOO_LARGE else ""
         self._tell(f"{name} {post.note}{at}; it restarts in {pause_s:g} s.{said}")
 
