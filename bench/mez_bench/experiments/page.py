@@ -19,7 +19,7 @@ from mez_bench.arms import in_turn
 from mez_bench.children import mez
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
-from mez_bench.hall import CAMERAS, PARAMETERS, Hall
+from mez_bench.hall import CAMERAS, PARAMETERS, Hall, Watched
 from mez_bench.report import columns, figure
 from mez_bench.stats import Values, interval, mean, median, percentile, ratio_interval
 
@@ -165,6 +165,10 @@ def _run(run: Run) -> Outcome:
     for number in range(rounds):
         for setting in in_turn(settings, number):
             application = hall.application() if setting == BESIDE else None
+            if application is not None:
+                run.step(f"{setting}, start of the application", done=0)
+                # At first each camera decodes its source. That is not the page's doing.
+                Watched(hall, application).settle()
             for page in in_turn(PAGE, number):
                 run.step(f"{setting}, page {page}", done=0)
                 turns[setting, page].append(hall.turn(application, page, seconds))
