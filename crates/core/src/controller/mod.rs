@@ -309,7 +309,7 @@ pub trait Policy: Send {
     }
 
     /// Whether a frame of the source's own video serves at least as well as a frame at the rung of `choice`, which
-    /// [`Policy::decide`] has just returned. Asked only if no rung is expected to keep the contract. If it serves as
+    /// [`Policy::decide`] has just returned. Asked only if no rung is expected to keep the contract, or few frames are encoded. If it serves as
     /// well, the owner of the link sends the source's frame with the returned choice.
     fn prefers_source(
         &mut self,

@@ -32,6 +32,8 @@ pub(crate) struct Own {
     pub(crate) mean_bytes: f64,
     /// Whether the chain rests, because the link had no room for it a short time ago.
     pub(crate) rests: bool,
+    /// Whether frames can be encoded at rungs instead: lately, the codec encoded most of the frames that it was given.
+    pub(crate) has_alternative: bool,
 }
 
 /// A frame that may be sent next, and the circumstances of the decision.

@@ -469,8 +469,8 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 /// - The frame is likely enough to be on time, and the chain does not rest.
 /// - It is a keyframe, the chain does not rest, and the policy would take the best rung, whose frames are too small to tell what the link
 ///   carries beyond them. The keyframe is then a trial. If the link cannot carry it, the chain ends, and rests before the next trial.
-/// - No rung keeps the contract, and a frame at the rung of the policy's choice would serve no better. This happens where frames wait for something
-///   other than their own bytes, such as a busy processor. Encoding them at a rung would only add work.
+/// - No rung keeps the contract, or the codec encodes few frames, and a frame at the rung of the policy's choice would serve no better. This happens
+///   where frames wait for something other than their own bytes, such as a busy processor. Encoding them at a rung would only add work.
 fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
     let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
     if let Some(own) = own.filter(|own| !own.rests && policy.carries(offer, own.bytes as f64)) {
@@ -483,9 +483,9 @@ fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Cours
         return Course::Own { own, infeasible: false };
     }
     let source = SourceFrame { bytes: own.bytes as f64, mean_bytes: own.mean_bytes };
-    let is_asked = choice.infeasible && offer.degrade;
+    let is_asked = (choice.infeasible || !own.has_alternative) && offer.degrade;
     match is_asked.then(|| policy.prefers_source(offer, source, choice)).flatten() {
-        Some(_) => Course::Own { own, infeasible: true },
+        Some(choice) => Course::Own { own, infeasible: choice.infeasible },
         None => Course::Rung(decision),
     }
 }

@@ -314,7 +314,8 @@ impl Live {
         if untouched {
             self.source_chain.handle_undecoded(now);
         }
-        self.source_chain.handle_transformed(now, matches!(transformed, Transformed::Made { .. }));
+        let is_unmade = untouched || matches!(transformed, Transformed::Failed);
+        self.source_chain.handle_transformed(is_unmade);
         let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
@@ -450,7 +451,7 @@ impl Live {
         let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
         let may = asked.as_ref().is_none_or(|joint| present.profiles.take_source_video(joint));
         let rests = has_floor && self.source_chain.rests(now);
-        let own = possible.filter(|_| may).map(|own| Own { rests, ..own });
+        let own = possible.filter(|_| may).map(|own| Own { rests: rests && own.has_alternative, ..own });
         let possible = own.filter(|own| !own.rests);
         let own = own.filter(|own| own.first_bytes <= link.frame_bytes_max);
         if !has_floor && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some()) {

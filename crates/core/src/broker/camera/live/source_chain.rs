@@ -31,8 +31,10 @@ const LASTS_MIN: Duration = Duration::from_secs(10);
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
 /// The longest rest.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// A chain no longer rests after this time without a frame at a rung.
-const UNMADE_TIME_MAX: Duration = Duration::from_secs(2);
+/// The weight of one frame in the share of frames that were not encoded: eleven in a row exceed [`UNMADE_SHARE_MAX`].
+const UNMADE_GAIN: f64 = 1.0 / 16.0;
+/// A chain rests because frames at rungs serve better. If more than this share of them is not encoded, they do not.
+const UNMADE_SHARE_MAX: f64 = 0.5;
 /// The source is asked for a keyframe at most once in this time. The time doubles after each
 /// request that did not help. A keyframe has about ten times the bytes of other frames.
 const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
@@ -65,8 +67,8 @@ pub(super) struct SourceChain {
     since: Option<Instant>,
     rest_time: Duration,
     rests_until: Option<Instant>,
-    /// Since when no frame that was given to the codec was encoded, outside of the source's own chain.
-    unmade_since: Option<Instant>,
+    /// The share of frames that the codec did not encode, of those that it was given lately. 0 since the chain last began.
+    unmade_share: f64,
     /// Whether the source must be asked for a keyframe.
     asks: bool,
     /// When the source was last asked, and the pause before the next request. `None` once the chain has begun again.
@@ -100,6 +102,7 @@ impl SourceChain {
             begins: parent(first.meta()).is_none(),
             mean_bytes: self.mean_bytes(),
             rests: false,
+            has_alternative: self.unmade_share <= UNMADE_SHARE_MAX,
         })
     }
 
@@ -181,7 +184,7 @@ impl SourceChain {
             self.sent.clear();
             self.link = Some(link);
             self.since.get_or_insert(now);
-            self.unmade_since = None;
+            self.unmade_share = 0.0;
             self.asked = None;
         }
         let first = self.span.filter(|_| parent.is_some()).map_or(meta.id.sequence, |(first, _)| first);
@@ -237,19 +240,9 @@ impl SourceChain {
         self.ask(now);
     }
 
-    /// A frame that was to be encoded at a rung was encoded, or was not.
-    ///
-    /// A chain rests because frames at rungs serve better. Where none could be encoded for [`UNMADE_TIME_MAX`], this does not hold: the processor is
-    /// too busy, and more so while the source's video is decoded. The next keyframe may then begin the chain.
-    pub(super) fn handle_transformed(&mut self, now: Instant, is_made: bool) {
-        if is_made {
-            self.unmade_since = None;
-            return;
-        }
-        let since = *self.unmade_since.get_or_insert(now);
-        if now.saturating_since(since) >= UNMADE_TIME_MAX {
-            self.rests_until = None;
-        }
+    /// The codec was given a frame. `is_unmade`: it did not encode the frame.
+    pub(super) fn handle_transformed(&mut self, is_unmade: bool) {
+        self.unmade_share += (f64::from(u8::from(is_unmade)) - self.unmade_share) * UNMADE_GAIN;
     }
 
     /// Asks the source for a keyframe, unless it was asked a short time ago.
