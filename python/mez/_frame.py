@@ -511,9 +511,7 @@ class Frame(Settled):
                 the edge, so the next call raises this, and its result is not sent.
         """
         if self._replier is None:
-            raise EndedError(
-                f"{self!r} was copied between processes; call reply() in the process that received it"
-            )
+            raise EndedError(f"{self!r} was copied between processes; reply in the process that received it")
         found = _detections.of(result)
         if found is None:
             self._replier.reply(self.camera, self.epoch, self.sequence, reply_bytes(result))
@@ -549,9 +547,7 @@ class Frame(Settled):
             Error: The frame is of a derived stream, which takes no answers. The next call raises this too.
         """
         if self._replier is None:
-            raise EndedError(
-                f"{self!r} was copied between processes; call answer() in the process that received it"
-            )
+            raise EndedError(f"{self!r} was copied between processes; answer in the process that received it")
         self._replier.answer(self.camera, self.epoch, self.sequence, image)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -52,7 +52,7 @@ mod tests {
         fs::write(home.path().join("file"), b"").unwrap();
         let obstacle = |path: &str| Place::of(&home.path().join(path)).obstacle();
         assert_eq!((obstacle("a/b"), obstacle("")), (None, None));
-        assert!(obstacle("file/b").unwrap().ends_with("file is no folder"));
+        assert!(obstacle("file/b").unwrap().ends_with("file is not a folder"));
         let kernels = Place::of(Path::new("/proc/nope/store"));
         assert!(kernels.there == Path::new("/proc") && !kernels.exists);
         assert!(kernels.obstacle().unwrap().contains("belongs to the kernel"));

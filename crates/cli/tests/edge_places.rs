@@ -90,7 +90,7 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     assert!(rights().contains("yard/*") && done(&["keys", "list"], home).contains("app/other"));
 
     // The socket too, for the name of either file. A variable takes precedence over the file.
-    let nobody = "no camera; one joins";
+    let nobody = "no camera; start one";
     let edge_toml = ".config/mez/edge.toml";
     assert!(done(&["cameras"], home).contains(nobody));
     assert!(done(&["cameras", "--config", edge_toml], home).contains(nobody));

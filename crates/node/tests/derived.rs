@@ -108,7 +108,7 @@ async fn what_workers_make_of_frames_is_one_stream() {
     assert_eq!(known(&client, "dock/cam1").await.unwrap().publishers, None);
     let (reason, message) = refusal(publisher(&served.site, &served.tls, "faces", &faces).await);
     assert_eq!(reason, "STREAM_HELD");
-    assert!(message.contains("published by the edge's own user"), "{message}");
+    assert!(message.contains("the edge's own user already publishes"), "{message}");
     for round in 0..20_u64 {
         served.camera.publish(image(round as u32, 100)).unwrap();
         let source = frame(&mut frames).await;

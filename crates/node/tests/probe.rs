@@ -55,7 +55,7 @@ async fn both_transports_answer_and_no_camera_comes_of_it() {
 
     let report = ask(credentials, "yard/cam1".parse().unwrap()).await;
     let (code, text) = report.tcp.unwrap().unwrap().standing.refusal.expect("it may not be this camera");
-    assert!(text.contains("may not be camera yard/cam1"), "{code:?} {text}");
+    assert!(text.contains("may not publish camera yard/cam1"), "{code:?} {text}");
     assert!(edge.cameras().await.unwrap().is_empty());
 }
 

@@ -20,7 +20,7 @@ use mez_media::image::{ImageView, PixelFormat};
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_node::api::ApiServer;
 use mez_node::camera::CameraHandle;
-use mez_node::client::{Address, ClientOptions, EdgeClient, Membership, SubscribeOptions};
+use mez_node::client::{Address, ClientOptions, EdgeClient, Event, Membership, SubscribeOptions};
 use mez_node::edge::EdgeHandle;
 use mez_node::identity::Role;
 use mez_node::reply::{Detection, Detections, ReplyContent};
@@ -501,7 +501,9 @@ async fn events_of_a_group_are_for_its_owner() {
         group: Some(Membership::new("detect".parse().unwrap())),
         ..SubscribeOptions::new("dock/*".parse().unwrap())
     };
-    let _idle = within(user.subscribe(options)).await.unwrap();
+    let mut idle = within(user.subscribe(options)).await.unwrap();
+    // It takes one record, and no more.
+    while !matches!(within(idle.next()).await.unwrap(), Event::Frame(_)) {}
     let behind = event(&mut told, |event| event["kind"] == "group").await;
     assert_eq!((&behind["state"], &behind["severity"]), (&"behind".into(), &"warning".into()));
     let sentence = behind["sentence"].as_str().unwrap();

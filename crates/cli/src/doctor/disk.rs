@@ -161,7 +161,7 @@ mod tests {
         fs::write(home.path().join("file"), b"").unwrap();
         for path in ["file", "file/store"] {
             let fault = folder("store", &home.path().join(path), "--store", true);
-            assert!(fault.level == Level::Fault && fault.found.contains("is no folder"), "{fault:?}");
+            assert!(fault.level == Level::Fault && fault.found.contains("is not a folder"), "{fault:?}");
             assert!(fault.remedy.unwrap().contains("--store"));
         }
         // Nothing is reported as full here.

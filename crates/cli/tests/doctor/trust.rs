@@ -95,7 +95,7 @@ fn a_deny_list_that_is_cut() {
     let whole = fs::read_to_string(&list).unwrap();
     assert!(site.doctor(&[]).all.contains("1 revoked"), "{}", site.doctor(&[]).all);
     fs::write(&list, &whole[..whole.len() - 40]).unwrap();
-    site.doctor(&[]).fault("revocation", "cut or damaged", "copy revoked.list anew");
+    site.doctor(&[]).fault("revocation", "cut or damaged", "copy revoked.list again");
 }
 
 #[test]

@@ -220,7 +220,7 @@ mod tests {
         let places = vec!["10.0.0.7 (edge/hall)".into(), "10.0.0.8:9 (edge/yard)".into()];
         let several = FindError::Several { site, places, example: "10.0.0.7".into() }.to_string();
         assert!(
-            several.contains("2 of the site harbour") && several.contains("MEZ_EDGE=10.0.0.7"),
+            several.contains("2 edges of the site harbour") && several.contains("MEZ_EDGE=10.0.0.7"),
             "{several}"
         );
     }

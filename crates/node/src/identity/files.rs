@@ -194,7 +194,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("video.pem");
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("no key file"));
+        assert!(read(&path).unwrap_err().to_string().contains("is not a key file"));
     }
 
     #[test]
