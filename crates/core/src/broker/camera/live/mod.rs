@@ -311,11 +311,7 @@ impl Live {
         // A codec that has not begun with the frame has changed nothing in its chain.
         let untouched = matches!(transformed, Transformed::NotYet | Transformed::Lacking);
         let chained = making.setting.is_chained() && !untouched;
-        if untouched {
-            self.source_chain.handle_undecoded(now);
-        }
-        let is_unmade = untouched || matches!(transformed, Transformed::Failed);
-        self.source_chain.handle_transformed(is_unmade);
+        self.source_chain.handle_transformed(now, &transformed);
         let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,

@@ -14,6 +14,7 @@ use super::waiting::Waiting;
 use crate::ancestors;
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::Own;
+use crate::broker::camera::types::Transformed;
 use crate::frame::{FrameMeta, Sequence};
 use crate::units::{ClockAnchor, Instant};
 
@@ -236,12 +237,17 @@ impl SourceChain {
 
     /// The codec cannot decode the newest frame, or has many frames to decode before it, so no frame goes. A keyframe
     /// of the source would help at once, even while it may not begin the chain, because it can be encoded at a rung.
-    pub(super) fn handle_undecoded(&mut self, now: Instant) {
+    fn handle_undecoded(&mut self, now: Instant) {
         self.ask(now);
     }
 
-    /// The codec was given a frame. `is_unmade`: it did not encode the frame.
-    pub(super) fn handle_transformed(&mut self, is_unmade: bool) {
+    /// The codec has encoded a frame, or has not.
+    pub(super) fn handle_transformed(&mut self, now: Instant, transformed: &Transformed) {
+        let is_undecoded = matches!(transformed, Transformed::NotYet | Transformed::Lacking);
+        if is_undecoded {
+            self.handle_undecoded(now);
+        }
+        let is_unmade = is_undecoded || matches!(transformed, Transformed::Failed);
         self.unmade_share += (f64::from(u8::from(is_unmade)) - self.unmade_share) * UNMADE_GAIN;
     }
 
