@@ -161,7 +161,7 @@ def test_other_encodings_and_no_encoding_are_refused(head: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": "a\0b"}, "format: has a zero"),
+        ({"format": "a\0b"}, "format: contains a zero"),
         ({"format": 3}, "format: 3 does not fit"),
         ({"header": {"frame_id": ""}}, "header: stamp is missing"),
         ({"header": {"stamp": {"sec": 1 << 31, "nanosec": 0}, "frame_id": ""}}, "header.stamp.sec: "),

@@ -140,7 +140,7 @@ def test_leash_runs_nothing_if_its_parent_has_ended_already() -> None:
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode != 0
     assert finished.stdout == ""
-    assert "ended already" in finished.stderr
+    assert "already ended" in finished.stderr
 
 
 def test_settings_of_the_user_do_not_reach_the_brokers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -500,7 +500,7 @@ def test_frames_survive_pickling(edge: mez.Edge) -> None:
         assert repr(copy) == repr(frame)
         assert copy.id == frame.id
         assert np.array_equal(copy.image, frame.image)
-        with pytest.raises(mez.EndedError, match=r"call reply\(\) in the process that received it"):
+        with pytest.raises(mez.EndedError, match=r"reply in the process that received it"):
             copy.reply([])
 
 

@@ -35,7 +35,7 @@ def test_it_is_said_once_then_each_minute_and_when_it_is_over() -> None:
         waits.hear("no broker" if 10 <= now_s < 130 else "")
     assert said == [
         (10.0, "detect waits: no broker"),
-        (10.0 + AGAIN_S, "detect waits, for 60 s by now: no broker"),
+        (10.0 + AGAIN_S, "detect waits, for 60 s so far: no broker"),
         (130.0, "detect continues, after 120 s"),
     ]
 

@@ -286,7 +286,7 @@ def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None
         deliver(first, frames)
         with mez.publisher("dock/cam1", edge=edge.address, keys=device, state=tmp_path / "other") as second:
             with pytest.raises(
-                mez.WaitTimeoutError, match=r"within 1 s: the edge refused the camera: .*held"
+                mez.WaitTimeoutError, match=r"within 1 s: the edge refused the camera: .*already connected"
             ):
                 second.wait_connected(timeout=1.0)
             sent = first.send(picture(1))

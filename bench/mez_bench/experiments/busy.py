@@ -82,7 +82,8 @@ def _burst(run: Run, hall: Hall, name: str) -> Burst:
 
 
 def _run(run: Run) -> Outcome:
-    names = run.parts(tuple(BURSTS))
+    # A quick run has no time for the heavy burst.
+    names = run.parts(tuple(BURSTS)[:1] if run.quick else tuple(BURSTS))
     rounds = 1 if run.quick else 5
     run.expect(rounds * len(names))
     run.step(f"starting {CAMERAS} cameras", done=0)
@@ -147,7 +148,7 @@ BUSY: Final = Experiment(
     name="busy",
     summary="how soon frames of H.264 sources are on time again after a burst of other work on their host",
     needs="ffmpeg with libx264, the demo's video (fetched once)",
-    seconds_quick=120,
-    seconds_full=420,
+    seconds_quick=60,
+    seconds_full=480,
     run=_run,
 )
