@@ -60,6 +60,7 @@ class Opened:
         picture_age_ms: Their ages when the edge answered.
         picture_bytes: Their bytes.
         errors: Error messages of failed requests.
+        cpu_s: Processor time of the client.
     """
 
     first_view_ms: float
@@ -69,6 +70,7 @@ class Opened:
     picture_age_ms: Sequence[float]
     picture_bytes: int
     errors: Sequence[str]
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _opened(view: Mapping[str, float], counts: Mapping[str, Sequence[float]]) ->
         picture_age_ms=counts["picture_age_ms"],
         picture_bytes=int(counts["picture_bytes"]),  # type: ignore[call-overload]
         errors=[str(error) for error in counts["errors"]],
+        cpu_s=float(counts["cpu_s"]),  # type: ignore[arg-type]
     )
 
 
@@ -178,7 +181,7 @@ def _run(run: Run) -> Outcome:
     outcome = _outcome(turns)
     outcome.parameters = {
         **PARAMETERS,
-        "client": "as the grid asks, over HTTP/1.1; nothing is decoded",
+        "client": "as the grid asks, over HTTP/1.1; nothing is decoded; at a low priority",
         "rounds": rounds,
         "seconds_per_turn": seconds,
     }
@@ -210,6 +213,8 @@ def _outcome(turns: Turns) -> Outcome:
         "application with a contract reads each camera",
         "first_view_ms: from the first connection until all 16 cameras have a picture: files, sign-in, list, "
         "pictures; first_list_ms: until the list of cameras",
+        "client_core_share: processor time of the client, which stands for a browser on another host and therefore "
+        "runs at a low priority",
         "p95_ratio_page_open, link_bytes_ratio_page: page open divided by page closed, with the application",
     ]
     outcome.notes += [f"failed: {error}" for one in opened for error in one.errors[:1]][:5]
@@ -233,6 +238,8 @@ def _of_setting(outcome: Outcome, setting: str, closed: Sequence[Turn], opened: 
         outcome.metrics[f"{name}{suffix}"] = interval(
             [np.array([getattr(view, name)]) for view in views], median
         )
+    clients = [np.array([view.cpu_s / turn.seconds]) for view, turn in zip(views, opened, strict=True)]
+    outcome.metrics[f"client_core_share{suffix}"] = interval(clients, mean)
     rates = [
         np.array([view.pictures / CAMERAS / turn.seconds]) for view, turn in zip(views, opened, strict=True)
     ]
