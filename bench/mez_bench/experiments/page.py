@@ -213,8 +213,8 @@ def _outcome(turns: Turns) -> Outcome:
         "application with a contract reads each camera",
         "first_view_ms: from the first connection until all 16 cameras have a picture: files, sign-in, list, "
         "pictures; first_list_ms: until the list of cameras",
-        "client_core_share: processor time of the client. It stands for a browser on another host, and therefore "
-        "runs at a low priority",
+        "client_core_share: processor time of the client, which stands for a browser on another host, "
+        "and runs at a low priority for that reason",
         "p95_ratio_page_open, link_bytes_ratio_page: page open divided by page closed, with the application",
     ]
     outcome.notes += [f"failed: {error}" for one in opened for error in one.errors[:1]][:5]
