@@ -24,8 +24,8 @@ pub(crate) fn last_frame(
     Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
 }
 
-/// Options of a group: its name, how many records a member has at once, whether the next record settles the one
-/// before, whether order is kept, after how many seconds a record is given again, how often, and how many may be open.
+/// Options of a group, in this order: `name`, `at_once`, `settles_itself`, `ordered`, `again_after` in seconds, `tries`, `open_max`.
+/// [`Membership`] explains them.
 pub(crate) type GroupArguments = (String, u32, bool, bool, Option<f64>, Option<u32>, Option<u32>);
 
 /// Converts the options of a group.

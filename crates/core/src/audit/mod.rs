@@ -1,9 +1,15 @@
 //! The audit log of an edge: who joined, was refused, read the past, exported, changed rights, was revoked, operated.
 //!
-//! This module is the part that needs no files: what a record says and how it is written ([`record`]), how records
-//! are chained so that changes are detected ([`chain`]), the check of a whole log ([`verify`]), how repeats become
-//! one record ([`repeats`]), which frames a reading was for ([`span`]), and which files are deleted when there are
-//! too many ([`rotation`]). The files are in `mez-node`; `docs/audit.md` describes the log for people.
+//! This module is the part that needs no files. `mez-node` keeps the files, and `docs/audit.md` describes the log for users.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`record`] | says what a record contains, and how it is written |
+//! | [`chain`] | chains records, so that changes are detected |
+//! | [`verify`] | checks a whole log |
+//! | [`repeats`] | makes one record of repeated events |
+//! | [`span`] | says which frames a reading was for |
+//! | [`rotation`] | chooses the files to delete when there are too many |
 
 pub mod chain;
 pub mod event;

@@ -126,9 +126,7 @@ pub enum Refused {
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// A span of time was asked for, or frames after a given frame.
-    #[error(
-        "a group continues at its own position; leave out since, until and after, or read without a group"
-    )]
+    #[error("a group continues at its own place; leave out since, until and after, or read without a group")]
     Span,
     /// Frames were asked for that only their cameras have.
     #[error(

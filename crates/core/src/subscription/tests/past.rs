@@ -305,8 +305,8 @@ fn has_reached_the_end(rig: &mut Rig, last: Option<FrameId>, begin: Timestamp) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is evicted, removed, damaged or written during a reading of the past, its frames come in strictly increasing
-    /// order, equal the published ones, add up with the stated gaps within each epoch, and end with the newest frame that is held.
+    /// Records may be evicted, removed, damaged or written during a reading of the past. Even so, its frames come in strictly increasing
+    /// order and equal the published ones. Frames and stated gaps add up within each epoch. The last frame is the newest that is held.
     #[test]
     fn a_reading_of_the_past_states_what_it_lacks(
         before in prop::collection::vec(any_event(), 1..20),

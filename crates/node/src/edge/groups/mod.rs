@@ -203,7 +203,7 @@ impl EdgeGroups {
         if let Some(journals) = &self.tools.journals
             && let Err(error) = journals.remove(key).await
         {
-            error!(owner = %key.owner, name = %key.name, "the position of the group cannot be removed, so the group would come back after a restart: {error}");
+            error!(owner = %key.owner, name = %key.name, "the place of the group cannot be removed, so the group would come back after a restart: {error}");
         }
     }
 

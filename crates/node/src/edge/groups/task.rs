@@ -112,7 +112,7 @@ impl GroupTask {
         let place = match &tools.journals {
             Some(journals) if options.keeps_place() => {
                 journals.take_up(&key).await.unwrap_or_else(|error| {
-                    warn!(group = %key.name, owner = %key.owner, "the position of the group cannot be read, so the group starts again: {error}");
+                    warn!(group = %key.name, owner = %key.owner, "the place of the group cannot be read, so the group starts again: {error}");
                     None
                 })
             }
@@ -380,13 +380,13 @@ impl GroupTask {
         match written {
             Ok(()) => {
                 if self.degraded.take().is_some() {
-                    info!(%owner, %name, "the position of the group is written to disk again");
+                    info!(%owner, %name, "the place of the group is written to disk again");
                 }
             }
             Err(error) => {
                 let again = monotonic_now() + REWRITE_INTERVAL;
                 if self.degraded.replace((error.to_string(), again)).is_none() {
-                    warn!(%owner, %name, "the position of the group cannot be written to disk, so its work would be repeated after a restart: {error}");
+                    warn!(%owner, %name, "the place of the group cannot be written to disk, so its work would be repeated after a restart: {error}");
                 }
             }
         }

@@ -158,7 +158,7 @@ impl Journals {
 }
 
 fn gone() -> io::Error {
-    io::Error::other("the thread that writes the positions of groups has ended")
+    io::Error::other("the thread that writes the places of groups has ended")
 }
 
 fn path(folder: &Path, key: &GroupKey) -> PathBuf {
@@ -182,11 +182,11 @@ fn list(folder: &Path) -> io::Result<Vec<(GroupKey, Asks)>> {
         match head {
             Ok(Some((key, asks))) if path(folder, &key) == file => known.push((key, asks)),
             Ok(_) => warn!(
-                "{} is not a journal of a group; the group loses its position and starts again",
+                "{} is not a journal of a group; the group loses its place and starts again",
                 file.display()
             ),
             Err(error) => warn!(
-                "{} cannot be read, so the group loses its position and starts again: {error}",
+                "{} cannot be read, so the group loses its place and starts again: {error}",
                 file.display()
             ),
         }
@@ -216,7 +216,7 @@ impl Unsynced {
         let files = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (file, failed) in files {
             if let Err(error) = file.sync_data() {
-                error!("the position of a group cannot be synced to disk: {error}");
+                error!("the place of a group cannot be synced to disk: {error}");
                 // The next change replaces the whole journal.
                 failed.store(true, Ordering::Relaxed);
             }
@@ -269,11 +269,11 @@ impl Writer {
         let written = format::read(&content).filter(|written| written.key == *key);
         match &written {
             Some(written) if written.bytes < content.len() => {
-                info!(group = %key.name, torn = content.len() - written.bytes, "the last entry of the group's position is incomplete and is ignored");
+                info!(group = %key.name, torn = content.len() - written.bytes, "the last entry of the group's place is incomplete and is ignored");
             }
             Some(_) => {}
             None => warn!(
-                "{} is not the journal of its group; the group loses its position and starts again",
+                "{} is not the journal of its group; the group loses its place and starts again",
                 file.display()
             ),
         }
