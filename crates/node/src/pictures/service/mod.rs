@@ -111,7 +111,7 @@ impl PictureService {
         Self(None)
     }
 
-    /// A process that `command` starts. The command must call [`serve`] with its standard input.
+    /// A process that `command` starts. The command must call [`serve`](self::serve()) with its standard input.
     #[must_use]
     pub fn new(command: Vec<OsString>) -> Self {
         let state = State { process: Process::Absent, failures: 0, has_ended: false };

@@ -31,7 +31,7 @@ pub(crate) struct EncodePlan {
     pub(super) rung: usize,
     /// The byte budget; `None`: no limit.
     pub(crate) bytes_max: Option<u32>,
-    /// The most bytes of an anchor ([`Transform::anchor_bytes_max`](crate::broker::Transform)).
+    /// The most bytes of an anchor ([`Transform::anchor_bytes_max`](crate::broker::camera::Transform)).
     pub(crate) anchor_bytes_max: u32,
     pub(crate) expected_bytes: u32,
     /// Whether the frame is expected to refer to the one before.
