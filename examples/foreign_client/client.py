@@ -209,7 +209,7 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     say(event="connected", broker=clock.broker, clock_error_ms=clock.error_ns / 1e6)
     request = messages.SubscribeRequest(pattern=arguments.pattern, application="foreign_client")
     if arguments.latency_ms is not None:
-        request.latency_bound_ns = int(arguments.latency_ms * 1e6)
+        request.contract.latency_bound_ns = int(arguments.latency_ms * 1e6)
     if arguments.since_s is not None:
         request.begin_utc_ns = time.time_ns() - int(arguments.since_s * 1e9)
         request.end_utc_ns = time.time_ns()

@@ -49,7 +49,7 @@ class EdgeProcess:
     def start(self) -> None:
         """Start it, and wait until it serves."""
         words = [MEZ, "--log", "error", "edge", "--name", "main", "--keys", str(self.keys)]
-        words += ["--listen", self._listen, "--web", self._web, "--grpc", "off", "--enrol", "off"]
+        words += ["--listen", self._listen, "--web", self._web, "--grpc", "127.0.0.1:0", "--enrol", "off"]
         words += ["--state", str(self.folder / "state"), "--socket", str(self.folder / "edge.sock")]
         words += ["--channel", "radio=hall/fine,hall/coarse", "--store", str(self.folder / "store")]
         words += self.words

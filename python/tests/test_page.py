@@ -1,7 +1,9 @@
 """The page of an edge, in a real browser, with real cameras and applications. See out/page for pictures."""
 
 import os
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import ROOT, Browser, EdgeProcess, Hall, missing, running, sixteen, video
+from tests.support import enrolled
 
 HOLE_S = 3.0
 """How long an edge is away at least, so that its history has a hole that is told."""
@@ -35,6 +38,25 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeProcess]:
 def test_a_person_sees(story: str, edge: EdgeProcess, browser: Browser) -> None:
     """Each view as its story tells; no complaint of the browser, and no rule of accessibility broken."""
     browser.tell(story, edge.link())
+
+
+def test_the_snippet_for_grpc_reads_the_camera(edge: EdgeProcess, browser: Browser, tmp_path: Path) -> None:
+    """As it was copied, with the file and the commands that the page names."""
+    browser.tell("snippets", edge.link())
+    for name in ("reads.py", "mez.proto"):
+        shutil.copy(ROOT / "out/page" / name, tmp_path)
+    code = (tmp_path / "reads.py").read_text()
+    generate = [line.split("#")[1].split() for line in code.splitlines() if "grpc_tools" in line and "-m" in line]
+    subprocess.run([sys.executable, *generate[0][1:]], cwd=tmp_path, check=True)
+    enrolled(edge, "app/viewer", tmp_path / ".config/mez/keys", "--watch", "hall/plain")
+    reader = [sys.executable, "-u", "reads.py"]
+    home = {**os.environ, "HOME": str(tmp_path)}
+    with subprocess.Popen(reader, cwd=tmp_path, env=home, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline().split()
+        process.kill()
+    assert said[0] == "hall/plain"
+    assert int(said[-1]) > 1_000, "bytes of a picture"
 
 
 def test_an_empty_site_teaches_the_next_step(tmp_path: Path, browser: Browser) -> None:

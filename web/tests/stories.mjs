@@ -173,6 +173,22 @@ const STORIES = {
             await visit.shoot("degraded");
         },
     },
+    snippets: {
+        options: { permissions: ["clipboard-read", "clipboard-write"] },
+        async run(visit) {
+            await visit.open();
+            await visit.page.getByRole("link", { name: "hall/plain", exact: true }).click();
+            await visit.page.getByRole("button", { name: "Copy gRPC" }).click();
+            await visit.sees("Copied");
+            const { writeFile } = await import("node:fs/promises");
+            await writeFile(path.join(visit.task.shots, "reads.py"), await visit.page.evaluate(() => navigator.clipboard.readText()));
+            const downloading = visit.page.waitForEvent("download");
+            await visit.page.getByRole("link", { name: "mez.proto" }).click();
+            await (await downloading).saveAs(path.join(visit.task.shots, "mez.proto"));
+            await visit.isAccessible();
+            await visit.shoot("snippets");
+        },
+    },
     dark: {
         options: { colorScheme: "dark" },
         async run(visit) {

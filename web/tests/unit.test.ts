@@ -13,6 +13,7 @@ import { SAMPLES_MAX, Timeline } from "../src/state/timeline.ts";
 import { standing } from "../src/words/held.ts";
 import { readable } from "../src/words/record.ts";
 import { byFineness, rungInWords } from "../src/words/rung.ts";
+import { snippets } from "../src/words/snippets.ts";
 import * as units from "../src/words/units.ts";
 import { whyNow } from "../src/words/why.ts";
 
@@ -382,4 +383,18 @@ test("the part of a span that was not surveyed", () => {
     assert.equal(unsurveyed(held, 100), null);
     assert.equal(unsurveyed(held, null), null);
     assert.deepEqual(unsurveyed(held, 40), { from_utc_ms: 40, to_utc_ms: 100 });
+});
+
+test("snippets name the port unless it is the usual one, and no edge if only its own host can connect", () => {
+    const all = (port: number | null): string =>
+        snippets("dock/cam1", "edge.local", port)
+            .map(({ text }) => text)
+            .join("\n");
+    assert.match(all(7651), /edge="edge\.local",/);
+    assert.match(all(7651), /--edge edge\.local --latency-ms/);
+    assert.match(all(7651), /"edge\.local:7651"/);
+    assert.match(all(7000), /edge="edge\.local:7000",/);
+    assert.match(all(7000), /--edge edge\.local:7000 --latency-ms/);
+    assert.doesNotMatch(all(null), /edge\.local|enrol/);
+    assert.match(all(null), /unix:\/\//);
 });

@@ -578,6 +578,96 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/mez.proto": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The gRPC interface, for generating clients */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A file in the Protocol Buffers language. */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/plain": string;
+                    };
+                };
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/openapi.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** This document */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description OpenAPI 3.1. */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": Record<string, never>;
+                    };
+                };
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cameras/{name}/replies": {
         parameters: {
             query?: never;
@@ -934,6 +1024,8 @@ export interface components {
             version: string;
             /** @description Time since the edge was started. */
             uptime_ms: number;
+            /** @description Port for applications on other hosts: gRPC over TLS. Null: the edge accepts applications on its own host only. */
+            grpc_port: number | null;
             signed_in: components["schemas"]["SignedIn"];
             ready: components["schemas"]["Health"];
             /** @description Number of cameras and derived streams that the caller may observe. */

@@ -72,11 +72,33 @@ export function Camera({ name }: { name: string }) {
             </section>
             <section aria-labelledby="use">
                 <h2 id="use">Use this camera</h2>
-                {snippets(camera.name, location.hostname).map((snippet) => (
-                    <Copy key={snippet.title} {...snippet} />
-                ))}
+                <Use camera={camera.name} />
             </section>
         </article>
+    );
+}
+
+function Use({ camera }: { camera: string }) {
+    const site = usePage((page) => page.site);
+    if (!site) return null;
+    return (
+        <>
+            {site.grpc_port === null && <p>This edge accepts applications on its own host only.</p>}
+            {snippets(camera, location.hostname, site.grpc_port).map((snippet) => (
+                <Copy key={snippet.title} {...snippet} />
+            ))}
+            <p>
+                All calls and fields of gRPC:{" "}
+                <a href="/mez.proto" download>
+                    mez.proto
+                </a>
+                . The data of this page, as JSON over HTTP:{" "}
+                <a href="/openapi.json" download>
+                    openapi.json
+                </a>
+                .
+            </p>
+        </>
     );
 }
 

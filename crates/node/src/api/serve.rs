@@ -86,6 +86,8 @@ pub struct ApiServer {
     /// The number of connections of each principal.
     places: Arc<Places>,
     listeners: JoinSet<()>,
+    /// Where it listens for gRPC over TLS.
+    tls: Option<SocketAddr>,
 }
 
 impl ApiServer {
@@ -108,6 +110,7 @@ impl ApiServer {
             connections: Arc::new(Semaphore::new(limits.connections_max)),
             places: Places::new(limits.connections_per_principal_max),
             listeners: JoinSet::new(),
+            tls: None,
         }
     }
 
@@ -186,7 +189,13 @@ impl ApiServer {
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
+        self.tls = Some(address);
         Ok(address)
+    }
+
+    /// The port of gRPC over TLS. `None`: no such listener has been started.
+    pub(crate) fn tls_port(&self) -> Option<u16> {
+        self.tls.map(|address| address.port())
     }
 
     /// Ends all streams, tells their clients that the broker stops, and closes the listeners.

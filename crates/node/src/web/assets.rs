@@ -1,4 +1,4 @@
-//! The files of the page. A build without a page has a plain page, which can at least sign in.
+//! The files of the page, and the descriptions of the edge's interfaces. A build without a page has a plain page, which can at least sign in.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +32,27 @@ const PLAIN: &[Asset] = &[
     },
 ];
 
+/// The descriptions of both interfaces of an edge, so that authors of clients get those of the version that runs.
+const INTERFACES: &[Asset] = &[
+    Asset {
+        path: "mez.proto",
+        content_type: "text/plain; charset=utf-8",
+        bytes: include_bytes!("../../proto/mez/v1/mez.proto"),
+    },
+    Asset {
+        path: "openapi.json",
+        content_type: "application/json",
+        bytes: include_bytes!("../../../../docs/schema/openapi.json"),
+    },
+];
+
 impl Assets {
     /// The file at the path of a request, which begins with a slash.
     pub(super) fn find(&self, path: &str) -> Option<&'static Asset> {
         let files = if self.files.is_empty() { PLAIN } else { self.files };
         let path = path.strip_prefix('/')?;
         let path = if path.is_empty() { "index.html" } else { path };
-        files.iter().find(|file| file.path == path)
+        files.iter().chain(INTERFACES).find(|file| file.path == path)
     }
 }
 

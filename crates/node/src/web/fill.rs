@@ -48,6 +48,7 @@ pub(super) fn site(look: &Look, edge: &Edge, granted: &Granted, signed_in: Signe
         edge: identity.name.to_string(),
         version: SOFTWARE,
         uptime_ms: look.at.saturating_since(edge.started).as_millis() as u64,
+        grpc_port: edge.grpc,
         signed_in,
         ready: look.health(edge),
         cameras: cameras().count(),

@@ -76,11 +76,13 @@ pub(super) struct Edge {
     pub(super) credentials: Credentials,
     pub(super) started: Instant,
     pub(super) started_utc: Timestamp,
+    /// The port of gRPC over TLS, if the edge serves it.
+    pub(super) grpc: Option<u16>,
 }
 
 impl Edge {
-    pub(super) fn new(credentials: Credentials) -> Self {
-        Self { credentials, started: monotonic_now(), started_utc: wall_now() }
+    pub(super) fn new(credentials: Credentials, grpc: Option<u16>) -> Self {
+        Self { credentials, started: monotonic_now(), started_utc: wall_now(), grpc }
     }
 }
 
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn an_overdue_look_that_was_scraped_is_told_as_not_ready() {
         let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
-        let edge = Edge::new(site.keys().credentials(Role::Edge, None).unwrap());
+        let edge = Edge::new(site.keys().credentials(Role::Edge, None).unwrap(), None);
         let mut look = Look {
             at: monotonic_now(),
             at_utc: wall_now(),
