@@ -314,6 +314,7 @@ impl Reading {
         now: Instant,
         known: &(impl KnownCameras + AsksStills),
     ) -> Option<SessionOutput> {
+        self.take_answers();
         let output = self.session.poll(now, true, known);
         while let Some((camera, query)) = self.session.poll_past() {
             let past = self.waiting.remove(&camera);
@@ -343,6 +344,25 @@ impl Reading {
         output
     }
 
+    /// Takes in the answers that are there. An application that always finds a frame of one camera never waits ([`Reading::stirs`]), and
+    /// would get none of the cameras that need answers.
+    fn take_answers(&mut self) {
+        while let Some(Ok(answered)) = self.asking.try_join_next() {
+            self.handle_past(answered);
+        }
+        while let Some(Ok((camera, frame, answer))) = self.stills.try_join_next() {
+            self.session.handle_still(&camera, frame, answer);
+        }
+    }
+
+    fn handle_past(&mut self, (generation, past, answer): (u64, Past, PastAnswer)) {
+        if generation == self.generation(&past.disk.camera) {
+            let camera = past.disk.camera.clone();
+            self.session.handle_past(&camera, answer);
+            self.waiting.insert(camera, past);
+        }
+    }
+
     /// Waits until the session may have output again, after it had none at `looked`:
     /// for an answer or a timeout, or forever if neither is pending. Cancel-safe.
     pub(crate) async fn stirs(&mut self, looked: Instant) {
@@ -357,12 +377,8 @@ impl Reading {
         tokio::select! {
             answered = self.asking.join_next(), if !self.asking.is_empty() => {
                 // A task fails to answer only if the runtime ends.
-                if let Some(Ok((generation, past, answer))) = answered
-                    && generation == self.generation(&past.disk.camera)
-                {
-                    let camera = past.disk.camera.clone();
-                    self.session.handle_past(&camera, answer);
-                    self.waiting.insert(camera, past);
+                if let Some(Ok(answered)) = answered {
+                    self.handle_past(answered);
                 }
             }
             made = self.stills.join_next(), if !self.stills.is_empty() => {
@@ -372,5 +388,88 @@ impl Reading {
             }
             () = due => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::broker::edge::CameraView;
+    use mez_core::frame::{
+        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence,
+    };
+    use mez_core::log::{LogConfig, LogWriter, log};
+    use mez_core::session::FrameTimes;
+    use mez_core::units::ClockAnchor;
+
+    use super::*;
+
+    /// Cameras whose stills are there at once: the frame itself, as if it had been decoded.
+    struct Known;
+
+    impl KnownCameras for Known {
+        fn times(&self, _: &CameraName, _: &Record) -> FrameTimes {
+            FrameTimes::default()
+        }
+
+        fn view(&self, _: &CameraName) -> Arc<CameraView> {
+            Arc::default()
+        }
+    }
+
+    impl AsksStills for Known {
+        fn still(&self, _: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
+            let (answer, answered) = oneshot::channel();
+            let still = Box::new(record(query.frame.sequence.0, Encoding::Jpeg));
+            let _ = answer.send(StillAnswer::Still(still, None));
+            Some(answered)
+        }
+    }
+
+    fn record(sequence: u64, encoding: Encoding) -> Record {
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 64,
+            height: 64,
+            published: (64, 64),
+            encoding,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        };
+        Record {
+            frame: Frame { meta, payload: vec![0; 8].into() },
+            skipped: [].into(),
+            quality: Quality::default(),
+            trace: None,
+            link_bytes: None,
+            arrived: Instant::ZERO,
+        }
+    }
+
+    /// An application that is slower than a camera always finds a frame of it. It gets the frames of a camera that needs stills all the same.
+    #[tokio::test]
+    async fn a_camera_that_always_has_a_frame_does_not_hide_one_that_needs_stills() {
+        let anchor = ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::ZERO };
+        let spec = SubscriptionSpec::live("*".parse().unwrap());
+        let mut reading = Reading::new(spec, None, |spec| Session::new(anchor, spec));
+        let mut logs: Vec<(LogWriter, Encoding)> = Vec::new();
+        for (name, encoding) in [("stills", Encoding::Jpeg), ("video", Encoding::H264)] {
+            let (writer, reader) = log(LogConfig::default());
+            reading.session().handle_attach(Instant::ZERO, name.parse().unwrap(), reader, 0);
+            logs.push((writer, encoding));
+        }
+        let mut got = HashMap::new();
+        for sequence in 0..20 {
+            for (log, encoding) in &mut logs {
+                log.append_record(record(sequence, *encoding)).unwrap();
+            }
+            if let Some(SessionOutput::Frame { delivery, .. }) = reading.poll(monotonic_now(), &Known) {
+                *got.entry(delivery.camera.to_string()).or_insert(0) += 1;
+            }
+            // The application works on the frame, and answers come meanwhile.
+            tokio::task::yield_now().await;
+        }
+        assert!(got["stills"] > 5 && got.get("video") > Some(&5), "{got:?}");
     }
 }

@@ -13,7 +13,7 @@ export function Copy({ title, text }: { title: string; text: string }) {
         <figure class="copy">
             <figcaption>
                 {title}
-                <button type="button" onClick={copy} aria-label={`Copy ${title}`}>
+                <button type="button" onClick={copy} aria-label={`${copied ? "Copied" : "Copy"} ${title}`}>
                     {copied ? "Copied" : "Copy"}
                 </button>
             </figcaption>

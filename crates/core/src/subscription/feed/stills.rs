@@ -3,11 +3,14 @@
 //! The frame is accounted for when it is chosen, and delivered when its still is there. Frames that come meanwhile wait.
 
 use super::{Chosen, Feed, Question};
-use crate::frame::{FrameId, FrameMeta, Sequence, SkipReason};
+use crate::frame::{ChainLink, FrameId, FrameMeta, Reference, Sequence, SkipReason};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Deliver, Delivery, Span};
+
+/// The most remembered frames of which no still could be made. The next frame refers to one of the last few.
+const UNDECODED_MAX: usize = 16;
 
 impl Feed {
     pub(in crate::subscription) fn poll_still(&mut self) -> Option<StillQuery> {
@@ -37,6 +40,9 @@ impl Feed {
         let captured = self.tally.last_known().filter(|(last, _)| *last == frame).and_then(|(_, at)| at);
         let asks = wants_it && self.past_options.tier_max == Tier::Camera;
         let Some(captured) = captured.filter(|_| asks && matches!(self.question, Question::None)) else {
+            if let Some(record) = self.reader.get_frame(frame).filter(|_| why == SkipReason::NotDecoded) {
+                self.remember_undecoded(&record.frame.meta);
+            }
             return self.tally.skip(why);
         };
         let before = frame.sequence.0.checked_sub(1);
@@ -97,7 +103,10 @@ impl Feed {
         }
         let id = meta.id;
         self.has_read(&record.frame.meta);
-        if log.is_some() {
+        if log.is_some() && self.needs_undecoded(&record.frame.meta) {
+            self.tally.skip(SkipReason::NotDecoded);
+            self.goes_on = true;
+        } else if log.is_some() {
             let newest = self.is_live && deliver == Deliver::Newest;
             self.chosen = Chosen::Due(StillQuery { frame: id, newest });
         } else {
@@ -106,6 +115,31 @@ impl Feed {
             self.goes_on = true;
         }
         None
+    }
+
+    /// Whether a frame refers to one of which no still could be made, so that asking for its still is in vain. Without this, a slow
+    /// application would get past one frame of a broken chain each time that it takes a frame of another camera.
+    fn needs_undecoded(&mut self, meta: &FrameMeta) -> bool {
+        let ChainLink { chain, index, reference } = meta.chain;
+        let needs = self.undecoded.iter().any(|(id, link)| {
+            let refers = match reference {
+                Reference::Independent => false,
+                Reference::Previous => link.index + 1 == index,
+                Reference::Acknowledged(sequence) => id.sequence == sequence,
+            };
+            refers && id.epoch == meta.id.epoch && link.chain == chain
+        });
+        if needs {
+            self.remember_undecoded(meta);
+        }
+        needs
+    }
+
+    fn remember_undecoded(&mut self, meta: &FrameMeta) {
+        if self.undecoded.len() == UNDECODED_MAX {
+            self.undecoded.pop_front();
+        }
+        self.undecoded.push_back((meta.id, meta.chain));
     }
 
     /// Why a frame was passed over. `end`: one past the frame's index in memory.

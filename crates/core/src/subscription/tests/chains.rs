@@ -222,15 +222,15 @@ fn what_comes_while_a_still_is_made_has_its_reason() {
 #[test]
 fn a_still_that_is_not_made_is_counted() {
     let mut rig = Rig::new(Deliver::Every, ChainKinds::NONE);
-    for sequence in 0..3 {
-        rig.came(0, sequence);
+    for (first, sequence) in [(0, 0), (0, 1), (2, 2)] {
+        rig.came(first, sequence);
     }
     assert_eq!(rig.next_made(), Some((0, Jpeg, vec![])));
     assert_eq!((rig.next(), rig.answer(false)), (None, Some(1)));
     assert_eq!(rig.next_made(), Some((2, Jpeg, vec![(SkipReason::NotDecoded, 1)])));
 
     // The same holds if nothing is delivered any more.
-    rig.came(0, 3);
+    rig.came(2, 3);
     assert_eq!((rig.next(), rig.reading.poll_still().is_some()), (None, true));
     rig.reading.detach(&"dock/cam1".parse().unwrap(), Missing::default());
     let (again, reader) = log(LogConfig::default());
@@ -239,6 +239,27 @@ fn a_still_that_is_not_made_is_counted() {
     rig.crossed(5);
     let told = vec![(SkipReason::LinkDown, 1), (SkipReason::Evicted, 1)];
     assert_eq!(rig.next(), Some((5, Jpeg, told)));
+}
+
+/// No stills are asked for of frames that need a frame of which there is none.
+#[test]
+fn frames_that_need_one_that_was_not_decoded_are_passed_over() {
+    let mut rig = Rig::new(Deliver::Every, ChainKinds::NONE);
+    rig.came(0, 0);
+    assert_eq!((rig.next(), rig.answer(false)), (None, Some(0)));
+    for sequence in 1..40 {
+        rig.came(0, sequence);
+    }
+    rig.came(40, 40);
+    assert_eq!((rig.next(), rig.answer(true)), (None, Some(40)), "39 frames need the first one");
+    assert_eq!(rig.next(), Some((40, Jpeg, vec![(SkipReason::NotDecoded, 40)])));
+    // Of two frames that need the same one, the first one is damaged.
+    rig.came(40, 41);
+    let beside =
+        ChainLink { chain: Sequence(40), index: 2, reference: Reference::Acknowledged(Sequence(40)) };
+    rig.log.append_record(record(42, Encoding::H264, beside)).unwrap();
+    assert_eq!((rig.next(), rig.answer(false)), (None, Some(41)));
+    assert_eq!(rig.next_made(), Some((42, Jpeg, vec![(SkipReason::NotDecoded, 1)])));
 }
 
 /// A reading ends when the last still that it waits for is there.

@@ -360,6 +360,11 @@ impl Adapter {
         self.forms.made(now, making, made, bytes);
     }
 
+    /// A codec had to decode other frames first, and has not begun with this one: nothing was made, so nothing has to be waited for.
+    pub(super) fn handle_not_yet(&mut self) {
+        self.chosen = None;
+    }
+
     /// A codec has failed.
     pub(super) fn handle_failed(&mut self, now: Instant, making: &EncodePlan) {
         self.forms.failed(now, making);

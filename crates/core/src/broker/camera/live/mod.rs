@@ -340,6 +340,7 @@ impl Live {
                 SkipReason::NotMade
             }
             (Transformed::NotYet, Some(link)) => {
+                adapter.handle_not_yet();
                 let goes_on = !link.demand.contracts.is_empty() && self.waiting.is_none();
                 again = goes_on.then_some((making.published, None));
                 SkipReason::NotMade

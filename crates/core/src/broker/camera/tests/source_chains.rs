@@ -3,6 +3,7 @@
 use super::*;
 use crate::broker::StreamPart;
 use crate::frame::{ChainLink, Reference};
+use crate::wire::Share;
 
 const KEY: StreamPart = StreamPart::Key;
 const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
@@ -294,6 +295,29 @@ fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
     made(&mut rig, two);
     let told = vec![skipped(0, 1, SkipReason::Refused), skipped(1, 1, SkipReason::NotMade)];
     assert_eq!(frames_sent(&rig.take()), [(two, told)]);
+}
+
+/// A camera for which its channel has no room sends a frame now and then. A codec that catches up is not paused in between: it would
+/// never be done.
+#[test]
+fn a_codec_catches_up_without_a_pause_while_the_channel_has_no_room() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    rig.message(1, Message::Report(Report::Refused { frame: zero }));
+    rig.message(1, Message::Share(Share::Shed { lifetime: Duration::from_secs(1) }));
+    rig.take();
+    let mut newest = part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(1), Goes::Asks]);
+    for number in 2..5 {
+        let given = std::mem::replace(&mut newest, part(&mut rig, NEEDED));
+        rig.broker.handle_transformed(rig.now, given, Transformed::NotYet);
+        assert_eq!(goes(&mut rig), [alone(number)]);
+    }
+    made(&mut rig, newest);
+    assert_eq!(frames_sent(&rig.take()).len(), 1);
+    part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [], "one was made a moment ago");
 }
 
 /// Whether the edge was last told that the source's own video is interrupted.
