@@ -1,4 +1,4 @@
-"""What tests of the bridge to DDS share: Fast DDS as the other side, rosbags as the encoder."""
+"""What tests of the bridge to DDS share: Fast DDS and RustDDS as the other side, rosbags as the encoder."""
 
 import signal
 import struct
@@ -78,8 +78,18 @@ def peer_program(folder: Path) -> Path:
     return program
 
 
+def rust_peer_program() -> Path:
+    """The program of `dds_rust_peer`. `tools/build --tests` has compiled it; else it is compiled now."""
+    root = Path(__file__).parents[2]
+    target = root / "target/dds_rust_peer"
+    manifest = SOURCE.with_name("dds_rust_peer") / "Cargo.toml"
+    words = ["cargo", "build", "--quiet", "--locked", "--manifest-path", str(manifest)]
+    subprocess.run([*words, "--target-dir", str(target)], check=True)
+    return target / "debug/mez-dds-rust-peer"
+
+
 class Peer:
-    """A participant that is Fast DDS, as a process of its own, which leaves in order in the end.
+    """A participant that is Fast DDS or RustDDS, as a process of its own, which leaves in order in the end.
 
     Args:
         program: The compiled program.

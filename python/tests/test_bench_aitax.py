@@ -1,6 +1,7 @@
 """Emulated acceleration: the experiment's own arithmetic. No bus is run."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,11 +87,15 @@ def test_each_camera_has_a_partition_of_its_own() -> None:
 
 
 def stamps(waits_s: np.ndarray, *, durable_s: np.ndarray | None = None) -> Stamps:
-    """What a bus leaves that lets records wait for so long: made after 5 ms, worked on for 10 ms."""
+    """What a bus leaves that lets records wait for so long: made after 5 ms, worked on for 10 ms.
+
+    The disk is looked at without a pause.
+    """
     due_s = np.linspace(0, 10, len(waits_s), endpoint=False)
     made_s = due_s + 0.005
     fetched_s = made_s + waits_s
-    return Stamps(due_s, made_s, made_s + 0.001, fetched_s, fetched_s + 0.010, durable_s, 0)
+    missing_s = None if durable_s is None else np.nan_to_num(durable_s, nan=math.inf) - 1e-4
+    return Stamps(due_s, made_s, made_s + 0.001, fetched_s, fetched_s + 0.010, durable_s, missing_s, 0)
 
 
 def spread(count: int = 2000) -> np.ndarray:
@@ -158,6 +163,10 @@ def test_records_that_were_acknowledged_before_they_were_durable_are_counted() -
     durable_s[-3:] = math.nan
     never = judged(stamps(spread(), durable_s=durable_s), np.zeros(2000), 0.010, 12.0)
     assert never.not_durable_max == 3
+    # Between two looks it became durable and was acknowledged: which was first, nobody saw.
+    looked = stamps(spread(), durable_s=quick.acked_s + 0.020)
+    looked = replace(looked, missing_s=quick.acked_s - 0.001)
+    assert judged(looked, np.zeros(2000), 0.010, 12.0).not_durable_share == 0
 
 
 def test_records_become_durable_when_the_count_has_passed_them() -> None:
@@ -166,6 +175,7 @@ def test_records_become_durable_when_the_count_has_passed_them() -> None:
     for moment, count in ((10, 0), (20, 3), (30, 3), (40, 5)):
         seen.note(moment, count)
     assert [seen.moment_ns(index) for index in range(6)] == [20, 20, 20, 40, 40, 0]
+    assert [seen.missing_ns(index) for index in range(6)] == [10, 10, 10, 30, 30, 40]
     line = f"{7:020} {8:020} {9:020} 0f3c {0xAB:08x}\n"
     assert durable_count(line) == 8
     assert durable_count("") is None

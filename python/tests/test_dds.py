@@ -1,4 +1,4 @@
-"""The bridge to DDS, as a process of its own, between a real edge and Fast DDS."""
+"""The bridge to DDS, as a process of its own, between a real edge and Fast DDS or RustDDS."""
 
 import itertools
 import os
@@ -24,7 +24,7 @@ from mez.bridge.dds.domain import Network, Participant, Qos
 from mez.bridge.dds.errors import DdsError, RefusedError
 from mez_bench.line import DEVICE, line
 from tests.bridges import BridgeProcess
-from tests.dds_peers import Peer, peer_program, typestore
+from tests.dds_peers import Peer, peer_program, rust_peer_program, typestore
 from tests.pipelines import until
 from tests.support import enrolled, picture
 from tests.test_store import store_key
@@ -335,6 +335,58 @@ def test_hosts_find_each_other_by_unicast_alone(tmp_path: Path, program: Path, e
             assert len(sample) > 10_000_000
             image = message(types.IMAGE, sample)
             assert np.array_equal(image.data.reshape(large.shape), expected)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_rust_dds_on_another_host_is_found_by_multicast(tmp_path: Path, edge: mez.Edge) -> None:
+    """It reads a camera's pictures as they are, in both types, and what it writes becomes a camera."""
+    jpegs = [_native.encode_jpeg(picture(number), 90) for number in (10, 60)]
+    more = f"""
+    interfaces = "{DEVICE}"
+    multicast = true
+    [out.dock]
+    cameras = "dock/*"
+    types = ["compressed", "image"]
+    [in.side]
+    topic = "/robot1/side/compressed"
+    camera = "robots/side"
+    """
+    with line() as cable:
+        here, there = cable.within(0), cable.within(1)
+        for host in (here, there):
+            subprocess.run([*host, "ip", "link", "set", DEVICE, "multicast", "on"], check=True)
+
+        def peer(does: str, topic: str, kind: cdr.Struct) -> Peer:
+            return Peer(
+                rust_peer_program(), does, topic, kind, domain=1, reliable=True, own="10.77.0.2", within=there
+            )
+
+        with (
+            BridgeProcess(tmp_path, tables(edge, 1, more), command="dds", within=here) as bridge,
+            peer("read", "rt/dock/cam1/compressed", types.COMPRESSED_IMAGE) as compressed,
+            peer("read", "rt/dock/cam1/image", types.IMAGE) as image,
+            peer("write", "rt/robot1/side/compressed", types.COMPRESSED_IMAGE) as writer,
+            edge.subscribe("robots/side") as sides,
+        ):
+            bridge.runs()
+            with publishing(edge, *jpegs):
+                compressed.reads(5)
+                image.reads(5)
+            for sample in compressed.samples:
+                assert bytes(message(types.COMPRESSED_IMAGE, sample).data) in jpegs
+            shown = [decoded(jpeg) for jpeg in jpegs]
+            for sample in image.samples:
+                told = message(types.IMAGE, sample)
+                pixels = told.data.reshape(told.height, told.width, 3)
+                assert any(np.array_equal(pixels, one) for one in shown)
+            copied: list[mez.Frame] = []
+
+            def arrives() -> bool:
+                copied.extend(filter(None, [_next_within(sides, 0.05)]))
+                return bool(copied)
+
+            writer.write_until(compressed_sample(jpegs[0], "jpeg"), arrives, "its picture arrives")
+            assert bytes(copied[0].payload) == jpegs[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")

@@ -16,21 +16,30 @@ _DURABLE_WORD: Final = 1
 
 @dataclass(slots=True)
 class Progress:
-    """How many records of a log were durable, at the moments when the count changed."""
+    """How many records of a log were durable, at the looks that found a larger count than the look before."""
 
     moments_ns: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    before_ns: list[int] = field(default_factory=list)
+    looked_ns: int = 0
 
     def note(self, moment_ns: int, count: int) -> None:
         """Note the durable count that was read at a moment."""
         if not self.counts or count > self.counts[-1]:
             self.moments_ns.append(moment_ns)
             self.counts.append(count)
+            self.before_ns.append(self.looked_ns)
+        self.looked_ns = moment_ns
 
     def moment_ns(self, index: int) -> int:
         """Return when the record with this index was first seen to be durable; 0: never."""
         at = bisect.bisect_right(self.counts, index)
         return self.moments_ns[at] if at < len(self.counts) else 0
+
+    def missing_ns(self, index: int) -> int:
+        """Return when the record with this index was last seen not to be durable; 0: never."""
+        at = bisect.bisect_right(self.counts, index)
+        return self.before_ns[at] if at < len(self.counts) else self.looked_ns
 
 
 class Watch:

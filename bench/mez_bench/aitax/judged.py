@@ -29,7 +29,9 @@ class Stamps:
         acked_s: When the bus had acknowledged it.
         fetched_s: When a worker had it.
         done_s: When the worker had settled it.
-        durable_s: When it was on disk; `None`: nothing is kept on disk.
+        durable_s: When it was first seen to be on disk; `None`: nothing is kept on disk, or what the bus has
+            acknowledged is on disk.
+        missing_s: When it was last seen not to be on disk; `None` like `durable_s`.
         twice: Number of records that were worked on more than once.
     """
 
@@ -39,6 +41,7 @@ class Stamps:
     fetched_s: Values
     done_s: Values
     durable_s: Values | None
+    missing_s: Values | None
     twice: int
 
     def complete_s(self) -> Values:
@@ -123,11 +126,11 @@ def judged(stamps: Stamps, bound_s: Values, service_s: float, end_s: float) -> J
 
 
 def _not_durable(stamps: Stamps) -> tuple[float, int]:
-    """Return the share of records acknowledged before they were durable, and the most of them at once."""
-    if stamps.durable_s is None:
+    """Return the share of records that were acknowledged and later seen not to be durable, and the most at once."""
+    if stamps.durable_s is None or stamps.missing_s is None:
         return 0.0, 0
     acked = ~np.isnan(stamps.acked_s)
-    late = acked & ~(stamps.durable_s <= stamps.acked_s)
+    late = acked & (stamps.missing_s > stamps.acked_s)
     if not late.any():
         return 0.0, 0
     begins = stamps.acked_s[late]

@@ -200,19 +200,14 @@ class _Crew:
         numbers, first = np.unique(rows[:, 0], return_index=True)
         fetched_ns, done_ns = np.zeros(count, np.int64), np.zeros(count, np.int64)
         fetched_ns[numbers], done_ns[numbers] = rows[first, 1], rows[first, 2]
-        durable_s = None
+        durable_s = missing_s = None
         if watch is not None:
             places = place_in_stream(plan.camera) + warmed
-            durable_s = _seconds(
-                np.array(
-                    [
-                        watch.progress[f"{self._cameras[camera]}/{STAGE}"].moment_ns(int(place))
-                        for camera, place in zip(plan.camera, places, strict=True)
-                    ],
-                    np.int64,
-                ),
-                start_ns,
-            )
+            logs = [watch.progress[f"{self._cameras[camera]}/{STAGE}"] for camera in plan.camera]
+            kept = list(zip(logs, map(int, places), strict=True))
+            durable_ns = np.array([log.moment_ns(place) for log, place in kept], np.int64)
+            missing_ns = np.array([log.missing_ns(place) for log, place in kept], np.int64)
+            durable_s, missing_s = _seconds(durable_ns, start_ns), _seconds(missing_ns, start_ns)
         return Stamps(
             plan.due_s,
             plan.made_s,
@@ -220,6 +215,7 @@ class _Crew:
             _seconds(fetched_ns, start_ns),
             _seconds(done_ns, start_ns),
             durable_s,
+            missing_s,
             len(rows) - len(numbers),
         )
 
