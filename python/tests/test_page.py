@@ -46,10 +46,8 @@ def test_the_snippet_for_grpc_reads_the_camera(edge: EdgeProcess, browser: Brows
     for name in ("reads.py", "mez.proto"):
         shutil.copy(ROOT / "out/page" / name, tmp_path)
     code = (tmp_path / "reads.py").read_text()
-    generate = [
-        line.split("#")[1].split() for line in code.splitlines() if "grpc_tools" in line and "-m" in line
-    ]
-    subprocess.run([sys.executable, *generate[0][1:]], cwd=tmp_path, check=True)
+    generate = next(line for line in code.splitlines() if "-m grpc_tools" in line)
+    subprocess.run([sys.executable, *generate.split()[2:]], cwd=tmp_path, check=True)
     enrolled(edge, "app/viewer", tmp_path / ".config/mez/keys", "--watch", "hall/plain")
     reader = [sys.executable, "-u", "reads.py"]
     home = {**os.environ, "HOME": str(tmp_path)}
