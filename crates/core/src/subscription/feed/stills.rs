@@ -103,7 +103,8 @@ impl Feed {
         }
         let id = meta.id;
         self.has_read(&record.frame.meta);
-        if log.is_some() && self.needs_undecoded(&record.frame.meta) {
+        // A reader of the newest frame may be told so because of a decoder that failed once. Its next frame may come.
+        if log.is_some() && deliver == Deliver::Every && self.needs_undecoded(&record.frame.meta) {
             self.tally.skip(SkipReason::NotDecoded);
             self.goes_on = true;
         } else if log.is_some() {
