@@ -126,7 +126,7 @@ def judged(stamps: Stamps, bound_s: Values, service_s: float, end_s: float) -> J
 
 
 def _not_durable(stamps: Stamps) -> tuple[float, int]:
-    """Return the share of records seen not to be durable after they were acknowledged, and the most at once."""
+    """Return the share of records seen not to be durable after the acknowledgement, and the most at once."""
     if stamps.durable_s is None or stamps.missing_s is None:
         return 0.0, 0
     acked = ~np.isnan(stamps.acked_s)
