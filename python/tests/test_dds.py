@@ -339,7 +339,7 @@ def test_hosts_find_each_other_by_unicast_alone(tmp_path: Path, program: Path, e
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_rust_dds_on_another_host_is_found_by_multicast(tmp_path: Path, edge: mez.Edge) -> None:
-    """It reads a camera's pictures as they are, in both types, and what it writes becomes a camera."""
+    """It reads a camera's pictures as they are, in both types."""
     jpegs = [_native.encode_jpeg(picture(number), 90) for number in (10, 60)]
     more = f"""
     interfaces = "{DEVICE}"
@@ -347,26 +347,29 @@ def test_rust_dds_on_another_host_is_found_by_multicast(tmp_path: Path, edge: me
     [out.dock]
     cameras = "dock/*"
     types = ["compressed", "image"]
-    [in.side]
-    topic = "/robot1/side/compressed"
-    camera = "robots/side"
     """
     with line() as cable:
         here, there = cable.within(0), cable.within(1)
         for host in (here, there):
             subprocess.run([*host, "ip", "link", "set", DEVICE, "multicast", "on"], check=True)
 
-        def peer(does: str, topic: str, kind: cdr.Struct) -> Peer:
+        def peer(ending: str, kind: cdr.Struct) -> Peer:
+            topic = f"rt/dock/cam1/{ending}"
             return Peer(
-                rust_peer_program(), does, topic, kind, domain=1, reliable=True, own="10.77.0.2", within=there
+                rust_peer_program(),
+                "read",
+                topic,
+                kind,
+                domain=1,
+                reliable=True,
+                own="10.77.0.2",
+                within=there,
             )
 
         with (
             BridgeProcess(tmp_path, tables(edge, 1, more), command="dds", within=here) as bridge,
-            peer("read", "rt/dock/cam1/compressed", types.COMPRESSED_IMAGE) as compressed,
-            peer("read", "rt/dock/cam1/image", types.IMAGE) as image,
-            peer("write", "rt/robot1/side/compressed", types.COMPRESSED_IMAGE) as writer,
-            edge.subscribe("robots/side") as sides,
+            peer("compressed", types.COMPRESSED_IMAGE) as compressed,
+            peer("image", types.IMAGE) as image,
         ):
             bridge.runs()
             with publishing(edge, *jpegs):
@@ -379,14 +382,30 @@ def test_rust_dds_on_another_host_is_found_by_multicast(tmp_path: Path, edge: me
                 told = message(types.IMAGE, sample)
                 pixels = told.data.reshape(told.height, told.width, 3)
                 assert any(np.array_equal(pixels, one) for one in shown)
-            copied: list[mez.Frame] = []
 
-            def arrives() -> bool:
-                copied.extend(filter(None, [_next_within(sides, 0.05)]))
-                return bool(copied)
 
-            writer.write_until(compressed_sample(jpegs[0], "jpeg"), arrives, "its picture arrives")
-            assert bytes(copied[0].payload) == jpegs[0]
+def test_a_topic_of_rust_dds_becomes_a_camera(tmp_path: Path, domain: int, edge: mez.Edge) -> None:
+    """Its pictures are those that were written. On one host it is found by loopback, without multicast."""
+    more = """
+    [in.side]
+    topic = "/robot1/side/compressed"
+    camera = "robots/side"
+    """
+    jpeg, topic = _native.encode_jpeg(picture(10), 90), "rt/robot1/side/compressed"
+    kind, copied = types.COMPRESSED_IMAGE, list[mez.Frame]()
+    with (
+        BridgeProcess(tmp_path, tables(edge, domain, more), command="dds") as bridge,
+        Peer(rust_peer_program(), "write", topic, kind, domain=domain, reliable=True) as writer,
+        edge.subscribe("robots/side") as sides,
+    ):
+        bridge.hears("the camera robots/side is connected to the edge")
+
+        def arrives() -> bool:
+            copied.extend(filter(None, [_next_within(sides, 0.05)]))
+            return bool(copied)
+
+        writer.write_until(compressed_sample(jpeg, "jpeg"), arrives, "its picture arrives")
+    assert bytes(copied[0].payload) == jpeg
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
