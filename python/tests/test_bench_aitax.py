@@ -89,7 +89,7 @@ def test_each_camera_has_a_partition_of_its_own() -> None:
 def stamps(waits_s: np.ndarray, *, durable_s: np.ndarray | None = None) -> Stamps:
     """What a bus leaves that lets records wait for so long: made after 5 ms, worked on for 10 ms.
 
-    The disk is looked at without a pause.
+    The disk is looked at every 0.1 ms.
     """
     due_s = np.linspace(0, 10, len(waits_s), endpoint=False)
     made_s = due_s + 0.005
@@ -163,7 +163,7 @@ def test_records_that_were_acknowledged_before_they_were_durable_are_counted() -
     durable_s[-3:] = math.nan
     never = judged(stamps(spread(), durable_s=durable_s), np.zeros(2000), 0.010, 12.0)
     assert never.not_durable_max == 3
-    # Between two looks it became durable and was acknowledged: which was first, nobody saw.
+    # It was acknowledged and became durable between two looks, in unknown order.
     looked = stamps(spread(), durable_s=quick.acked_s + 0.020)
     looked = replace(looked, missing_s=quick.acked_s - 0.001)
     assert judged(looked, np.zeros(2000), 0.010, 12.0).not_durable_share == 0
@@ -173,9 +173,9 @@ def test_records_become_durable_when_the_count_has_passed_them() -> None:
     """Counts only grow; what was not seen to be durable has no moment."""
     seen = Progress()
     for moment, count in ((10, 0), (20, 3), (30, 3), (40, 5)):
-        seen.note(moment, count)
+        seen.note(moment - 1, moment, count)
     assert [seen.moment_ns(index) for index in range(6)] == [20, 20, 20, 40, 40, 0]
-    assert [seen.missing_ns(index) for index in range(6)] == [10, 10, 10, 30, 30, 40]
+    assert [seen.missing_ns(index) for index in range(6)] == [9, 9, 9, 29, 29, 39]
     line = f"{7:020} {8:020} {9:020} 0f3c {0xAB:08x}\n"
     assert durable_count(line) == 8
     assert durable_count("") is None

@@ -40,15 +40,21 @@ def test_a_person_sees(story: str, edge: EdgeProcess, browser: Browser) -> None:
     browser.tell(story, edge.link())
 
 
-def test_the_snippet_for_grpc_reads_the_camera(edge: EdgeProcess, browser: Browser, tmp_path: Path) -> None:
-    """As it was copied, with the file and the commands that the page names."""
-    browser.tell("snippets", edge.link())
-    for name in ("reads.py", "mez.proto"):
-        shutil.copy(ROOT / "out/page" / name, tmp_path)
-    code = (tmp_path / "reads.py").read_text()
+@pytest.mark.parametrize("host", ["localhost", "edge.test"])
+def test_the_snippet_for_grpc_reads_the_camera(
+    host: str, edge: EdgeProcess, browser: Browser, tmp_path: Path
+) -> None:
+    """The copied program runs, after the commands that it names: on the edge's host, and as if on another."""
+    browser.tell("snippets", edge.link().replace("localhost", host))
+    shutil.copy(ROOT / "out/page/mez.proto", tmp_path)
+    code = (ROOT / "out/page/reads.py").read_text()
+    assert ("unix://" in code) == (host == "localhost"), "the socket is used on the edge's host alone"
+    # The browser alone knows the other host's name.
+    (tmp_path / "reads.py").write_text(code.replace("edge.test", "127.0.0.1"))
     generate = next(line for line in code.splitlines() if "-m grpc_tools" in line)
     subprocess.run([sys.executable, *generate.split()[2:]], cwd=tmp_path, check=True)
-    enrolled(edge, "app/viewer", tmp_path / ".config/mez/keys", "--watch", "hall/plain")
+    if host == "edge.test":
+        enrolled(edge, "app/viewer", tmp_path / ".config/mez/keys", "--watch", "hall/plain")
     reader = [sys.executable, "-u", "reads.py"]
     home = {**os.environ, "HOME": str(tmp_path)}
     with subprocess.Popen(reader, cwd=tmp_path, env=home, stdout=subprocess.PIPE, text=True) as process:

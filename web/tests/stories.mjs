@@ -425,7 +425,10 @@ async function tell(browser, restart, task) {
     }
 }
 
-const browser = await chromium.launch({ executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const browser = await chromium.launch({
+    executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--host-resolver-rules=MAP edge.test 127.0.0.1"],
+});
 const restart = new Restart();
 for await (const line of createInterface({ input: process.stdin })) {
     let failed = null;

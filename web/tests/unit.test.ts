@@ -385,16 +385,20 @@ test("the part of a span that was not surveyed", () => {
     assert.deepEqual(unsurveyed(held, 40), { from_utc_ms: 40, to_utc_ms: 100 });
 });
 
-test("snippets name the port unless it is the usual one, and no edge if only its own host can connect", () => {
-    const all = (port: number | null): string =>
-        snippets("dock/cam1", "edge.local", port)
+test("snippets name the port unless it is the usual one, and on the edge’s host its socket", () => {
+    const all = (host: string, port: number | null, socket: string | null = "/run/mez/edge.sock"): string =>
+        snippets("dock/cam1", host, { grpc_port: port, socket })
             .map(({ text }) => text)
             .join("\n");
-    assert.match(all(7651), /edge="edge\.local",/);
-    assert.match(all(7651), /--edge edge\.local --latency-ms/);
-    assert.match(all(7651), /"edge\.local:7651"/);
-    assert.match(all(7000), /edge="edge\.local:7000",/);
-    assert.match(all(7000), /--edge edge\.local:7000 --latency-ms/);
-    assert.doesNotMatch(all(null), /edge\.local|enrol/);
-    assert.match(all(null), /unix:\/\//);
+    assert.match(all("edge.local", 7651), /edge="edge\.local",/);
+    assert.match(all("edge.local", 7651), /--edge 'edge\.local' --latency-ms/);
+    assert.match(all("edge.local", 7651), /"edge\.local:7651"/);
+    assert.match(all("edge.local", 7000), /edge="edge\.local:7000",/);
+    assert.match(all("edge.local", 7000), /--edge 'edge\.local:7000' --latency-ms/);
+    assert.equal(all("edge.local", null), "");
+    for (const here of ["localhost", "127.0.0.1", "[::1]"]) {
+        assert.doesNotMatch(all(here, 7651), /enrol|7651|localhost:/);
+        assert.match(all(here, null), /edge="unix:\/\/\/run\/mez\/edge\.sock"/);
+        assert.equal(all(here, 7651, null), "");
+    }
 });

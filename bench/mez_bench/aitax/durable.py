@@ -16,20 +16,27 @@ _DURABLE_WORD: Final = 1
 
 @dataclass(slots=True)
 class Progress:
-    """How many records of a log were durable, at the looks that found a larger count than the look before."""
+    """When the durable count of a log grew: the looks that saw it, and the looks before them.
+
+    Attributes:
+        moments_ns: When a look had found a larger count.
+        counts: The counts that these looks found.
+        before_ns: When the look before each of them began.
+        looked_ns: When the last look began.
+    """
 
     moments_ns: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     before_ns: list[int] = field(default_factory=list)
     looked_ns: int = 0
 
-    def note(self, moment_ns: int, count: int) -> None:
-        """Note the durable count that was read at a moment."""
+    def note(self, begun_ns: int, moment_ns: int, count: int) -> None:
+        """Note the durable count that was read between two moments."""
         if not self.counts or count > self.counts[-1]:
             self.moments_ns.append(moment_ns)
             self.counts.append(count)
             self.before_ns.append(self.looked_ns)
-        self.looked_ns = moment_ns
+        self.looked_ns = begun_ns
 
     def moment_ns(self, index: int) -> int:
         """Return when the record with this index was first seen to be durable; 0: never."""
@@ -60,12 +67,13 @@ class Watch:
     def _look(self) -> None:
         while not self._stop.wait(LOOK_S):
             for stream, path in self._paths.items():
+                begun_ns = time.monotonic_ns()
                 try:
                     count = durable_count(path.read_text())
                 except OSError:
                     continue
                 if count is not None:
-                    self.progress[stream].note(time.monotonic_ns(), count)
+                    self.progress[stream].note(begun_ns, time.monotonic_ns(), count)
 
     def close(self) -> None:
         """Stop watching."""

@@ -29,8 +29,7 @@ class Stamps:
         acked_s: When the bus had acknowledged it.
         fetched_s: When a worker had it.
         done_s: When the worker had settled it.
-        durable_s: When it was first seen to be on disk; `None`: nothing is kept on disk, or what the bus has
-            acknowledged is on disk.
+        durable_s: When it was first seen to be on disk; `None`: nobody looks (nothing is on disk, or Kafka).
         missing_s: When it was last seen not to be on disk; `None` like `durable_s`.
         twice: Number of records that were worked on more than once.
     """
@@ -61,9 +60,9 @@ class Judged:
         whole_ms_p99: The 99 % quantile of this time.
         waiting_share: Mean waiting between made and fetched, as a share of `whole_ms`.
         bound_share: This share if records waited for a free worker only.
-        durable_ms: Mean time from made to durable; `None`: nothing is kept on disk.
-        not_durable_share: Share of the acknowledged records that were acknowledged before they were durable.
-        not_durable_max: The most records at one moment that were acknowledged and not durable.
+        durable_ms: Mean time from made to durable; `None`: nobody looks.
+        not_durable_share: Share of the acknowledged records that were seen not to be durable afterwards.
+        not_durable_max: The most of these at one moment.
         twice: Number of records that were worked on more than once.
     """
 

@@ -45,10 +45,10 @@ durability:
             its files in memory
   disk      both on a limited drive. Kafka syncs each record before it acknowledges
             it (flush.messages=1); without that it acknowledges from the page cache.
-            Mez acknowledges a record once it is synced, too (--durability sync), but
-            hands it out before. So a record counts as completed once it is worked on
-            and durable, and records that were seen not to be durable after they were
-            acknowledged are counted
+            Mez also acknowledges after the sync (--durability sync), but hands a
+            record out earlier. So a record counts as completed once it is worked on
+            and durable. Records seen not to be durable after they were acknowledged
+            are counted
 Only in full runs:
   replicas  Kafka with three brokers, a drive and a replica each
   sizes     thumbnails of 1/2, 1/4 and 1/8 of the bytes (Figure 15 c)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mez.bridge.dds import library
+from mez.errors import MissingPackageError
 from mez_bench import kept_line
 from mez_bench.arms import bars, in_turn
 from mez_bench.bursts import Burst, Driver
@@ -125,6 +127,11 @@ class Meter:
 
 
 def _run(run: Run) -> Outcome:
+    try:
+        library.path()
+    except MissingPackageError as error:
+        # The bridge would say so minutes from now.
+        raise ExperimentError(f"{error}, or tools/setup --tests") from error
     sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
     plans = [(PACED, size) for size in sizes] + [
         (FLOODED, size)

@@ -47,7 +47,7 @@ fn is_well_formed(meta: &FrameMeta) -> bool {
 }
 
 /// Whether `parent` is the parent of `of`.
-fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
+pub(crate) fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
     ChainId::of(parent).is_some_and(|chain| Some(chain) == ChainId::of(of))
         && match of.chain.reference {
             Reference::Independent => false,

@@ -135,8 +135,6 @@ pub struct EdgeProcess {
     edge: EdgeHandle,
     pictures: PictureService,
     api: ApiServer,
-    grpc: Option<SocketAddr>,
-    socket: Option<PathBuf>,
     enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
     web: Option<WebServer>,
     announcer: Option<Announcer>,
@@ -199,10 +197,9 @@ impl EdgeProcess {
         if let Some(path) = &socket {
             api.listen_unix(path)?;
         }
-        let grpc = match grpc {
-            Some(address) => Some(api.listen_tls(address, &credentials, &[Role::App, Role::Edge]).await?),
-            None => None,
-        };
+        if let Some(address) = grpc {
+            api.listen_tls(address, &credentials, &[Role::App, Role::Edge]).await?;
+        }
         let enrolment = match enrol {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
@@ -213,10 +210,10 @@ impl EdgeProcess {
         };
         let announcer = announce.and_then(|network| {
             let enrol = enrolment.as_ref().map(|(address, ..)| *address);
-            let ports = [grpc, enrol, web.as_ref().map(WebServer::address)];
+            let ports = [api.listens().tls, enrol, web.as_ref().map(WebServer::address)];
             announce_at(network, &Advert::of(credentials.identity(), network, edge.link_address(), ports))
         });
-        Ok(Self { edge, pictures, api, grpc, socket, enrolment, web, announcer, _keeping: keeping })
+        Ok(Self { edge, pictures, api, enrolment, web, announcer, _keeping: keeping })
     }
 
     /// The broker.
@@ -231,7 +228,7 @@ impl EdgeProcess {
 
     /// The address for applications on other hosts.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
-        self.grpc
+        self.api.listens().tls
     }
 
     /// Applies changed settings. Connections and streams continue.
@@ -266,7 +263,7 @@ impl fmt::Display for EdgeProcess {
     /// `link=[::]:7650 grpc=[::]:7651 enrol=[::]:7652 web=127.0.0.1:7653 socket=/run/mez/edge.sock`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link={}", self.edge.link_address())?;
-        if let Some(address) = self.grpc {
+        if let Some(address) = self.grpc_address() {
             write!(f, " grpc={address}")?;
         }
         if let Some((address, ..)) = &self.enrolment {
@@ -275,7 +272,7 @@ impl fmt::Display for EdgeProcess {
         if let Some(web) = &self.web {
             write!(f, " web={}", web.address())?;
         }
-        if let Some(path) = &self.socket {
+        if let Some(path) = &self.api.listens().socket {
             write!(f, " socket={}", path.display())?;
         }
         Ok(())
@@ -386,7 +383,6 @@ pub enum CameraProcessError {
 pub struct CameraProcess {
     camera: CameraHandle,
     api: ApiServer,
-    socket: Option<PathBuf>,
 }
 
 impl CameraProcess {
@@ -397,7 +393,7 @@ impl CameraProcess {
         if let Some(path) = &options.socket {
             api.listen_unix(path)?;
         }
-        Ok(Self { camera, api, socket: options.socket })
+        Ok(Self { camera, api })
     }
 
     /// The broker.
@@ -424,7 +420,7 @@ impl fmt::Display for CameraProcess {
     /// `camera=dock/cam1 socket=/run/mez/camera.sock`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "camera={}", self.camera.name())?;
-        if let Some(path) = &self.socket {
+        if let Some(path) = &self.api.listens().socket {
             write!(f, " socket={}", path.display())?;
         }
         Ok(())

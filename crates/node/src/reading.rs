@@ -334,8 +334,9 @@ impl Reading {
             let frame = query.frame;
             match known.still(&camera, query) {
                 Some(still) => {
+                    // Without an answer, the maker has ended or has too much to do. Another frame may have a still.
                     let still =
-                        async move { (camera, frame, still.await.unwrap_or(StillAnswer::NotDecoded)) };
+                        async move { (camera, frame, still.await.unwrap_or(StillAnswer::Overtaken)) };
                     self.stills.spawn(still);
                 }
                 None => self.session.handle_still(&camera, frame, StillAnswer::NotDecoded),
@@ -344,15 +345,19 @@ impl Reading {
         output
     }
 
-    /// Takes in the answers that are there. An application that always finds a frame of one camera never waits ([`Reading::stirs`]), and
-    /// would get none of the cameras that need answers.
+    /// Takes the answers that have come. Without this, a camera that always has a frame would starve those that need answers: the reading
+    /// would never wait in [`Reading::stirs`].
     fn take_answers(&mut self) {
         while let Some(Ok(answered)) = self.asking.try_join_next() {
             self.handle_past(answered);
         }
-        while let Some(Ok((camera, frame, answer))) = self.stills.try_join_next() {
-            self.session.handle_still(&camera, frame, answer);
+        while let Some(Ok(answered)) = self.stills.try_join_next() {
+            self.handle_still(answered);
         }
+    }
+
+    fn handle_still(&mut self, (camera, frame, answer): (CameraName, FrameId, StillAnswer)) {
+        self.session.handle_still(&camera, frame, answer);
     }
 
     fn handle_past(&mut self, (generation, past, answer): (u64, Past, PastAnswer)) {
@@ -382,8 +387,8 @@ impl Reading {
                 }
             }
             made = self.stills.join_next(), if !self.stills.is_empty() => {
-                if let Some(Ok((camera, frame, answer))) = made {
-                    self.session.handle_still(&camera, frame, answer);
+                if let Some(Ok(made)) = made {
+                    self.handle_still(made);
                 }
             }
             () = due => {}
@@ -403,7 +408,7 @@ mod tests {
 
     use super::*;
 
-    /// Cameras whose stills are there at once: the frame itself, as if it had been decoded.
+    /// Cameras whose stills are ready at once. Each still is the frame itself, as if it had been decoded.
     struct Known;
 
     impl KnownCameras for Known {
@@ -447,7 +452,7 @@ mod tests {
         }
     }
 
-    /// An application that is slower than a camera always finds a frame of it. It gets the frames of a camera that needs stills all the same.
+    /// An application that is slower than a camera always finds a frame of it. It must also get frames of a camera that needs stills.
     #[tokio::test]
     async fn a_camera_that_always_has_a_frame_does_not_hide_one_that_needs_stills() {
         let anchor = ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::ZERO };

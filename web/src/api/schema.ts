@@ -1024,8 +1024,10 @@ export interface components {
             version: string;
             /** @description Time since the edge was started. */
             uptime_ms: number;
-            /** @description Port for applications on other hosts: gRPC over TLS. Null: the edge accepts applications on its own host only. */
+            /** @description Port of gRPC over TLS, for applications with a certificate of the site. Null: the edge does not serve it. */
             grpc_port: number | null;
+            /** @description Path of the edge's Unix socket, for applications on its own host. Null: it has none. */
+            socket: string | null;
             signed_in: components["schemas"]["SignedIn"];
             ready: components["schemas"]["Health"];
             /** @description Number of cameras and derived streams that the caller may observe. */

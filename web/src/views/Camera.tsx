@@ -9,7 +9,7 @@ import { Facts, type Fact } from "../parts/Facts.tsx";
 import { Picture } from "../parts/Picture.tsx";
 import { usePage } from "../parts/use.ts";
 import { cameraHref, historyHref } from "../state/route.ts";
-import { snippets } from "../words/snippets.ts";
+import { isThisHost, snippets } from "../words/snippets.ts";
 import { meaningOf, skippedInWords } from "../words/states.ts";
 import * as units from "../words/units.ts";
 import { whyNow } from "../words/why.ts";
@@ -81,10 +81,15 @@ export function Camera({ name }: { name: string }) {
 function Use({ camera }: { camera: string }) {
     const site = usePage((page) => page.site);
     if (!site) return null;
+    const host = location.hostname;
     return (
         <>
-            {site.grpc_port === null && <p>This edge accepts applications on its own host only.</p>}
-            {snippets(camera, location.hostname, site.grpc_port).map((snippet) => (
+            <p>
+                {isThisHost(host)
+                    ? "For programs on this host. For those on another host, open this page by the edge’s name or address in the network."
+                    : site.grpc_port === null && "This edge accepts applications on its own host only."}
+            </p>
+            {snippets(camera, host, site).map((snippet) => (
                 <Copy key={snippet.title} {...snippet} />
             ))}
             <p>

@@ -76,7 +76,7 @@ pub enum StillAnswer {
     Still(Box<Record>, Option<LogReader>),
     /// The still cannot be made: the frame, or a frame that it needs, is damaged or gone.
     NotDecoded,
-    /// The still would take long, and a newer chain has begun, of which a still is made at once.
+    /// The still would take long, and a newer chain has begun, of which a still is made at once. Or its maker did not answer.
     Overtaken,
     /// The frame is no longer in the log.
     Gone,

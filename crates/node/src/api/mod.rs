@@ -72,7 +72,7 @@ pub mod pb {
 
 pub use self::error::{ApiError, Limit};
 pub use self::principal::Principal;
-pub use self::serve::{ApiServer, ServeError};
+pub use self::serve::{ApiServer, Listens, ServeError};
 pub use mez_core::reader_memory::ReaderMemoryLimits;
 
 use mez_core::answers::ANSWER_BYTES_MAX;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -86,8 +86,17 @@ pub struct ApiServer {
     /// The number of connections of each principal.
     places: Arc<Places>,
     listeners: JoinSet<()>,
-    /// Where it listens for gRPC over TLS.
-    tls: Option<SocketAddr>,
+    /// Where it listens for gRPC over TLS, and on which Unix socket.
+    listens: Listens,
+}
+
+/// Where an [`ApiServer`] listens.
+#[derive(Clone, Debug, Default)]
+pub struct Listens {
+    /// For gRPC over TLS.
+    pub tls: Option<SocketAddr>,
+    /// For programs of its own host.
+    pub socket: Option<PathBuf>,
 }
 
 impl ApiServer {
@@ -110,7 +119,7 @@ impl ApiServer {
             connections: Arc::new(Semaphore::new(limits.connections_max)),
             places: Places::new(limits.connections_per_principal_max),
             listeners: JoinSet::new(),
-            tls: None,
+            listens: Listens::default(),
         }
     }
 
@@ -145,6 +154,7 @@ impl ApiServer {
         self.listeners.spawn(async move {
             tokio::join!(server, accept_unix(socket, broker, (places, of_principals), grpc, stopping));
         });
+        self.listens.socket = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         Ok(())
     }
 
@@ -189,13 +199,13 @@ impl ApiServer {
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
-        self.tls = Some(address);
+        self.listens.tls = Some(address);
         Ok(address)
     }
 
-    /// The port of gRPC over TLS. `None`: no such listener has been started.
-    pub(crate) fn tls_port(&self) -> Option<u16> {
-        self.tls.map(|address| address.port())
+    /// Where it listens.
+    pub fn listens(&self) -> &Listens {
+        &self.listens
     }
 
     /// Ends all streams, tells their clients that the broker stops, and closes the listeners.

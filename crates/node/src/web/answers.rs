@@ -14,6 +14,7 @@ pub(super) struct Site {
     pub(super) version: &'static str,
     pub(super) uptime_ms: u64,
     pub(super) grpc_port: Option<u16>,
+    pub(super) socket: Option<String>,
     pub(super) signed_in: SignedIn,
     pub(super) ready: Health,
     pub(super) cameras: usize,

@@ -32,7 +32,7 @@ const PLAIN: &[Asset] = &[
     },
 ];
 
-/// The descriptions of both interfaces of an edge, so that authors of clients get those of the version that runs.
+/// The descriptions of both interfaces, as this version of the edge speaks them.
 const INTERFACES: &[Asset] = &[
     Asset {
         path: "mez.proto",

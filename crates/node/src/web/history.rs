@@ -200,7 +200,7 @@ impl Asked {
                     })?);
                     continue;
                 }
-                _ => return Err(invalid("unknown parameter; docs/schema/openapi.json lists all parameters")),
+                _ => return Err(invalid("unknown parameter; /openapi.json lists all parameters")),
             };
             // Nanoseconds since 1970 must fit into 64 bits, with room for a day.
             let number = value.parse().ok().filter(|ms| *ms < u64::MAX / 2_000_000);

@@ -56,7 +56,7 @@ impl Refused {
     }
 
     pub(super) fn not_found() -> Self {
-        let detail = "this path does not exist; docs/schema/openapi.json lists all paths";
+        let detail = "this path does not exist; /openapi.json lists all paths";
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", detail)
     }
 }

@@ -140,7 +140,7 @@ impl Site {
             return self.sign_out(peer, &request);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let detail = "only GET is allowed here; docs/schema/openapi.json lists the methods of all paths";
+            let detail = "only GET is allowed here; /openapi.json lists the methods of all paths";
             return Err(Refused::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", detail));
         }
         match path.as_str() {

@@ -90,7 +90,7 @@ impl WebServer {
         let listener = TcpListener::bind(options.listen).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         info!(%address, "the page, health and metrics are served");
-        let edge = Edge::new(credentials.clone(), server.tls_port());
+        let edge = Edge::new(credentials.clone(), server.listens().clone());
         let events = Arc::new(Events::new(utc_ms(edge.started_utc), options.events));
         let begun = Watcher::begin(api.handle().clone(), credentials.clone(), Arc::clone(&events)).await;
         let (stop, _) = watch::channel(false);

@@ -18,6 +18,7 @@ use super::certificates::{self, Ending};
 use super::events::Events;
 use super::lags::{self, Behind};
 use super::metrics::{DeadLetters, Labelling, Labels, of_look, of_moment};
+use crate::api::Listens;
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, AgesSeen, CameraLook, EdgeHandle, GroupReport, Totals};
 use crate::identity::Credentials;
@@ -76,13 +77,13 @@ pub(super) struct Edge {
     pub(super) credentials: Credentials,
     pub(super) started: Instant,
     pub(super) started_utc: Timestamp,
-    /// The port of gRPC over TLS, if the edge serves it.
-    pub(super) grpc: Option<u16>,
+    /// Where it serves applications.
+    pub(super) listens: Listens,
 }
 
 impl Edge {
-    pub(super) fn new(credentials: Credentials, grpc: Option<u16>) -> Self {
-        Self { credentials, started: monotonic_now(), started_utc: wall_now(), grpc }
+    pub(super) fn new(credentials: Credentials, listens: Listens) -> Self {
+        Self { credentials, started: monotonic_now(), started_utc: wall_now(), listens }
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn an_overdue_look_that_was_scraped_is_told_as_not_ready() {
         let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
-        let edge = Edge::new(site.keys().credentials(Role::Edge, None).unwrap(), None);
+        let edge = Edge::new(site.keys().credentials(Role::Edge, None).unwrap(), Listens::default());
         let mut look = Look {
             at: monotonic_now(),
             at_utc: wall_now(),

@@ -1,19 +1,19 @@
-//! A participant of DDS that shares no code with the bridge: RustDDS. It speaks as `dds_peer.cpp` does, but finds others by multicast, and
-//! between programs of one host by loopback.
+//! A participant of DDS that shares no code with the bridge: RustDDS. It takes and gives samples as `dds_peer.cpp` does, but finds others by
+//! multicast, and on one host over loopback.
 //!
 //! ```text
 //! mez-dds-rust-peer write|read DOMAIN ADDRESS PEER TOPIC TYPE TYPEHASH reliable|best_effort
 //! ```
 //!
 //! `ADDRESS` is its own. `PEER` and `TYPEHASH` are ignored: RustDDS asks nobody by unicast, and tells no user data. Samples come on standard
-//! input and go to standard output, each as its length (32 bits, little-endian) and its bytes. The first sample is sent when somebody reads the
-//! topic, and each is kept for readers that come later.
+//! input and go to standard output, each as its length (32 bits, little-endian) and its bytes. A sample is sent when somebody reads the topic.
+//! The last ten are kept for readers that come later. A writer says `matched` and `unmatched` on standard error.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::process::exit;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ impl SerializerAdapter<Bytes> for Encoded {
     }
 
     fn to_bytes(sample: &Bytes) -> Result<Bytes, Infallible> {
+        assert!(sample.len() >= HEAD.len(), "a sample begins with how it is encoded");
         Ok(sample.slice(HEAD.len()..))
     }
 }
@@ -113,7 +114,7 @@ fn qos(is_reliable: bool) -> QosPolicies {
 
 /// The samples on standard input. The channel closes when the input ends.
 fn samples() -> Receiver<Bytes> {
-    let (send, samples) = channel();
+    let (send, samples) = sync_channel(10);
     thread::spawn(move || {
         let mut input = io::stdin().lock();
         let mut size = [0; 4];
@@ -129,6 +130,7 @@ fn samples() -> Receiver<Bytes> {
 
 fn write(writer: &DataWriter<Bytes, Encoded>, samples: &Receiver<Bytes>) {
     let mut matched = 0;
+    let mut waits = None;
     loop {
         while let Some(status) = writer.try_recv_status() {
             if let DataWriterStatus::PublicationMatched { current, .. } = status {
@@ -136,11 +138,16 @@ fn write(writer: &DataWriter<Bytes, Encoded>, samples: &Receiver<Bytes>) {
                 matched = current.count();
             }
         }
-        // A sample that waits for the first reader is not taken from the channel.
-        match if matched > 0 { samples.try_recv() } else { Err(TryRecvError::Empty) } {
-            Ok(sample) => writer.write(sample, None).expect("a sample can be written"),
-            Err(TryRecvError::Empty) => thread::sleep(PAUSE),
-            Err(TryRecvError::Disconnected) => return,
+        if waits.is_none() {
+            waits = match samples.try_recv() {
+                Ok(sample) => Some(sample),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => return,
+            };
+        }
+        match waits.take_if(|_| matched > 0) {
+            Some(sample) => writer.write(sample, None).expect("a sample can be written"),
+            None => thread::sleep(PAUSE),
         }
     }
 }

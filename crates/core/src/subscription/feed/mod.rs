@@ -15,7 +15,7 @@ use super::holes::NotHeld;
 use super::originals::Originals;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
-use crate::frame::{ChainKinds, ChainLink, Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
+use crate::frame::{ChainKinds, Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
 use crate::history::{PastOptions, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
@@ -61,7 +61,7 @@ pub(super) struct Feed {
     /// The frame that was chosen for the application and needs a still.
     chosen: Chosen,
     /// The last frames of which no still could be made.
-    undecoded: VecDeque<(FrameId, ChainLink)>,
+    undecoded: VecDeque<FrameMeta>,
     /// The end of the log in memory when the last still was there.
     made_to: u64,
     /// Whether a frame was just passed over, so that the next one is looked for.

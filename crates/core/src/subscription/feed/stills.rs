@@ -3,13 +3,14 @@
 //! The frame is accounted for when it is chosen, and delivered when its still is there. Frames that come meanwhile wait.
 
 use super::{Chosen, Feed, Question};
-use crate::frame::{ChainLink, FrameId, FrameMeta, Reference, Sequence, SkipReason};
+use crate::chain::is_parent;
+use crate::frame::{FrameId, FrameMeta, Sequence, SkipReason};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Deliver, Delivery, Span};
 
-/// The most remembered frames of which no still could be made. The next frame refers to one of the last few.
+/// The most frames that are remembered because they were not decoded.
 const UNDECODED_MAX: usize = 16;
 
 impl Feed {
@@ -103,7 +104,7 @@ impl Feed {
         }
         let id = meta.id;
         self.has_read(&record.frame.meta);
-        // A reader of the newest frame may be told so because of a decoder that failed once. Its next frame may come.
+        // For readers of the newest frame, one failure of a decoder need not end the chain.
         if log.is_some() && deliver == Deliver::Every && self.needs_undecoded(&record.frame.meta) {
             self.tally.skip(SkipReason::NotDecoded);
             self.goes_on = true;
@@ -118,29 +119,24 @@ impl Feed {
         None
     }
 
-    /// Whether a frame refers to one of which no still could be made, so that asking for its still is in vain. Without this, a slow
-    /// application would get past one frame of a broken chain each time that it takes a frame of another camera.
+    /// Whether a frame needs one that was not decoded. Then no still of it can be made either. Without this check, a slow application
+    /// would pass over one frame of a broken chain for each frame that it takes of another camera.
     fn needs_undecoded(&mut self, meta: &FrameMeta) -> bool {
-        let ChainLink { chain, index, reference } = meta.chain;
-        let needs = self.undecoded.iter().any(|(id, link)| {
-            let refers = match reference {
-                Reference::Independent => false,
-                Reference::Previous => link.index + 1 == index,
-                Reference::Acknowledged(sequence) => id.sequence == sequence,
-            };
-            refers && id.epoch == meta.id.epoch && link.chain == chain
-        });
-        if needs {
-            self.remember_undecoded(meta);
-        }
-        needs
+        let Some(parent) = self.undecoded.iter().position(|undecoded| is_parent(undecoded, meta)) else {
+            return false;
+        };
+        // Other frames may need the same one.
+        let parent = self.undecoded.remove(parent);
+        self.undecoded.extend(parent);
+        self.remember_undecoded(meta);
+        true
     }
 
     fn remember_undecoded(&mut self, meta: &FrameMeta) {
         if self.undecoded.len() == UNDECODED_MAX {
             self.undecoded.pop_front();
         }
-        self.undecoded.push_back((meta.id, meta.chain));
+        self.undecoded.push_back(meta.clone());
     }
 
     /// Why a frame was passed over. `end`: one past the frame's index in memory.

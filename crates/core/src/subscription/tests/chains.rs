@@ -241,7 +241,7 @@ fn a_still_that_is_not_made_is_counted() {
     assert_eq!(rig.next(), Some((5, Jpeg, told)));
 }
 
-/// No stills are asked for of frames that need a frame of which there is none.
+/// No stills are asked for of frames that need an undecoded frame.
 #[test]
 fn frames_that_need_one_that_was_not_decoded_are_passed_over() {
     let mut rig = Rig::new(Deliver::Every, ChainKinds::NONE);
@@ -260,6 +260,15 @@ fn frames_that_need_one_that_was_not_decoded_are_passed_over() {
     rig.log.append_record(record(42, Encoding::H264, beside)).unwrap();
     assert_eq!((rig.next(), rig.answer(false)), (None, Some(41)));
     assert_eq!(rig.next_made(), Some((42, Jpeg, vec![(SkipReason::NotDecoded, 1)])));
+    // However many frames need the same one.
+    rig.came(50, 50);
+    assert_eq!((rig.next(), rig.answer(false)), (None, Some(50)));
+    for sequence in 51..100 {
+        let reference = Reference::Acknowledged(Sequence(50));
+        let spare = ChainLink { chain: Sequence(50), index: (sequence - 50) as u32, reference };
+        rig.log.append_record(record(sequence, Encoding::H264, spare)).unwrap();
+    }
+    assert_eq!((rig.next(), rig.answer(true)), (None, None));
 }
 
 /// A reading ends when the last still that it waits for is there.

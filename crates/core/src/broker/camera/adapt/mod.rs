@@ -122,7 +122,7 @@ pub(super) struct Adapter {
     cap: Option<Cap>,
     /// Until when the channel has no room for any rung that keeps the floor.
     shed_until: Option<Instant>,
-    /// When a rung was last chosen for a frame.
+    /// When a rung was last chosen for a frame, unless its codec could not begin yet.
     chosen: Option<Instant>,
     /// Whether the last frame that went was encoded from a source's own video.
     interrupts_source: bool,
@@ -360,7 +360,7 @@ impl Adapter {
         self.forms.made(now, making, made, bytes);
     }
 
-    /// A codec had to decode other frames first, and has not begun with this one: nothing was made, so nothing has to be waited for.
+    /// The codec is still decoding earlier frames. No frame was made, so the next try need not wait for [`SHED_INTERVAL`].
     pub(super) fn handle_not_yet(&mut self) {
         self.chosen = None;
     }

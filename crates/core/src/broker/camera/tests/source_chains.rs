@@ -297,8 +297,7 @@ fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
     assert_eq!(frames_sent(&rig.take()), [(two, told)]);
 }
 
-/// A camera for which its channel has no room sends a frame now and then. A codec that catches up is not paused in between: it would
-/// never be done.
+/// While the channel has no room, a frame goes now and then. A codec that catches up does not pause in between, or it would never finish.
 #[test]
 fn a_codec_catches_up_without_a_pause_while_the_channel_has_no_room() {
     let mut rig = Rig::connected(Contract::default());
