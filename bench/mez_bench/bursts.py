@@ -105,6 +105,7 @@ class Driver:
         frames: int,
         first: int,
         subscriptions: int = 1,
+        wait_s: float = 10,
     ) -> Burst:
         """Send a burst.
 
@@ -115,6 +116,7 @@ class Driver:
             frames: Number of frames that are measured.
             first: Number of warm-up frames before them.
             subscriptions: Number of subscriptions of the subscriber.
+            wait_s: How long after the last frame is due the programs may take to answer.
         """
         self._number += 1
         interval_ns = round(interval_s * 1e9)
@@ -126,7 +128,7 @@ class Driver:
         # Read the usage midway between two frames, when every process has finished the earlier one.
         _sleep_until(first_ns + first * interval_ns - min(interval_ns // 2, LEAD_NS // 2))
         before = _usage(system)
-        patience_s = total * interval_s + 10
+        patience_s = total * interval_s + wait_s
         published = system.publisher.answer(patience_s)
         received = system.subscriber.answer(patience_s)
         if published["burst"] != self._number or received["burst"] != self._number:

@@ -44,7 +44,7 @@ def rows(run: Run, cable: Line) -> list[dict[str, Cell]]:
         for name, play in ((CONTRACT, _contract), (ALONE, _alone)):
             cable.limit(rate, lost)
             with run.apart():
-                ages_ms, seconds, accuracy = play(run, cable, source)
+                ages_ms, seconds, accuracy = play(run, cable, source, rate)
             made.append(_row((rate, lost), name, ages_ms, seconds, accuracy))
             run.step(f"{name} at {rate / 1e6:g} Mbit/s, {lost:.0%} lost")
     return made
@@ -66,7 +66,7 @@ def _row(
     }
 
 
-def _contract(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
+def _contract(run: Run, cable: Line, source: str, _rate: float) -> tuple[Values, float, float]:
     """Return the ages of frames, the measured seconds, and the mean accuracy by the profile."""
     brokers = Brokers(run, LOG_BYTES, host=ADDRESSES[1], within=cable.within(1))
     brokers.dial_with(brokers.link_address, source, within=cable.within(0))
@@ -89,7 +89,7 @@ def _contract(run: Run, cable: Line, source: str) -> tuple[Values, float, float]
     return np.array(ages, np.float64), SECONDS[run.quick], accuracy
 
 
-def _alone(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
+def _alone(run: Run, cable: Line, source: str, rate: float) -> tuple[Values, float, float]:
     """Return the same for samples as large as the camera's frames, which DDS delivers unchanged."""
     count = int(cv2.VideoCapture(source).get(cv2.CAP_PROP_FRAME_COUNT))
     payload = write_jpeg(run.folder, Path(source).stat().st_size // count, dds.SIZE)
@@ -98,7 +98,9 @@ def _alone(run: Run, cable: Line, source: str) -> tuple[Values, float, float]:
     driver.warm(arm.system, payload)
     seconds = SECONDS[run.quick]
     frames = round((SETTLE_S + seconds) * FPS)
-    burst = driver.burst(arm.system, payload, 1 / FPS, frames, first=0)
+    # The writer waits for the line, which may carry a part of what is offered, and that several times if packets are lost.
+    wait_s = 10 + 4 * frames * payload.stat().st_size * 8 / rate
+    burst = driver.burst(arm.system, payload, 1 / FPS, frames, first=0, wait_s=wait_s)
     ages_ms = burst.latency_ms[0]
     # Samples count if they arrived within the measured time, whenever they were published.
     at_s = np.arange(frames) / FPS + ages_ms / 1e3 - SETTLE_S
