@@ -98,7 +98,7 @@ def _alone(run: Run, cable: Line, source: str, rate: float) -> tuple[Values, flo
     driver.warm(arm.system, payload)
     seconds = SECONDS[run.quick]
     frames = round((SETTLE_S + seconds) * FPS)
-    # The writer waits for the line, which may carry a part of what is offered, and that several times if packets are lost.
+    # The writer waits for the line. It may carry only a part of what is offered, and lost packets again.
     wait_s = 10 + 4 * frames * payload.stat().st_size * 8 / rate
     burst = driver.burst(arm.system, payload, 1 / FPS, frames, first=0, wait_s=wait_s)
     ages_ms = burst.latency_ms[0]
