@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages import ROOT, Browser, EdgeProcess, Hall, missing, running, sixteen, video
+from tests.pipelines import until
 from tests.support import enrolled
 
 HOLE_S = 3.0
@@ -57,10 +58,16 @@ def test_the_snippet_for_grpc_reads_the_camera(
         enrolled(edge, "app/viewer", tmp_path / ".config/mez/keys", "--watch", "hall/plain")
     reader = [sys.executable, "-u", "reads.py"]
     home = {**os.environ, "HOME": str(tmp_path)}
-    with subprocess.Popen(reader, cwd=tmp_path, env=home, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().split()
-        process.kill()
+
+    def read() -> list[str]:
+        with subprocess.Popen(reader, cwd=tmp_path, env=home, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline().split()
+            process.kill()
+        return said
+
+    # A new grant is in force a moment later.
+    said = until(read, bool, "it reads")
     assert said[0] == "hall/plain"
     assert int(said[-1]) > 1_000, "bytes of a picture"
 
