@@ -114,10 +114,11 @@ def test_a_missing_right_to_publish_ends_the_run_and_a_lost_one_is_waited_for(tm
         assert not any("Traceback" in line for line in running.said)
 
         site.run("grant", "app/**", "publish", "dock/**")
+        # The edge looks at its rights once a second.
+        until(lambda: _may_publish(site, edge), bool, "the grant is in force")
         with edge.subscribe("dock/*/count", deliver="every") as results, running.run():
             assert {one["number"] for one in running.counted(results, 2)} == {0}
             site.run("ungrant", "app/**", "publish")
-            # The edge looks at its rights once a second.
             while not any("detect waits: " in line for line in running.said):
                 publish(camera, 1)
                 time.sleep(0.2)
@@ -144,6 +145,14 @@ def test_a_missing_right_to_publish_ends_the_run_and_a_lost_one_is_waited_for(tm
                     newest = results.next(timeout=0.5).data["number"]
             told = running.status()["stages"]
         assert [(told[name]["dead"], told[name]["restarts"]) for name in told] == [(0, 0), (0, 0)]
+
+
+def _may_publish(site: Site, edge: mez.Edge) -> bool:
+    try:
+        with mez.publisher("dock/cam1/try", of="dock/cam1", **site.remote(edge)):
+            return True
+    except mez.PermissionDenied:
+        return False
 
 
 def test_users_and_access_rules_of_kafka(tmp_path: Path, kafka: Kafka, edge: mez.Edge) -> None:

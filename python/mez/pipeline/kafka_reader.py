@@ -42,6 +42,9 @@ WINDOW: Final = 100
 SESSION_S: Final = 6.0
 """After how long without a heartbeat a worker's partitions go to others, in seconds."""
 
+RENEW_S: Final = 1.0
+"""Pause before a client is replaced that cannot be used any more, in seconds."""
+
 POLL_S_MAX: Final = 86_400.0
 """After how long without a poll a living worker loses its partitions, in seconds. The runner kills hanging
 workers sooner: it knows whether they work or wait for a bus."""
@@ -121,27 +124,34 @@ class KafkaReader:
         self._lanes: dict[int, Lane] = {}
         # A record that could not be given yet, or is given again.
         self._held: Taken | None = None
-        self._consumer = Consumer(
+        self._group = group
+        self._number = terms.number
+        self._consumer = self._open()
+
+    def _open(self) -> Consumer:
+        settings = self._link.settings
+        consumer = Consumer(
             {"on_commit": self._on_commit}
-            | link.client(
-                group_id=group,
+            | self._link.client(
+                group_id=self._group,
                 # A restarted worker gets its partitions back at once, without a rebalance.
-                group_instance_id=f"{group}.{socket.gethostname()}.{terms.number}",
+                group_instance_id=f"{self._group}.{socket.gethostname()}.{self._number}",
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 partition_assignment_strategy="cooperative-sticky",
                 session_timeout_ms=round(SESSION_S * 1000),
                 heartbeat_interval_ms=1000,
                 max_poll_interval_ms=round(POLL_S_MAX * 1000),
-                fetch_message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
-                queued_max_messages_kbytes=max(16 << 10, 4 * link.settings.record_bytes_max >> 10),
+                fetch_message_max_bytes=settings.record_bytes_max + HEAD_BYTES,
+                queued_max_messages_kbytes=max(16 << 10, 4 * settings.record_bytes_max >> 10),
                 topic_metadata_refresh_interval_ms=5000,
                 allow_auto_create_topics=False,
             )
         )
-        self._consumer.subscribe(
-            [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
+        return consumer
 
     def next(self, timeout_s: float) -> KafkaDelivery | None:
         """Wait for a record. This also sends dead letters, and repeats refused commits.
@@ -170,6 +180,10 @@ class KafkaReader:
         if message is None:
             return None
         error = message.error()
+        # Only an error that comes by the callback says by `fatal` that it is one.
+        if error is not None and error.code() == KafkaError._FATAL:
+            self._renew(error)
+            return None
         if error is not None:
             # Other errors than refusals are temporary: the client connects again by itself.
             failed = self._link.failed(self._topic, error)
@@ -183,6 +197,20 @@ class KafkaReader:
             lane = self._lanes[partition] = self._opened(partition, offset)
         lane.next = offset
         return Taken(message, lane)
+
+    def _renew(self, error: KafkaError) -> None:
+        """Replace the client after an error from which it does not recover.
+
+        Restarted brokers may take a client that joins again for another one of its name, and shut it out.
+        Records that are not settled are given again.
+        """
+        _log.warning("%s: the client is replaced: %s", self._topic, error.str())
+        self._lanes.clear()
+        self._held = None
+        self._consumer.close()
+        # Two workers of one name shut each other out: not more often than this.
+        time.sleep(RENEW_S)
+        self._consumer = self._open()
 
     def _opened(self, partition: int, offset: int) -> Lane:
         """The state of a newly assigned partition: careful, if the previous worker did not leave in order."""
