@@ -338,6 +338,6 @@ DDS: Final = Experiment(
     summary="video samples on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
     needs="root and iproute2, for two hosts; Cyclone DDS (tools/setup --tests); ffmpeg, the demo's video",
     seconds_quick=90,
-    seconds_full=600,
+    seconds_full=1500,
     run=_run,
 )
