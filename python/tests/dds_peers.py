@@ -1,19 +1,26 @@
 """What tests of the bridge to DDS share: Fast DDS and RustDDS as the other side, rosbags as the encoder."""
 
+import itertools
 import signal
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
+import mez
+from mez import _native
 from mez.bridge.dds import cdr, types
 from mez.bridge.dds.cdr import Kind, Struct
 from tests.pipelines import until
+from tests.support import picture
 
 SOURCE = Path(__file__).with_name("dds_peer.cpp")
 
@@ -189,3 +196,60 @@ class Peer:
             self.process.kill()
         for thread in self._threads:
             thread.join(60)
+
+
+STORE: Any = typestore()
+"""The types that samples have in these tests."""
+
+
+def tables(edge: mez.Edge, domain: int, more: str) -> str:
+    """A bridge's file."""
+    return f"""
+[bridge]
+name = "hall7"
+
+[mez]
+edge = "unix://{edge.socket}"
+publish_edge = "{edge.address}"
+publish_keys = "{edge.keys}"
+
+[dds]
+domain = {domain}
+{more}
+"""
+
+
+@contextmanager
+def publishing(
+    edge: mez.Edge, *images: bytes, name: str = "dock/cam1", each_s: float = 0.05
+) -> Iterator[mez.Publisher]:
+    """A camera that publishes these images over and over, while the block runs."""
+    stop = threading.Event()
+    with mez.publisher(name, edge=edge) as camera:
+        camera.wait_connected(timeout=30)
+
+        def publish() -> None:
+            for image in itertools.cycle(images):
+                if stop.wait(each_s):
+                    return
+                camera.send(image)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            yield camera
+        finally:
+            stop.set()
+            thread.join()
+
+
+def decoded(jpeg: bytes) -> NDArray[np.uint8]:
+    """The pixels of a JPEG of the size of `picture`."""
+    image = np.empty(picture(0).shape, np.uint8)
+    _native.decode_into("jpeg", jpeg, image)
+    return image
+
+
+def message(kind: cdr.Struct, sample: bytes) -> Any:  # noqa: ANN401, a type that rosbags makes
+    """A sample, decoded by rosbags."""
+    return STORE.deserialize_cdr(sample, kind.name)

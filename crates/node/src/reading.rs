@@ -335,8 +335,7 @@ impl Reading {
             match known.still(&camera, query) {
                 Some(still) => {
                     // Without an answer, the maker has ended or has too much to do. Another frame may have a still.
-                    let still =
-                        async move { (camera, frame, still.await.unwrap_or(StillAnswer::Overtaken)) };
+                    let still = async move { (camera, frame, still.await.unwrap_or(StillAnswer::Overtaken)) };
                     self.stills.spawn(still);
                 }
                 None => self.session.handle_still(&camera, frame, StillAnswer::NotDecoded),
@@ -399,14 +398,13 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use mez_core::broker::edge::CameraView;
-    use mez_core::frame::{
-        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence,
-    };
+    use mez_core::frame::Encoding;
     use mez_core::log::{LogConfig, LogWriter, log};
     use mez_core::session::FrameTimes;
     use mez_core::units::ClockAnchor;
 
     use super::*;
+    use crate::stills::tests::record;
 
     /// Cameras whose stills are ready at once. Each still is the frame itself, as if it had been decoded.
     struct Known;
@@ -427,28 +425,6 @@ mod tests {
             let still = Box::new(record(query.frame.sequence.0, Encoding::Jpeg));
             let _ = answer.send(StillAnswer::Still(still, None));
             Some(answered)
-        }
-    }
-
-    fn record(sequence: u64, encoding: Encoding) -> Record {
-        let meta = FrameMeta {
-            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(sequence),
-            clock_source: ClockSource::Broker,
-            width: 64,
-            height: 64,
-            published: (64, 64),
-            encoding,
-            rung: Rung::original(),
-            chain: ChainLink::still(Sequence(sequence)),
-        };
-        Record {
-            frame: Frame { meta, payload: vec![0; 8].into() },
-            skipped: [].into(),
-            quality: Quality::default(),
-            trace: None,
-            link_bytes: None,
-            arrived: Instant::ZERO,
         }
     }
 

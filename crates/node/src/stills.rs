@@ -398,13 +398,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use mez_core::frame::{
         ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence,
     };
-    use mez_core::log::{LogConfig, LogWriter, Record, log};
+    use mez_core::log::{LogConfig, Record, log};
     use mez_core::units::{Instant, Timestamp};
 
     use super::*;
@@ -417,8 +417,8 @@ mod tests {
         StillQuery { frame: id(sequence), newest: true }
     }
 
-    /// Appends a record with a payload that no decoder accepts.
-    fn append(writer: &mut LogWriter, sequence: u64, encoding: Encoding) {
+    /// A record with a payload that no decoder accepts.
+    pub(crate) fn record(sequence: u64, encoding: Encoding) -> Record {
         let meta = FrameMeta {
             id: id(sequence),
             captured: Timestamp::from_nanos(sequence),
@@ -430,23 +430,22 @@ mod tests {
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),
         };
-        let record = Record {
+        Record {
             frame: Frame { meta, payload: vec![0; 8].into() },
             skipped: [].into(),
             quality: Quality::default(),
             trace: None,
             link_bytes: None,
             arrived: Instant::ZERO,
-        };
-        writer.append_record(record).unwrap();
+        }
     }
 
     /// A frame that cannot be decoded is answered too, and the camera is asked for a new chain.
     #[tokio::test]
     async fn every_question_is_answered() {
         let (mut writer, reader) = log(LogConfig::default());
-        append(&mut writer, 1, Encoding::H264);
-        append(&mut writer, 2, Encoding::Jpeg);
+        writer.append_record(record(1, Encoding::H264)).unwrap();
+        writer.append_record(record(2, Encoding::Jpeg)).unwrap();
         let asked = Arc::new(AtomicU32::new(0));
         let asks = Arc::clone(&asked);
         let ask_for_chain = move || _ = asks.fetch_add(1, Ordering::Relaxed);

@@ -86,7 +86,7 @@ function Use({ camera }: { camera: string }) {
         <>
             <p>
                 {isThisHost(host)
-                    ? "For programs on this host. For those on another host, open this page by the edge’s name or address in the network."
+                    ? "For programs on the edge’s host. For other hosts, open this page by the edge’s name or address in the network."
                     : site.grpc_port === null && "This edge accepts applications on its own host only."}
             </p>
             {snippets(camera, host, site).map((snippet) => (

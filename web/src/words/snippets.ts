@@ -13,8 +13,8 @@ export interface Snippet {
 type Listens = Pick<Site, "grpc_port" | "socket">;
 
 /**
- * How applications read `camera` of the edge at `host`, as the browser calls it. If that is the browser's own host, they use the edge's socket,
- * and need no keys. `listens`: where the edge takes applications. Empty: it takes none here.
+ * How applications read `camera` of the edge at `host`, as the browser calls it. The name `localhost` says nothing to other hosts. Then they are
+ * for programs on the edge's host, which use its socket and need no keys. `listens`: where the edge takes applications. Empty: it takes none there.
  */
 export function snippets(camera: string, host: string, listens: Listens): Snippet[] {
     const { grpc_port: port, socket } = listens;
@@ -26,7 +26,7 @@ export function snippets(camera: string, host: string, listens: Listens): Snippe
     return [...enrolment(camera, host), ...usual(camera, address), grpc(camera, remote(`${host}:${port}`))];
 }
 
-/** Whether a name in the address bar leads to the browser's own host. */
+/** Whether a name in the address bar means a host only to that host itself. */
 export function isThisHost(host: string): boolean {
     return host === "localhost" || host.endsWith(".localhost") || host.startsWith("127.") || host === "[::1]";
 }
