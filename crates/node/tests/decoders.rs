@@ -5,8 +5,8 @@ mod chain_support;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -186,8 +186,11 @@ fn program(folder: &Path, then: &str) -> PathBuf {
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = -version ] && exec ffmpeg -version\nmkdir \"$0.tried\" 2>/dev/null && exec ffmpeg \"$@\"\n{then}\n"
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = folder.join("program.sh");
+    fs::write(&source, script).unwrap();
+    // Another thread may start a process while a file is written here, which then holds it open too. Nobody can run such a file.
+    let installed = Command::new("install").args(["-m", "755"]).args([&source, &path]).status().unwrap();
+    assert!(installed.success());
     path
 }
 

@@ -161,7 +161,11 @@ impl Program {
 }
 
 fn kill(process: u32) {
-    kill_process(Pid::from_raw(process as i32).unwrap(), Signal::KILL).unwrap();
+    signal(process, Signal::KILL);
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
 /// Both read until `wanted` accepts their last frames.
@@ -264,7 +268,13 @@ async fn the_death_of_the_process_costs_pictures_and_not_the_edge() {
     let mut stills = running
         .program(&running.unix, SubscribeOptions { accept_encodings: vec![Encoding::Jpeg], ..options() })
         .await;
-    kill(running.pictures.process_id().expect("a process decodes"));
+    let process = running.pictures.process_id().expect("a process decodes");
+    // It has frames to decode when it dies.
+    signal(process, Signal::STOP);
+    tokio::spawn(async move {
+        tokio::time::sleep(5 * INTERVAL).await;
+        kill(process);
+    });
     let own = |frame: &ReceivedFrame| frame.meta.encoding.is_chained() && !frame.is_shared;
     let mut missed = 0;
     for program in [&mut one, &mut other] {
