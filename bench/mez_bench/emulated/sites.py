@@ -95,9 +95,12 @@ class Site:
 
 
 def start_mez(run: Run, shape: Shape) -> Site:
-    """Start an edge that keeps its log on disk, and the pipeline on it."""
+    """Start an edge that keeps its log on disk, and the pipeline on it.
+
+    A record is confirmed when the operating system has it, as with Kafka.
+    """
     store = run.folder / "mez-store"
-    brokers = Brokers(run, LOG_BYTES, "mez", ("--store", str(store)))
+    brokers = Brokers(run, LOG_BYTES, "mez", ("--store", str(store), "--durability", "async"))
     head = f'[mez]\nedge = "{brokers.socket}"\n'
     return Site(run, "mez", head, [f"dock/cam{number}" for number in range(shape.cameras)], shape)
 
