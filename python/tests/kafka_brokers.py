@@ -1,7 +1,10 @@
-"""A Kafka of three brokers for tests, of which one can be killed at a time."""
+"""Kafkas for tests of faults: of three brokers, of which one can be killed at a time; or on a small drive."""
 
+import contextlib
+import errno
 import runpy
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,3 +53,24 @@ class Brokers:
     def __exit__(self, *_: object) -> None:
         for number in list(self._processes):
             self.kill(number)
+
+
+@contextlib.contextmanager
+def drive(folder: Path, mib: int) -> Iterator[None]:
+    """A drive of this size at a new folder. Needs root."""
+    folder.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,size={mib}m", "none", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write a file until its drive is full."""
+    with file.open("wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(1 << 16))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC

@@ -1,6 +1,7 @@
 """What faults of the buses leave of a pipeline: a killed edge, brokers that are gone, missing rights."""
 
 import contextlib
+import os
 import signal
 import time
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import mez
+from tests.conftest import HOME
 from tests.edges import EdgeProcess
-from tests.kafka_brokers import Brokers
+from tests.kafka_brokers import Brokers, drive, fill
 from tests.kafka_rules import Forbidden, add_scram_user
 from tests.pipeline_runs import Running, publish
 from tests.pipelines import until
@@ -221,3 +223,43 @@ def test_one_of_three_brokers_is_gone_then_two(tmp_path: Path, edge: mez.Edge) -
                 found |= {one["half"]} if one["number"] == 6 else set()
             told = running.status()["stages"]
         assert [(told[name]["dead"], told[name]["restarts"]) for name in told] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a drive of its own needs root")
+def test_kafka_is_full_and_the_run_is_ended_meanwhile(tmp_path: Path, edge: mez.Edge) -> None:
+    """It is told. Ctrl-C waits for `drain_s` at most. With room again every frame gets its results."""
+    folder = tmp_path / "kafka"
+    with drive(folder, 128):
+        kafka = Kafka(folder, HOME)
+        running = Running(tmp_path, edge.socket, kafka)
+        running.usual(more="tries = 2\n", head="drain_s = 3")
+        with (
+            mez.publisher("dock/cam1", edge=edge) as camera,
+            edge.subscribe("dock/*/count", deliver="every") as results,
+        ):
+            with running.started() as process:
+                running.hears(" runs: ")
+                publish(camera, 1)
+                assert {one["number"] for one in running.counted(results, 2)} == {0}
+                fill(folder / "filler")
+                until(lambda: publish(camera, 1), lambda _: "detect waits: " in said(running), "it waits")
+                process.send_signal(signal.SIGINT)
+                assert running.ended(process) in (0, 1), running.said
+            assert "the number of waiting records is unknown" in running.said[-1]
+            assert not any("Traceback" in line for line in running.said), running.said
+            (folder / "filler").unlink()
+            # It ended by itself: a Kafka without a drive that it can write to does.
+            kafka.stop()
+            kafka.start()
+            with running.run():
+                due = {(number, half) for number in range(1, camera.published) for half in "01"}
+                while due:
+                    due -= {(one["number"], one["half"]) for one in running.counted(results, 1)}
+                told = running.status()["stages"]
+        assert [told[name]["dead"] for name in told] == [0, 0]
+        kafka.stop()
+
+
+def said(running: Running) -> str:
+    """All that was said so far."""
+    return "\n".join(running.said)
