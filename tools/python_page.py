@@ -18,7 +18,7 @@ PAGE: Final = ROOT / "docs" / "python.md"
 
 SECTIONS: Final = {
     "Publishing": ["publisher", "Publisher", "knob", "Knob", "Knobs", "Reply", "Answers", "Answer"],
-    "Offload": ["offload", "Offload", "Answered", "OffloadCounts"],
+    "Offload": ["offload", "Offload", "Answered", "OffloadCounts", "Overlay"],
     "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts", "AnswerCounts"],
     "Frames together with their records": ["join", "Join", "Pair", "Stray", "JoinCounts"],
     "Reading the past": ["read", "notes", "Note"],

@@ -39,6 +39,7 @@ from mez._join import Join, JoinCounts, Pair, Stray, join
 from mez._knobs import Knob, Knobs, knob
 from mez._native import __version__
 from mez._notes import Note, notes
+from mez._overlay import Overlay
 from mez._publisher import Publisher, Reply, publisher
 from mez._rungs import rungs
 from mez._source import Source, SourceState
@@ -118,6 +119,7 @@ __all__ = [
     "Offload",
     "OffloadCounts",
     "Origin",
+    "Overlay",
     "Pair",
     "PermissionDenied",
     "PublishError",

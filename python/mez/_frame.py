@@ -11,6 +11,7 @@ from mez._arguments import StrPath, optional_number, whole
 from mez._data import Origin
 from mez._frame_id import FrameId
 from mez._group import Settled
+from mez._replier import Replier, send_answer
 from mez._reply_bytes import reply_bytes
 from mez._trace import Trace
 from mez.errors import EndedError, ImageError
@@ -86,26 +87,6 @@ class NotHeld:
     since_ns: int
     until_ns: int
     reason: str
-
-
-class Replier(Protocol):
-    """Takes replies and answers to frames."""
-
-    def answer(self, camera: str, epoch: int, sequence: int, image: object) -> None:
-        """Send a picture that was made of a frame, without waiting."""
-
-    def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None:
-        """Send a reply, without waiting."""
-
-    def reply_detections(
-        self,
-        camera: str,
-        epoch: int,
-        sequence: int,
-        published: tuple[int, int],
-        detections: tuple[tuple[int, int], list[_detections.Parts]],
-    ) -> None:
-        """Send detections, without waiting."""
 
 
 class Finder(Protocol):
@@ -520,27 +501,37 @@ class Frame(Settled):
         self._replier.reply_detections(self.camera, self.epoch, self.sequence, self.published_size, given)
 
     def answer(self, image: object) -> None:
-        """Send a picture that you made of this frame back to its camera (`Publisher.answers`).
+        """Send a picture that you made of this frame, or what is to be drawn over it, back to its camera.
 
-        `answer` does not wait for the edge, and nothing queues: a newer answer replaces an older one that
-        waits, here and at the edge. The camera's publisher gets the number of answers that did not come.
-        Pixels are encoded as JPEG, with the highest quality (at most 90) at which the picture arrives in
-        time. Encoding does not block other Python threads. For boxes and other small results, `reply` needs
-        fewer bytes.
+        The publisher gets it from `Publisher.answers`. `answer` does not wait for the edge, and nothing
+        queues: a newer answer replaces an older one that waits, here and at the edge. The camera's publisher
+        gets the number of answers that did not come. Encoding does not block other Python threads.
+
+        - *Pixels* are encoded as JPEG, with the highest quality (at most 90) at which the picture arrives in
+          time. The device shows the picture in place of its frame.
+        - An *overlay* (`mez.Overlay`) is sent as a PNG. If it has more bytes than can arrive in time, its
+          width and height are halved, up to three times. The publisher draws it over its frame with
+          `Answer.over`, which stretches it.
+        - *Boxes* are drawn over the frame in the same way. They have the fewest bytes. Give them in the
+          pixels of `image`.
 
         A frame is answered at most once: a second answer is not delivered, and counts as `repeated`.
 
         Args:
-            image: An array of 8-bit pixels of shape (height, width, 3) in the order blue, green, red;
-                (height, width, 4), whose alpha channel is dropped; or (height, width) for grey. Or the bytes
-                of a complete JPEG, at most 8 MiB, which are sent unchanged. The size in pixels may differ
-                from the frame's.
+            image: Pixels: an array of 8-bit pixels of shape (height, width, 3) in the order blue, green, red;
+                (height, width, 4), whose alpha channel is dropped; or (height, width) for grey. Or a
+                `mez.Overlay`. Or boxes: `mez.Detections`, `supervision.Detections`, or a list as `reply`
+                takes it. An array is always a picture: wrap an array of boxes in `mez.Detections`. Or bytes,
+                at most 8 MiB, which are sent unchanged: a complete JPEG, or a complete PNG of 8-bit red,
+                green, blue and alpha, which is an overlay. The size of pictures and overlays may differ from
+                the frame's.
 
         Raises:
             ImageError: The array does not have 8-bit pixels (for example, it has floats), or the bytes are
-                not a complete JPEG.
-            ArgumentTypeError: This is neither an array nor bytes.
-            FrameTooLargeError: The picture has more than 8 MiB.
+                not a complete JPEG or overlay.
+            ArgumentError: A box is not valid, or there are more than 4096.
+            ArgumentTypeError: `image` is none of these.
+            FrameTooLargeError: The answer has more than 8 MiB.
             EndedError: The frame was pickled.
             PermissionDenied: No grant allows this program to reply to this camera. `answer` does not wait for
                 the edge, so the next call raises this, and its picture is not sent.
@@ -548,7 +539,8 @@ class Frame(Settled):
         """
         if self._replier is None:
             raise EndedError(f"{self!r} was copied between processes; answer in the process that received it")
-        self._replier.answer(self.camera, self.epoch, self.sequence, image)
+        sizes = (self._image_size, self.published_size)
+        send_answer(self._replier, (self.camera, self.epoch, self.sequence), sizes, image)
 
     def __reduce__(self) -> tuple[object, ...]:
         state: dict[str, object] = {

@@ -7,7 +7,7 @@ type's range is a plain `OverflowError` or `TypeError` here.
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 from typing_extensions import Buffer
@@ -34,7 +34,9 @@ __all__ = [
     "__version__",
     "cli_main",
     "decode_into",
+    "decode_overlay_into",
     "default_rungs",
+    "draw_overlay",
     "encode_jpeg",
     "encode_png",
     "resize_into",
@@ -79,13 +81,23 @@ _Note: TypeAlias = tuple[
 # Epoch, sequence, capture time, width and height, JPEG, seconds since the capture by stage, what was not
 # given before it by reason.
 _AnswerParts: TypeAlias = tuple[
-    int, int, int, tuple[int, int], bytes, list[tuple[str, float]], list[tuple[str, int]]
+    int,
+    int,
+    int,
+    Literal["picture", "overlay", "boxes"],
+    tuple[int, int],
+    bytes,
+    _Detections | None,
+    list[tuple[str, float]],
+    list[tuple[str, int]],
 ]
 
 def cli_main(arguments: list[str], itself: list[str]) -> int: ...
 def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
 def default_rungs(width: int, height: int, family: str) -> list[str]: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
+def decode_overlay_into(png: bytes, image: _Buffer) -> None: ...
+def draw_overlay(overlay: _Buffer, image: _Buffer) -> None: ...
 def encode_png(image: _Buffer) -> bytes: ...
 def resize_into(image: _Buffer, target: _Buffer) -> None: ...
 def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
@@ -208,7 +220,16 @@ class Client:
     @property
     def address(self) -> str: ...
     def answer(self, camera: str, epoch: int, sequence: int, image: object) -> None: ...
+    def answer_boxes(
+        self,
+        camera: str,
+        epoch: int,
+        sequence: int,
+        published: tuple[int, int],
+        detections: _Detections,
+    ) -> None: ...
     def answer_counts(self) -> tuple[int, int, int, int]: ...
+    def answer_overlay(self, camera: str, epoch: int, sequence: int, image: object) -> None: ...
     def cameras(self, pattern: str | None = None) -> list[CameraRecord]: ...
     def flush_replies(self, timeout: float) -> bool: ...
     def forget_camera(self, camera: str) -> str | None: ...

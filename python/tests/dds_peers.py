@@ -86,7 +86,7 @@ def peer_program(folder: Path) -> Path:
 
 
 def rust_peer_program() -> Path:
-    """The program of `dds_rust_peer`. `tools/build --tests` compiles it: a test has no home that rustup knows."""
+    """The program that `tools/build --tests` compiles. Rustup does not work in a test's own HOME."""
     program = Path(__file__).parents[2] / "target/dds_rust_peer/debug/mez-dds-rust-peer"
     assert program.exists(), f"{program} is missing: run `tools/build --tests`"
     return program

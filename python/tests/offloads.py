@@ -16,14 +16,16 @@ from tests.support import picture
 
 _ENGINE = """\
 import sys, mez.engine
-mez.engine.run(sys.argv[1], sys.argv[2], edge=sys.argv[3])
+mez.engine.run(sys.argv[1], sys.argv[2], edge=sys.argv[3], draw=sys.argv[4])
 """
 
 
 @contextmanager
-def engine(edge: mez.Edge, name: str, cameras: str) -> Iterator[subprocess.Popen[bytes]]:
+def engine(
+    edge: mez.Edge, name: str, cameras: str, draw: str = "engine"
+) -> Iterator[subprocess.Popen[bytes]]:
     """An engine in a process of its own, which is killed in the end."""
-    words = [sys.executable, "-c", _ENGINE, name, cameras, f"unix://{edge.socket}"]
+    words = [sys.executable, "-c", _ENGINE, name, cameras, f"unix://{edge.socket}", draw]
     with subprocess.Popen(words) as process:
         try:
             yield process

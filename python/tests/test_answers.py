@@ -57,7 +57,72 @@ def test_a_picture_comes_back_with_its_times(edge: mez.Edge) -> None:
         jpeg = picture(3)
         encoded = mez._native.encode_jpeg(jpeg, 50)
         _, answer = _answered(camera, frames, answers, encoded)
-        assert answer.jpeg == encoded
+        assert answer.payload == encoded
+
+
+def _corner() -> mez.Overlay:
+    """An overlay of the frame's size that hides its left upper quarter and shows the rest."""
+    pixels = np.zeros((48, 64, 4), np.uint8)
+    pixels[:24, :32] = (10, 20, 200, 255)
+    pixels[24:, 32:, :3] = 77
+    return mez.Overlay(pixels)
+
+
+def test_an_overlay_comes_back_and_is_drawn_over_the_frame(edge: mez.Edge) -> None:
+    """Without loss; what is transparent has no colour. In far fewer bytes than the picture."""
+    below = picture(5)
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        _, answer = _answered(camera, frames, answers, _corner())
+        assert (answer.kind, answer.width, answer.height) == ("overlay", 64, 48)
+        assert (answer.overlay[:24, :32] == (10, 20, 200, 255)).all()
+        assert not answer.overlay[24:].any()
+        shown = answer.over(below)
+        assert (shown[:24, :32] == (10, 20, 200)).all()
+        assert (shown[24:] == below[24:]).all()
+        assert (below == picture(5)).all()
+        assert "decoded" in answer.ms
+        with pytest.raises(mez.ImageError, match="no picture"):
+            _ = answer.image
+        with pytest.raises(mez.ImageError, match="no boxes"):
+            _ = answer.detections
+
+        # Half the size, half transparent: stretched over the frame.
+        half = mez.Overlay(np.full((24, 32, 4), (255, 255, 255, 128), np.uint8))
+        _, answer = _answered(camera, frames, answers, half)
+        expected = below * (127 / 255) + 128
+        assert np.abs(answer.over(below) - expected).max() <= 1
+        # The bytes of a PNG go as they are.
+        payload = answer.payload
+        _, answer = _answered(camera, frames, answers, payload)
+        assert (answer.kind, answer.payload) == ("overlay", payload)
+        with pytest.raises(mez.ImageError, match="to be uint8"):
+            answer.over(below[:, :, 0])
+
+
+def test_boxes_come_back_in_pixels_of_the_published_frame(edge: mez.Edge) -> None:
+    """Found in a smaller picture; drawn with their names by the device."""
+    below = picture(5)
+    found = mez.Detections([(4.0, 4.0, 16.0, 12.0)], scores=[0.75], class_names=["cup"], size=(32, 24))
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        _, answer = _answered(camera, frames, answers, found)
+        assert (answer.kind, answer.width, answer.height) == ("boxes", 64, 48)
+        assert len(answer.payload) < 200
+        assert answer.detections.xyxy.tolist() == [[8.0, 8.0, 32.0, 24.0]]
+        assert answer.detections.class_names == ["cup"]
+        changed = (answer.over(below) != below).any(axis=2)
+        assert changed[10:22, 8].all()
+        assert not changed[40:].any()
+        # Nothing found is an answer too.
+        _, answer = _answered(camera, frames, answers, [])
+        assert (answer.over(below) == below).all()
 
 
 def test_an_answer_may_be_larger_than_the_largest_frame() -> None:
@@ -72,7 +137,7 @@ def test_an_answer_may_be_larger_than_the_largest_frame() -> None:
         jpeg = mez._native.encode_jpeg(made, 90)
         assert len(jpeg) > 100_000
         _, answer = _answered(camera, frames, answers, jpeg)
-        assert answer.jpeg == jpeg
+        assert answer.payload == jpeg
         assert frames.answer_counts.failed == 0
 
 
@@ -116,6 +181,16 @@ def test_what_is_no_picture_is_refused(edge: mez.Edge) -> None:
             frame.answer(b"no picture")
         with pytest.raises(mez.ArgumentTypeError, match="the image is None"):
             frame.answer(None)
+        with pytest.raises(mez.ImageError, match=r"wrap boxes in mez\.Detections"):
+            frame.answer(np.zeros((7, 6), np.float32))
+        with pytest.raises(mez.ImageError, match="red, green, blue and alpha"):
+            frame.answer(mez._native.encode_png(picture(1)))
+        with pytest.raises(mez.ImageError, match=r"shape \(height, width, 4\)"):
+            mez.Overlay(picture(1))
+        with pytest.raises(mez.ArgumentTypeError, match="an array"):
+            mez.Overlay("red")  # type: ignore[arg-type]
+        with pytest.raises(mez.ArgumentError, match="box 0 is"):
+            frame.answer([{"xyxy": (4.0, 4.0, 1.0, 1.0)}])
         assert frames.answer_counts.queued == 0
         for wrong in (0, -1, float("nan"), None):
             with pytest.raises(mez.ArgumentError, match="answer_ms is"):

@@ -24,6 +24,7 @@ import mez.engine
 from mez import _native
 from mez._commands import Teller
 from mez._reports import Report
+from mez.engine import answers
 from mez.engine.style.painter import SHIPPED
 from mez.engine.supervisor import Supervisor
 from mez.engine.worker import Work
@@ -70,6 +71,7 @@ def test_what_is_no_answer_is_refused_with_a_reason() -> None:
     assert "nothing" in _refused(None)
     assert "(24, 64, 3) for (48, 64, 3)" in _refused(image[::2])
     assert "not all of them finite" in _refused(np.full(image.shape, np.nan))
+    assert "return mez.Overlay(pixels)" in _refused(np.zeros((*image.shape[:2], 4), np.uint8))
     assert "pixels of type float64" in _refused(image / 255)
     assert "returned str" in _refused("text")
     assert "invalid boxes" in _refused(_box(float("nan")))
@@ -96,6 +98,16 @@ def test_pictures_grey_pictures_and_boxes_are_answers() -> None:
     halves = mez.Detections([(1.0, 2.0, 1e9, 15.0)], size=(32, 24))
     assert (mez.engine.picture(image, halves) != image).any(axis=2)[10:20, 2].all()
     assert (image == before).all()
+
+
+def test_overlays_are_drawn_or_sent_on() -> None:
+    """As the caller wishes; boxes too."""
+    image = picture(0)
+    overlay = mez.Overlay(np.full((24, 32, 4), (0, 0, 255, 255), np.uint8))
+    assert (mez.engine.picture(image, overlay) == (0, 0, 255)).all()
+    assert answers.answer(image, overlay) is overlay
+    assert isinstance(answers.answer(image, _box(2.0)), mez.Detections)
+    assert isinstance(answers.answer(image, image), np.ndarray)
 
 
 def test_engines_that_cannot_be_loaded_say_what_to_do(tmp_path: Path) -> None:
@@ -341,7 +353,7 @@ def test_an_engine_waits_for_room_at_an_edge_that_is_full(edge: mez.Edge, tmp_pa
 def _heard(folder: Path, *reports: Report) -> list[str]:
     """What people are told when workers report this, twice."""
     out = io.StringIO()
-    work = Work("noop", "a/*", None, "engine", "cpu", None, None)
+    work = Work("noop", "a/*", None, "engine", "cpu", None, None, "engine")
     supervisor = Supervisor(work, len(reports), 5.0, folder, Teller(is_json=True, out=out))
     for _ in range(2):
         for post, report in zip(supervisor._crew.posts, reports, strict=True):

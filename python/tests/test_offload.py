@@ -26,6 +26,7 @@ _LATE_MS = 20_000.0
 
 _ENGINES = """\
 import itertools, os, time
+import mez, numpy
 
 HOME = int(os.environ["ENGINES_HOME"])
 frames = itertools.count()
@@ -49,6 +50,12 @@ def nothing(image):
 def in_place(image):
     image[:] = 0
     return image
+
+def corner(image):
+    high, wide = image.shape[:2]
+    pixels = numpy.zeros((high, wide, 4), numpy.uint8)
+    pixels[: high // 2] = (1, 2, 3, 255)
+    return mez.Overlay(pixels)
 
 def slow(image):
     time.sleep(1.5)
@@ -104,6 +111,22 @@ def test_pictures_come_back_from_an_engine_at_the_edge(edge: mez.Edge) -> None:
     assert counts.to_device == 0
     assert len(counts.ages_ms) == 12
     assert sum(counts.given.values()) + sum(counts.skipped.values()) <= counts.to_edge
+
+
+def test_what_an_engine_does_not_draw_is_drawn_here(edge: mez.Edge, engines: Path) -> None:
+    """Over the very frame that it was made of: the overlay shows the frame's own number below."""
+    name = f"{engines}:corner"
+    with (
+        engine(edge, name, cameras_of(name), draw="device"),
+        mez.offload(numbered(), name, edge=edge, fps=50, answer_ms=_LATE_MS) as client,
+    ):
+        answers = list(islice(client, 12))
+    for answer in answers:
+        assert answer.original is not None
+        # Without loss, unlike a JPEG.
+        half = answer.original.shape[0] // 2
+        assert (answer.image[half:] == answer.original[half:]).all()
+        assert (answer.image[:half] == (1, 2, 3)).all()
 
 
 def test_two_clients_share_an_engine(edge: mez.Edge) -> None:

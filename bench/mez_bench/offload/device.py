@@ -130,7 +130,7 @@ class Device:
             # A display needs the pixels. They are decoded in every play, so that plays can be compared.
             image = answer.image
             is_lit = self._shows and bool(middle(image).mean() > LIT)
-            self.got.append(Got(self._name, answer.captured_ns, dict(answer.ms), len(answer.jpeg), is_lit))
+            self.got.append(Got(self._name, answer.captured_ns, dict(answer.ms), len(answer.payload), is_lit))
 
 
 def middle(image: Any) -> Any:  # noqa: ANN401, arrays

@@ -365,6 +365,10 @@ impl Image {
         &self.data
     }
 
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
     /// The pixels, row after row, without a copy.
     #[must_use]
     pub fn into_data(self) -> Vec<u8> {

@@ -9,6 +9,7 @@
 //! | [`image`] | checked views of borrowed pixels; an owned, reusable image |
 //! | [`jpeg`] | encodes and decodes JPEG, reads headers, finds damage, cuts a byte stream into frames |
 //! | [`png`] | lossless stills |
+//! | [`fit`] | encodes with at most a given number of bytes |
 //! | [`resize`] | scales an image down |
 //! | [`knobs`] | the five knobs of the Mez paper |
 //! | [`yuv`] | planar images and their conversion |
@@ -16,6 +17,7 @@
 //! | [`bitstream`] | the H.264, H.265 and AV1 of cameras and files: pictures, key frames, parameter sets |
 //! | [`platform`] | decodes H.265 and AV1 with decoders from the caller |
 //! | [`nut`] | reads packets from ffmpeg's pipe |
+//! | [`overlay`] | pictures with alpha, drawn over other pictures |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`trial`] | test pictures for codecs, and a measure of how much a decoded picture differs |
 //! | [`worker`] | runs native code under a deadline |
@@ -28,11 +30,13 @@
 
 pub mod bitstream;
 pub mod encoding;
+pub mod fit;
 pub mod h264;
 pub mod image;
 pub mod jpeg;
 pub mod knobs;
 pub mod nut;
+pub mod overlay;
 pub mod platform;
 pub mod png;
 pub mod resize;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::answers::Room;
-use mez_core::broker::edge::{AnswerPicture, EdgeConfig};
+use mez_core::answers::{AnswerKind, Room};
+use mez_core::broker::edge::{EdgeConfig, GivenAnswer};
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
@@ -62,8 +62,13 @@ async fn frame(camera: &CameraHandle, subscription: &mut EdgeSubscription) -> Fr
 }
 
 /// An application's answer. The edge does not decode it.
-fn made(bytes: usize) -> AnswerPicture {
-    AnswerPicture { payload: Bytes::from(vec![9; bytes]), size: (32, 24), replaced: 0 }
+fn made(bytes: usize) -> GivenAnswer {
+    GivenAnswer {
+        kind: AnswerKind::Picture,
+        payload: Bytes::from(vec![9; bytes]),
+        size: (32, 24),
+        replaced: 0,
+    }
 }
 
 async fn answer(edge: &EdgeHandle, frame: FrameId, bytes: usize) -> Room {

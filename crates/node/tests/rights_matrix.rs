@@ -24,8 +24,8 @@ use mez_node::api::contract::Profile;
 use mez_node::api::pb;
 use mez_node::api::pb::edge_broker_client::EdgeBrokerClient;
 use mez_node::client::{
-    Address, AnswerCounts, ClientError, ClientOptions, DerivedStream, EdgeClient, PublisherClient,
-    PublisherOptions, Resume, SubscribeOptions,
+    Address, AnswerContent, AnswerCounts, ClientError, ClientOptions, DerivedStream, EdgeClient,
+    PublisherClient, PublisherOptions, Resume, SubscribeOptions,
 };
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::edge::EdgeHandle;
@@ -201,7 +201,7 @@ async fn outcome(asker: &Asker, request: Request, camera: &str) -> &'static str 
         Request::Answer => {
             let before = client.answer_counts();
             let frame = FrameId { epoch: Epoch(1), sequence: Sequence(1) };
-            client.answer(&name, frame, b"picture".as_slice().into()).unwrap();
+            client.answer(&name, frame, AnswerContent::Coded(b"picture".as_slice().into())).unwrap();
             while client.answer_counts() == (AnswerCounts { queued: before.queued + 1, ..before }) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -1,42 +1,68 @@
-//! Answers: pictures that a program makes of frames. Encodes them for the way to the camera, and passes them to the camera's publisher.
+//! Answers: pictures that a program makes of frames, and what is to be drawn over frames. Encodes them for the way to the camera, and passes them to the camera's publisher.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use mez_core::answers::{AnswerTimes, Answered};
+use mez_core::answers::{AnswerKind, AnswerTimes, Answered};
 use mez_core::name::CameraName;
 use mez_core::units::Instant;
 use mez_core::wire::AnswerSkips;
+use mez_media::fit::{Ladder, Last};
 use mez_media::jpeg::{EncodeError, Encoder, Sampling};
-use mez_node::api::image::PayloadError;
+use mez_media::{PixelFormat, overlay};
+use mez_node::api::image::{PayloadError, answer_kind};
+use mez_node::reply::Detections;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error;
-use crate::pixels::Given;
+use crate::pixels::{Given, Pixels};
+use crate::reply::DetectionsParts;
 use crate::runtime::lock;
+use crate::{error, reply};
 
-/// The JPEG qualities of answers, best first.
+/// The JPEG qualities of pictures, best first.
 const QUALITIES: [u8; 9] = [90, 82, 74, 66, 58, 50, 40, 30, 20];
-/// If the last answer used less than this part of its limit, the next better quality is tried. One quality lower saves about a sixth of the bytes.
-const BETTER_BELOW: f64 = 0.75;
-/// Maximum number of times that one answer is encoded. Each takes milliseconds.
-const TRIES_MAX: usize = 3;
+/// Four qualities lower halve the bytes, and one saves about a sixth.
+const QUALITY_LADDER: Ladder = Ladder { places: QUALITIES.len(), per_halving: 4.0, better_below: 0.75 };
+/// By how much the sides of an overlay are divided, best first. The device stretches it over the frame.
+const DIVISORS: [u32; 4] = [1, 2, 4, 8];
+/// Half the side has about 0.4 of the bytes.
+const DIVISOR_LADDER: Ladder = Ladder { places: DIVISORS.len(), per_halving: 0.75, better_below: 0.35 };
 /// Maximum number of cameras whose last quality is remembered.
 const CAMERAS_MAX: usize = 256;
 /// Maximum number of idle encoders that are kept for later answers. Each thread that encodes takes one.
 const ENCODERS_MAX: usize = 4;
 
-/// An answer as a tuple: epoch, sequence, capture time, width, height, JPEG, times of
+/// An answer as a tuple: epoch, sequence, capture time, kind, width, height, payload, its boxes if it has any, times of
 /// stages in seconds since the capture, and the answers that were not delivered before it.
-pub(crate) type AnswerParts<'py> =
-    (u64, u64, u64, (u32, u32), Bound<'py, PyBytes>, Vec<(&'static str, f64)>, Vec<(&'static str, u64)>);
+pub(crate) type AnswerParts<'py> = (
+    u64,
+    u64,
+    u64,
+    &'static str,
+    (u32, u32),
+    Bound<'py, PyBytes>,
+    Option<DetectionsParts>,
+    Vec<(&'static str, f64)>,
+    Vec<(&'static str, u64)>,
+);
 
 /// Why an image did not become an answer. The exception is raised after the thread is attached to the interpreter again.
 enum Unfit {
     Encode(EncodeError),
     Payload(PayloadError),
+    Overlay(String),
+}
+
+impl Unfit {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Encode(failure) => error::encode(py, &failure),
+            Self::Payload(failure) => error::raise(py, "ImageError", failure),
+            Self::Overlay(failure) => error::raise(py, "ImageError", failure),
+        }
+    }
 }
 
 /// Encodes answers so that they fit into the link to their camera. Several threads can encode at the same time.
@@ -46,22 +72,15 @@ pub(crate) struct AnswerEncoder(Mutex<State>);
 #[derive(Default)]
 struct State {
     idle: Vec<Encoder>,
-    /// How the last answer to each camera was encoded.
-    last: BTreeMap<CameraName, Last>,
-}
-
-/// How an answer was encoded.
-#[derive(Clone, Copy, Default)]
-struct Last {
-    /// Index in [`QUALITIES`].
-    place: usize,
-    /// Its bytes, relative to the limit; 0 without a limit.
-    part: f64,
+    /// How the last picture for each camera was encoded: places in [`QUALITIES`].
+    pictures: BTreeMap<CameraName, Last>,
+    /// The same for overlays: places in [`DIVISORS`].
+    overlays: BTreeMap<CameraName, Last>,
 }
 
 impl AnswerEncoder {
-    /// Returns the bytes of a JPEG, or encodes pixels with at most `bytes_max` bytes if a quality allows that.
-    pub(crate) fn code(
+    /// Returns the bytes of a JPEG or of an overlay, or encodes pixels to a JPEG of at most `bytes_max` bytes if a quality allows that.
+    pub(crate) fn picture(
         &self,
         image: &Bound<'_, PyAny>,
         camera: &CameraName,
@@ -69,71 +88,90 @@ impl AnswerEncoder {
     ) -> PyResult<Bytes> {
         let (py, given) = (image.py(), Given::read(image)?);
         let coded = py.detach(|| match given {
-            Given::Encoded(bytes) => bytes.take().map(|(bytes, _)| bytes).map_err(Unfit::Payload),
-            Given::Pixels(pixels) => {
-                let encode = |encoder: &mut Encoder| pixels.encode(encoder);
-                self.fit(camera, bytes_max, encode).map_err(Unfit::Encode)
+            Given::Encoded(bytes) => {
+                let bytes = bytes.copied();
+                answer_kind(&bytes).map(|_| bytes).map_err(Unfit::Payload)
             }
+            Given::Pixels(pixels) => self.fit_picture(camera, bytes_max, &pixels).map_err(Unfit::Encode),
         });
-        coded.map_err(|unfit| match unfit {
-            Unfit::Encode(failure) => error::encode(py, &failure),
-            Unfit::Payload(failure) => error::raise(py, "ImageError", failure),
-        })
+        coded.map_err(|unfit| unfit.raise(py))
     }
 
-    fn fit(
+    /// Encodes the pixels of an overlay, with alpha, to a PNG of at most `bytes_max` bytes if a size allows that.
+    pub(crate) fn overlay(
+        &self,
+        image: &Bound<'_, PyAny>,
+        camera: &CameraName,
+        bytes_max: Option<u32>,
+    ) -> PyResult<Bytes> {
+        let (py, given) = (image.py(), Given::read(image)?);
+        let Given::Pixels(pixels) = given else {
+            return Err(error::raise(py, "ImageError", "the overlay has one dimension; pass pixels in rows"));
+        };
+        let coded = py.detach(|| self.fit_overlay(camera, bytes_max, &pixels).map_err(Unfit::Overlay));
+        coded.map_err(|unfit| unfit.raise(py))
+    }
+
+    fn fit_picture(
         &self,
         camera: &CameraName,
         bytes_max: Option<u32>,
-        encode: impl FnMut(&mut Encoder) -> Result<Bytes, EncodeError>,
+        pixels: &Pixels,
     ) -> Result<Bytes, EncodeError> {
-        let (idle, last) = lock(&self.0).begin(camera);
+        let (idle, last) = {
+            let mut state = lock(&self.0);
+            (state.idle.pop(), state.pictures.get(camera).copied().unwrap_or_default())
+        };
         let mut encoder = match idle {
             Some(encoder) => encoder,
             None => Encoder::new(QUALITIES[0], Sampling::default())?,
         };
-        let (coded, last) = fit(&mut encoder, last, bytes_max, encode)?;
-        lock(&self.0).end(camera, encoder, last);
+        let (coded, last) = QUALITY_LADDER.fit(last, bytes_max, |place| {
+            encoder.set_quality(QUALITIES[place])?;
+            pixels.encode(&mut encoder)
+        })?;
+        let mut state = lock(&self.0);
+        if state.idle.len() < ENCODERS_MAX {
+            state.idle.push(encoder);
+        }
+        remember(&mut state.pictures, camera, last);
+        Ok(coded)
+    }
+
+    fn fit_overlay(
+        &self,
+        camera: &CameraName,
+        bytes_max: Option<u32>,
+        pixels: &Pixels,
+    ) -> Result<Bytes, String> {
+        let view = pixels.view().map_err(|failure| failure.to_string())?;
+        if view.format() != PixelFormat::Bgra8 {
+            return Err(format!(
+                "an overlay of {}; pass (height, width, 4): blue, green, red, alpha",
+                view.format()
+            ));
+        }
+        let last = lock(&self.0).overlays.get(camera).copied().unwrap_or_default();
+        let (coded, last) = DIVISOR_LADDER.fit(last, bytes_max, |place| {
+            let smaller = |side: u32| side.div_ceil(DIVISORS[place]);
+            if place == 0 {
+                return overlay::encode(&view).map_err(|failure| failure.to_string());
+            }
+            let size = (smaller(view.width()), smaller(view.height()));
+            let scaled = overlay::scale(&view, size).map_err(|failure| failure.to_string())?;
+            let scaled = scaled.view().ok_or("the overlay is empty")?;
+            overlay::encode(&scaled).map_err(|failure| failure.to_string())
+        })?;
+        remember(&mut lock(&self.0).overlays, camera, last);
         Ok(coded)
     }
 }
 
-impl State {
-    fn begin(&mut self, camera: &CameraName) -> (Option<Encoder>, Last) {
-        (self.idle.pop(), self.last.get(camera).copied().unwrap_or_default())
+fn remember(of: &mut BTreeMap<CameraName, Last>, camera: &CameraName, last: Last) {
+    if of.len() == CAMERAS_MAX && !of.contains_key(camera) {
+        of.pop_first();
     }
-
-    fn end(&mut self, camera: &CameraName, encoder: Encoder, last: Last) {
-        if self.idle.len() < ENCODERS_MAX {
-            self.idle.push(encoder);
-        }
-        if self.last.len() == CAMERAS_MAX && !self.last.contains_key(camera) {
-            self.last.pop_first();
-        }
-        self.last.insert(camera.clone(), last);
-    }
-}
-
-/// Encodes a picture with at most `bytes_max` bytes if a quality allows that. Returns also how it was encoded.
-fn fit(
-    encoder: &mut Encoder,
-    last: Last,
-    bytes_max: Option<u32>,
-    mut encode: impl FnMut(&mut Encoder) -> Result<Bytes, EncodeError>,
-) -> Result<(Bytes, Last), EncodeError> {
-    let mut place = if last.part < BETTER_BELOW { last.place.saturating_sub(1) } else { last.place };
-    let mut tries = 1;
-    loop {
-        encoder.set_quality(QUALITIES[place])?;
-        let coded = encode(encoder)?;
-        let part = bytes_max.map_or(0.0, |most| coded.len() as f64 / f64::from(most.max(1)));
-        if part <= 1.0 || tries == TRIES_MAX || place + 1 == QUALITIES.len() {
-            return Ok((coded, Last { place, part }));
-        }
-        // Four qualities lower halve the bytes.
-        let steps = (4.0 * part.log2()).ceil().max(1.0) as usize;
-        (place, tries) = ((place + steps).min(QUALITIES.len() - 1), tries + 1);
-    }
+    of.insert(camera.clone(), last);
 }
 
 /// Converts an answer for Python. `taken`: when Python takes it.
@@ -142,7 +180,7 @@ pub(crate) fn parts<'py>(
     (answered, skipped): &(Answered, AnswerSkips),
     taken: Instant,
 ) -> AnswerParts<'py> {
-    let Answered { frame, captured, width, height, payload, times } = answered;
+    let Answered { frame, captured, kind, width, height, payload, times } = answered;
     let AnswerTimes { captured: begun, up, made, sent, arriving, arrived } = *times;
     let stages = [
         ("up", up),
@@ -155,8 +193,13 @@ pub(crate) fn parts<'py>(
     let since = |(name, at): (_, Option<Instant>)| Some((name, at?.saturating_since(begun).as_secs_f64()));
     let stages = stages.into_iter().filter_map(since).collect();
     let skipped = skip_parts(skipped);
-    let jpeg = PyBytes::new(py, payload);
-    (frame.epoch.0, frame.sequence.0, captured.as_nanos(), (*width, *height), jpeg, stages, skipped)
+    let boxes = match kind {
+        // Damaged boxes are told when they are looked at, as damaged pixels are.
+        AnswerKind::Boxes => Detections::from_bytes(payload).ok().map(reply::parts),
+        AnswerKind::Picture | AnswerKind::Overlay => None,
+    };
+    let (id, coded) = ((frame.epoch.0, frame.sequence.0), PyBytes::new(py, payload));
+    (id.0, id.1, captured.as_nanos(), kind.name(), (*width, *height), coded, boxes, stages, skipped)
 }
 
 /// The number of answers that were not delivered, by reason.

@@ -9,7 +9,9 @@ use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
-use mez_node::client::{CameraSummary, ClientOptions, DECODED_HERE, EdgeClient, Resume, SubscribeOptions};
+use mez_node::client::{
+    AnswerContent, CameraSummary, ClientOptions, DECODED_HERE, EdgeClient, Resume, SubscribeOptions,
+};
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 
@@ -36,6 +38,27 @@ fn accepted(py: Python<'_>, name: &str) -> PyResult<Encoding> {
 pub(crate) struct Client {
     client: Owned<EdgeClient>,
     answers: AnswerEncoder,
+}
+
+impl Client {
+    /// Sends what `content` makes as an answer. It gets the limit of bytes, if there is one.
+    fn answer_with(
+        &self,
+        py: Python<'_>,
+        camera: &str,
+        (epoch, sequence): (u64, u64),
+        content: impl FnOnce(&CameraName, Option<u32>) -> PyResult<AnswerContent>,
+    ) -> PyResult<()> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        let client = &self.client.get(py)?.0;
+        if let Some(refusal) = client.refused_answer(&camera) {
+            return Err(error::refused(py, &refusal));
+        }
+        let bytes_max = client.answer_room(&camera).and_then(|room| room.bytes);
+        let sent = client.answer(&camera, frame, content(&camera, bytes_max)?);
+        sent.map_err(|failure| error::raise(py, "FrameTooLargeError", failure))
+    }
 }
 
 #[pymethods]
@@ -234,20 +257,43 @@ impl Client {
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }
 
-    /// Sends a picture that was made of a frame back to its camera: pixels, coded so that they can be there in time, or the bytes of a JPEG. Does not
-    /// wait for the edge. Raises if the edge has said that it takes no answers to that camera from this program.
+    /// Sends a picture that was made of a frame back to its camera: pixels, coded so that they can be there in time, or the bytes of a JPEG or of an
+    /// overlay. Does not wait for the edge. Raises if the edge has said that it takes no answers to that camera from this program.
     fn answer(&self, camera: &str, epoch: u64, sequence: u64, image: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = image.py();
-        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
-        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
-        let client = &self.client.get(py)?.0;
-        if let Some(refusal) = client.refused_answer(&camera) {
-            return Err(error::refused(py, &refusal));
-        }
-        let bytes_max = client.answer_room(&camera).and_then(|room| room.bytes);
-        let picture = self.answers.code(image, &camera, bytes_max)?;
-        let sent = client.answer(&camera, frame, picture);
-        sent.map_err(|failure| error::raise(py, "FrameTooLargeError", failure))
+        let coded = |camera: &CameraName, bytes_max| {
+            self.answers.picture(image, camera, bytes_max).map(AnswerContent::Coded)
+        };
+        self.answer_with(image.py(), camera, (epoch, sequence), coded)
+    }
+
+    /// Like `answer`, for the pixels of an overlay: shape (height, width, 4).
+    fn answer_overlay(
+        &self,
+        camera: &str,
+        epoch: u64,
+        sequence: u64,
+        image: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let coded = |camera: &CameraName, bytes_max| {
+            self.answers.overlay(image, camera, bytes_max).map(AnswerContent::Coded)
+        };
+        self.answer_with(image.py(), camera, (epoch, sequence), coded)
+    }
+
+    /// Like `answer`, for boxes. `published`: width and height of the frame as it was published.
+    fn answer_boxes(
+        &self,
+        py: Python<'_>,
+        camera: &str,
+        epoch: u64,
+        sequence: u64,
+        published: (u32, u32),
+        detections: DetectionsParts,
+    ) -> PyResult<()> {
+        let detections =
+            reply::detections(detections).map_err(|failure| error::argument(py, "image", failure))?;
+        let boxes = |_: &CameraName, _| Ok(AnswerContent::Boxes { detections, published });
+        self.answer_with(py, camera, (epoch, sequence), boxes)
     }
 
     /// Answers handed in, sent, given up for newer ones before they were on their way, and failed.

@@ -62,7 +62,9 @@ mod _native {
     #[pymodule_export]
     use crate::knobs::Knobs;
     #[pymodule_export]
-    use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
+    use crate::pixels::{
+        decode_into, decode_overlay_into, draw_overlay, encode_jpeg, encode_png, resize_into,
+    };
     #[pymodule_export]
     use crate::publisher::Publisher;
     #[pymodule_export]

@@ -6,10 +6,10 @@ use std::slice;
 
 use bytes::Bytes;
 use mez_core::frame::Encoding;
-use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::jpeg::{Encoder, PIXELS_MAX_DEFAULT, Sampling};
 use mez_media::resize::{Filter, Resizer};
 use mez_media::stream::{StreamDecodeError, show};
-use mez_media::{Image, ImageView, ImageViewMut, PixelFormat, png};
+use mez_media::{Image, ImageView, ImageViewMut, PixelFormat, overlay, png};
 use mez_node::api::image::{PayloadError, size_in_pixels};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
@@ -127,15 +127,20 @@ impl Encoded {
 
     /// Checks that it is a whole JPEG, and copies it. Do not call it while attached to the interpreter.
     pub(crate) fn take(&self) -> Result<(Bytes, (u32, u32)), PayloadError> {
+        // The copy is checked, because another thread may change the original.
+        let bytes = self.copied();
+        let size = size_in_pixels(Encoding::Jpeg, (0, 0), &bytes)?;
+        Ok((bytes, size))
+    }
+
+    /// A copy. Do not call it while attached to the interpreter.
+    pub(crate) fn copied(&self) -> Bytes {
         let bytes = match self.len() {
             0 => &[][..],
             // SAFETY: as in `Pixels::view`; the buffer is contiguous and holds single bytes.
             len => unsafe { slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), len) },
         };
-        // The copy is checked, because another thread may change the original.
-        let bytes = Bytes::copy_from_slice(bytes);
-        let size = size_in_pixels(Encoding::Jpeg, (0, 0), &bytes)?;
-        Ok((bytes, size))
+        Bytes::copy_from_slice(bytes)
     }
 }
 
@@ -143,17 +148,26 @@ impl Encoded {
 pub(crate) struct Target {
     buffer: PyUntypedBuffer,
     size: (u32, u32),
+    format: PixelFormat,
 }
 
 impl Target {
     /// Reads `image`, which must have the shape (height, width, 3) and no gaps.
     pub(crate) fn read(image: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::of(image, PixelFormat::Bgr8)
+    }
+
+    /// Reads `image`, which must have rows of pixels of this format without gaps.
+    fn of(image: &Bound<'_, PyAny>, format: PixelFormat) -> PyResult<Self> {
         let buffer = contiguous(image, true)?;
-        let [height, width, 3] = *buffer.shape() else { return Err(wrong_shape(image)) };
+        let &[height, width, channels] = buffer.shape() else { return Err(wrong_shape(image)) };
+        if channels != format.bytes_per_pixel() {
+            return Err(wrong_shape(image));
+        }
         let (Ok(width), Ok(height)) = (u32::try_from(width), u32::try_from(height)) else {
             return Err(wrong_shape(image));
         };
-        Ok(Self { buffer, size: (width, height) })
+        Ok(Self { buffer, size: (width, height), format })
     }
 
     /// Width and height, in pixels.
@@ -161,13 +175,13 @@ impl Target {
         self.size
     }
 
-    /// The pixels as blue, green and red. Do not write to them while attached to the interpreter.
+    /// The pixels. Do not write to them while attached to the interpreter.
     pub(crate) fn view(&mut self) -> Result<ImageViewMut<'_>, mez_media::ImageError> {
         let (pointer, bytes) = (self.buffer.buf_ptr().cast::<u8>(), self.buffer.len_bytes());
         // SAFETY: `contiguous` has checked that the memory has no gaps and is writable. The buffer protocol keeps it in place
         // as long as the buffer lives, which is borrowed as long. The array is new, and its caller has not shared it yet.
         let data = unsafe { slice::from_raw_parts_mut(pointer, bytes) };
-        ImageViewMut::packed(data, self.size.0, self.size.1, PixelFormat::Bgr8)
+        ImageViewMut::packed(data, self.size.0, self.size.1, self.format)
     }
 }
 
@@ -290,6 +304,47 @@ pub(crate) fn decode_into(
         show(encoding, payload, &mut target.view()?)
     })
     .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))
+}
+
+/// Decodes the PNG of an overlay into `image`, an array of shape (height, width, 4) of its size whose memory has no gaps. Does not hold the
+/// interpreter.
+#[pyfunction]
+pub(crate) fn decode_overlay_into(png: &Bound<'_, PyBytes>, image: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (py, bytes) = (png.py(), png.as_bytes());
+    let mut target = Target::of(image, PixelFormat::Bgra8)?;
+    py.detach(|| {
+        let mut decoded = Image::empty();
+        overlay::decode(bytes, PIXELS_MAX_DEFAULT, &mut decoded).map_err(|failure| failure.to_string())?;
+        let mut view = target.view().map_err(|failure| failure.to_string())?;
+        if (decoded.width(), decoded.height()) != (view.width(), view.height()) {
+            return Err(format!("the overlay has {}x{} pixels", decoded.width(), decoded.height()));
+        }
+        view.data_mut().copy_from_slice(decoded.data());
+        Ok(())
+    })
+    .map_err(|failure: String| error::raise(py, "ImageError", failure))
+}
+
+/// Draws `overlay`, its PNG or an array of shape (height, width, 4), over `image`, an array of shape (height, width, 3) whose memory has no gaps.
+/// Does not hold the interpreter.
+#[pyfunction]
+pub(crate) fn draw_overlay(overlay: &Bound<'_, PyAny>, image: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (py, given) = (overlay.py(), Given::read(overlay)?);
+    let mut target = Target::read(image)?;
+    py.detach(|| {
+        let mut decoded = Image::empty();
+        let pixels = match &given {
+            Given::Pixels(pixels) => pixels.view().map_err(|failure| failure.to_string())?,
+            Given::Encoded(png) => {
+                let refused = |failure: png::PngError| failure.to_string();
+                overlay::decode(&png.copied(), PIXELS_MAX_DEFAULT, &mut decoded).map_err(refused)?;
+                decoded.view().ok_or("the overlay is empty")?
+            }
+        };
+        let mut view = target.view().map_err(|failure| failure.to_string())?;
+        overlay::draw(&pixels, &mut view).map_err(|failure| failure.to_string())
+    })
+    .map_err(|failure: String| error::raise(py, "ImageError", failure))
 }
 
 /// Scales the pixels of `image` to the size of `target`; both are arrays of shape (height, width, 3), `target` without gaps. Does not hold

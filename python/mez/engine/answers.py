@@ -6,16 +6,16 @@ import numpy as np
 
 from mez import _detections
 from mez._detections import Detections
+from mez._drawing import with_boxes
+from mez._overlay import Overlay
 from mez.engine.engines import Image
 from mez.engine.errors import AnswerRefusedError
-from mez.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from mez.errors import ArgumentError, ArgumentTypeError
 
 DETECTIONS_MAX: Final = 1000
 """The most boxes that are drawn. More indicate a bug in the engine."""
 
-_TAKEN: Final = "give uint8 pixels of the frame's size, or boxes"
-# BGR colours for kinds of objects. Colour-blind people can tell them apart too.
-_COLOURS: Final = ((0, 159, 230), (233, 180, 86), (115, 158, 0), (66, 228, 240), (0, 94, 213))
+_TAKEN: Final = "give uint8 pixels of the frame's size, boxes, or a mez.Overlay"
 
 
 def picture(image: Image, result: object) -> Image:
@@ -24,18 +24,38 @@ def picture(image: Image, result: object) -> Image:
     Args:
         image: The picture that the engine got: uint8, shape (height, width, 3), in the order blue, green,
             red.
-        result: The result: pixels (uint8, the same height and width, with three channels or grey), or boxes
-            as in `Frame.reply`. Boxes are drawn into a copy of `image`.
+        result: The result: pixels (uint8, the same height and width, with three channels or grey), boxes as
+            in `Frame.reply`, or a `mez.Overlay`. Boxes and overlays are drawn into a copy of `image`.
 
     Returns:
         The pixels: uint8, shape (height, width, 3), in the order blue, green, red.
 
     Raises:
-        AnswerRefusedError: The result is neither pixels nor boxes. The message gives the reason.
+        AnswerRefusedError: The result is nothing of this. The message gives the reason.
         MissingPackageError: The result has boxes, and OpenCV is not installed.
+    """
+    made = answer(image, result)
+    if isinstance(made, Detections):
+        return with_boxes(image, made)
+    if isinstance(made, Overlay):
+        return made.over(image)
+    return made
+
+
+def answer(image: Image, result: object) -> Image | Detections | Overlay:
+    """Check the result of an engine, and return what `Frame.answer` takes.
+
+    Args:
+        image: The picture that the engine got.
+        result: The result, as for `picture`.
+
+    Raises:
+        AnswerRefusedError: As for `picture`.
     """
     if result is None:
         raise AnswerRefusedError(f"the engine returned nothing; {_TAKEN}")
+    if isinstance(result, Overlay):
+        return result
     if getattr(result, "ndim", 0) == 3 or getattr(result, "dtype", None) == np.uint8:
         return _pixels(image, result)
     try:
@@ -45,7 +65,11 @@ def picture(image: Image, result: object) -> Image:
     if found is None:
         shape = f" of shape {result.shape}" if isinstance(result, np.ndarray) else ""
         raise AnswerRefusedError(f"the engine returned {type(result).__name__}{shape}; {_TAKEN}")
-    return _drawn(image, found)
+    if len(found) > DETECTIONS_MAX:
+        raise AnswerRefusedError(
+            f"the engine returned {len(found)} boxes, more than {DETECTIONS_MAX}; return the highest scores"
+        )
+    return found
 
 
 def _pixels(image: Image, result: Any) -> Image:  # noqa: ANN401, an array of whatever package
@@ -55,6 +79,10 @@ def _pixels(image: Image, result: Any) -> Image:  # noqa: ANN401, an array of wh
         if np.issubdtype(made.dtype, np.floating) and not np.isfinite(made).all():
             wrong += ", not all of them finite,"
         raise AnswerRefusedError(f"the engine returned {wrong} instead of uint8; round them to 0 to 255")
+    if made.shape[2:] == (4,):
+        raise AnswerRefusedError(
+            "the engine returned pixels with alpha; return mez.Overlay(pixels) to draw them over the frame"
+        )
     if made.shape not in (image.shape, image.shape[:2]):
         raise AnswerRefusedError(
             f"the engine returned the shape {made.shape} for {image.shape}; keep the size"
@@ -62,34 +90,3 @@ def _pixels(image: Image, result: Any) -> Image:  # noqa: ANN401, an array of wh
     if made.ndim == 2:
         made = np.repeat(made[:, :, np.newaxis], 3, axis=2)
     return np.ascontiguousarray(made)
-
-
-def _drawn(image: Image, found: Detections) -> Image:
-    """A copy of a picture, with boxes and their names."""
-    if len(found) > DETECTIONS_MAX:
-        raise AnswerRefusedError(
-            f"the engine returned {len(found)} boxes, more than {DETECTIONS_MAX}; return the highest scores"
-        )
-    try:
-        import cv2
-    except ImportError as error:
-        raise MissingPackageError(
-            f"boxes are drawn by OpenCV ({error}); run: pip install 'mez[apps]'"
-        ) from error
-    made = image.copy()
-    high, wide = image.shape[:2]
-    given_wide, given_high = found.size or (wide, high)
-    scale = np.array([wide / given_wide, high / given_high] * 2)
-    # Clipped, because coordinates far outside would overflow in OpenCV.
-    corners = np.clip(found.xyxy * scale, -1, max(wide, high) + 1).round().astype(int).tolist()
-    names = found.class_names or [""] * len(found)
-    for place, (left, top, right, bottom) in enumerate(corners):
-        name = str(names[place])
-        kind = sum(name.encode()) if name else place
-        colour = _COLOURS[kind % len(_COLOURS)]
-        cv2.rectangle(made, (left, top), (right, bottom), colour, 2)
-        score = np.nan if found.scores is None else float(found.scores[place])
-        said = name if np.isnan(score) else f"{name} {score:.2f}".strip()
-        at = (max(left, 0) + 2, max(top - 4, 12))
-        cv2.putText(made, said, at, cv2.FONT_HERSHEY_SIMPLEX, 0.45, colour, 1, cv2.LINE_AA)
-    return made

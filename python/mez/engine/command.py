@@ -10,7 +10,7 @@ from mez._commands import Commands, Teller, add_state, folder, until_ended
 from mez._reports import UNUSABLE
 from mez.engine import engines, worker
 from mez.engine.errors import EngineError
-from mez.engine.loop import GROUP
+from mez.engine.loop import DRAWN_BY, GROUP
 from mez.engine.supervisor import ANSWER_WITHIN_S, PROGRESS_S, Supervisor
 from mez.engine.worker import Work
 from mez.errors import ArgumentError, ArgumentTypeError, BrokerError, BusyError, KeysError
@@ -22,6 +22,7 @@ _EXAMPLES: Final = """\
 Examples:
   mez engine run style --cameras 'phone/*'                    repaint frames in the style of Mez
   mez engine run boxes --cameras 'phone/*' --workers 2        find objects, and draw boxes
+  mez engine run boxes --cameras 'phone/*' --draw device      find objects; the devices draw the boxes
   mez engine run mine.py:paint --cameras 'phone/*'            your own function: pixels in, pixels out
   mez engine run picasso.onnx --cameras 'phone/*' --device cuda   a style from mez style train, on a GPU
 
@@ -81,13 +82,24 @@ def _add_work(command: argparse.ArgumentParser) -> None:
         help=f"engines of one group share the frames: each frame goes to one engine [{GROUP}]",
     )
     command.add_argument(
-        "--device", choices=engines.DEVICES, default="cpu", help="processor for style and boxes [cpu]"
+        "--device",
+        choices=engines.DEVICES,
+        default="cpu",
+        help="processor of this host for style and boxes [cpu]",
     )
     command.add_argument(
         "--latency-ms",
         type=float,
         metavar="MS",
         help="latency bound: maximum milliseconds from capture until the engine gets a frame [none]",
+    )
+    command.add_argument(
+        "--draw",
+        choices=DRAWN_BY,
+        default="engine",
+        help="who draws boxes and overlays. engine: pictures are sent, finished. device: boxes and overlays "
+        "are sent, in fewer bytes, and the program that publishes the camera draws them (mez offload does; "
+        "your own program: Answer.over) [engine]",
     )
 
 
@@ -100,6 +112,7 @@ def _work(options: argparse.Namespace) -> Work:
         options.device,
         options.keys,
         options.latency_ms,
+        options.draw,
     )
 
 

@@ -4,17 +4,24 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from mez import _modules
-from mez._arguments import StrPath
+from mez._arguments import StrPath, invalid
+from mez._detections import Detections
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
+from mez._overlay import Overlay
 from mez._subscribe import subscribe
 from mez._subscription import Subscription
 from mez.engine import answers, engines
 from mez.engine.engines import Engine
 from mez.errors import Error, PermissionDenied, WaitTimeoutError
+
+Draw: TypeAlias = Literal["engine", "device"]
+
+DRAWN_BY: Final = ("engine", "device")
+"""Who may draw boxes and overlays."""
 
 LOOK_S: Final = 0.1
 """How long the loop waits for a frame before it checks whether it should end, in seconds."""
@@ -36,8 +43,8 @@ class Counts:
         taken: Frames that the engine got.
         answered: Answers that were passed to `Frame.answer`.
         sent: Answers that the edge has accepted. The edge may later replace an answer by a newer one.
-        refused: Frames without an answer: the engine raised an exception, its result is not a picture, or a
-            right is missing.
+        refused: Frames without an answer: the engine raised an exception, its result is neither pixels, boxes
+            nor an overlay, or a right is missing.
         work_ns: Time that the engine took for all frames together, in nanoseconds.
         waited: Frames with a known age.
         waited_ns: Sum of the ages of these frames when the engine got them, in nanoseconds.
@@ -63,12 +70,18 @@ class Loop:
         engine: The engine.
         counts: Its counts.
         holds: Called with the frame that the engine works on, and with an empty text when it is done.
+        draw: Who draws boxes and overlays over the frame.
     """
 
     def __init__(
-        self, engine: Engine, counts: Counts, holds: Callable[[str], object] = lambda frame: None
+        self,
+        engine: Engine,
+        counts: Counts,
+        holds: Callable[[str], object] = lambda frame: None,
+        draw: Draw = "engine",
     ) -> None:
         self._engine = engine
+        self._checked = answers.answer if draw == "device" else answers.picture
         self._counts = counts
         self._holds = holds
         self._logged: dict[str, float] = {}
@@ -113,7 +126,7 @@ class Loop:
             counts.answered += 1
             frame.done()
 
-    def _made(self, frame: Frame) -> engines.Image:
+    def _made(self, frame: Frame) -> engines.Image | Detections | Overlay:
         image = frame.image
         self._holds(f"{frame.camera} {frame.id}")
         began_ns = time.monotonic_ns()
@@ -122,7 +135,7 @@ class Loop:
         finally:
             self._counts.work_ns += time.monotonic_ns() - began_ns
             self._holds("")
-        return answers.picture(image, result)
+        return self._checked(image, result)
 
     def _refuse(self, frame: Frame, why: str) -> None:
         counts = self._counts
@@ -152,13 +165,14 @@ def run(
     device: str = "cpu",
     keys: StrPath | None = None,
     latency_ms: float | None = None,
+    draw: Draw = "engine",
     end: Callable[[], bool] = lambda: False,
 ) -> Counts:
     """Run an engine in this process and thread: take the newest frame of each camera in turn, and answer it.
 
-    If the engine raises an exception, or its result is not a picture, the frame is refused: the publisher
-    gets the reply `{"refused": REASON}`, the group counts a dead letter, and the next frame follows. If the
-    engine hangs, this function hangs too; `mez engine run` kills and restarts a worker that hangs.
+    If the engine raises an exception, or its result is no answer, the frame is refused: the publisher gets
+    the reply `{"refused": REASON}`, the group counts a dead letter, and the next frame follows. If the engine
+    hangs, this function hangs too; `mez engine run` kills and restarts a worker that hangs.
 
     Args:
         engine: The name of an engine, as in `load`, or a function.
@@ -170,6 +184,9 @@ def run(
         keys: As in `mez.subscribe`.
         latency_ms: As in `mez.subscribe`: the maximum time from capture until the engine gets a frame, in
             milliseconds.
+        draw: Who draws boxes and overlays over the frame. `"engine"`: this function, so that every answer is
+            a picture. `"device"`: the program that publishes the camera, with `Answer.over`; they cross the
+            link as they are, in fewer bytes.
         end: A function that is called after each frame, and ten times a second. If it returns true, the
             engine ends.
 
@@ -177,13 +194,16 @@ def run(
         What the engine has done.
 
     Raises:
+        ArgumentError: `draw` is something else.
         EngineError: The engine cannot be loaded.
         PermissionDenied: The right to watch the cameras is missing.
         ConnectError: The edge did not answer at the start.
     """
+    if draw not in DRAWN_BY:
+        raise invalid("draw", f'draw is {draw!r}; give "engine" or "device"')
     loaded = engines.load(engine, device) if isinstance(engine, str) else engine
     counts = Counts()
     with subscribe(cameras, edge=edge, group=group, keys=keys, latency_ms=latency_ms) as frames:
-        Loop(loaded, counts).work(frames, end)
+        Loop(loaded, counts, draw=draw).work(frames, end)
     counts.sent = frames.answer_counts.sent
     return counts

@@ -15,7 +15,7 @@ from mez._reports import Report, Reports, memory_mib
 from mez._subscribe import subscribe
 from mez._subscription import Subscription
 from mez.engine import engines
-from mez.engine.loop import Counts, Loop
+from mez.engine.loop import Counts, Draw, Loop
 from mez.errors import BusyError, ConnectError
 
 PAUSE_S: Final = 0.2
@@ -37,6 +37,7 @@ class Work:
         device: As for `load`.
         keys: As for `mez.subscribe`.
         latency_ms: As for `mez.subscribe`.
+        draw: Who draws boxes and overlays over the frame.
     """
 
     engine: str
@@ -46,6 +47,7 @@ class Work:
     device: str
     keys: StrPath | None
     latency_ms: float | None
+    draw: Draw
 
 
 class Worker:
@@ -72,7 +74,8 @@ class Worker:
             EngineError: The engine cannot be loaded.
             PermissionDenied: The right to watch the cameras is missing.
         """
-        loop = Loop(engines.load(self._work.engine, self._work.device), self._counts, self._holds)
+        engine = engines.load(self._work.engine, self._work.device)
+        loop = Loop(engine, self._counts, self._holds, self._work.draw)
         frames = self._joined()
         if frames is None:
             return

@@ -22,7 +22,8 @@ class Answered:
         frame: The frame's identity at the edge. `None` if the picture was made on the device.
         captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC.
         made_at: Where the picture was made: `"edge"` or `"device"`.
-        image: The picture: uint8, shape (height, width, 3), in the order blue, green, red.
+        image: The picture: uint8, shape (height, width, 3), in the order blue, green, red. If the answer is
+            an overlay or boxes, they are drawn over the frame.
         original: The frame that the picture was made of. `None` if the client has dropped it: it waited for
             the edge's answer for more than `answer_ms` plus one second, or newer frames filled 128 MiB.
         ms: When the frame and its answer passed each stage, in milliseconds since the capture, in order. If

@@ -69,8 +69,8 @@ class OffloadCounts:
             the other side. `repeated`: the frame was answered already, maybe by the other side. `replaced`: a
             newer answer replaced it, or the frame waited for the engine on the device until a newer one came.
             And more reasons: `engine_refused`: the engine on the device raised an exception, or returned no
-            picture; `forgotten`: the edge's answer came after 4096 newer frames; `damaged`: the answer is not
-            a complete JPEG.
+            valid result; `forgotten`: the edge's answer came after 4096 newer frames, or it is to be drawn
+            over a frame that the client has dropped; `damaged`: the answer cannot be decoded.
         unanswered: Frames that still wait for an answer, or that no engine answered because it took a newer
             one.
         ages_ms: Milliseconds from the capture until your loop got the answer, or until it was displayed. At
@@ -203,6 +203,7 @@ class Offload:
             EndedError: There are no more answers: the source has ended and its last answers were returned,
                 `seconds` have passed, the window was closed, or `close` was called.
             OffloadError: The source was lost, or a picture cannot be written.
+            MissingPackageError: The edge's answers have boxes to draw, and OpenCV is not installed.
             Error: A frame cannot be published.
         """
         seconds = arguments.timeout("timeout", timeout)
@@ -336,24 +337,24 @@ class Offload:
 
     def _take_one(self, answer: Answer) -> None:
         """Pass an answer of the edge to the board, or count it as skipped."""
-        try:
-            image = answer.image
-        except ImageError:
-            self._board.skip("damaged")
-            return
-        now_s = time.monotonic()
         with self._lock:
             # An answer may come before `send` has returned.
             self._lock.wait_for(
                 lambda: self._sent.last is not None and self._sent.last >= answer.frame, CLOSE_S
             )
             found = self._sent.answered(answer.frame)
-            if found is not None:
-                self._chooser.answered("edge", found[0], answer.ms["decoded"] / 1e3, now_s)
-        if found is None:
+        number, original = found or (None, None)
+        if number is None or (original is None and answer.kind != "picture"):
             self._board.skip("forgotten")
             return
-        number, original = found
+        try:
+            image = answer.image if original is None else answer.over(original)
+        except ImageError:
+            self._board.skip("damaged")
+            return
+        now_s = time.monotonic()
+        with self._lock:
+            self._chooser.answered("edge", number, answer.ms["decoded"] / 1e3, now_s)
         self._board.offer(
             Answered(number, answer.frame, answer.captured_ns, "edge", image, original, dict(answer.ms)),
             now_s,

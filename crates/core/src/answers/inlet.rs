@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::outlet::UNCONFIRMED_ANSWERS_MAX;
-use super::types::{ANSWER_BYTES_MAX, AnswerTimes, Answered};
+use super::types::{ANSWER_BYTES_MAX, AnswerKind, AnswerTimes, Answered};
 use crate::clock::ClockEstimate;
 use crate::frame::{Encoding, Epoch, FrameId};
 use crate::trace::{CameraTrace, Stage};
@@ -37,8 +37,8 @@ pub enum AnswerRefused {
         /// The newest frame whose answer is here.
         newest: FrameId,
     },
-    /// The answer is empty, larger than the limit, or no JPEG.
-    #[error("an answer of {bytes} bytes and {width}x{height} pixels as {}; it has to be a JPEG of at most {ANSWER_BYTES_MAX} bytes", .encoding.name())]
+    /// The answer is empty, larger than the limit, or of an encoding that no answer has.
+    #[error("an answer of {bytes} bytes and {width}x{height} pixels as {}; it has to be a JPEG, a PNG or boxes, of at most {ANSWER_BYTES_MAX} bytes", .encoding.name())]
     Form {
         /// The answer's size in bytes.
         bytes: u32,
@@ -57,8 +57,8 @@ pub enum AnswerRefused {
 /// The answers that arrive at a camera.
 #[derive(Debug, Default)]
 pub struct Inlet {
-    /// The header of each answer and when it came, by connection and frame.
-    arriving: BTreeMap<(u64, FrameId), (Box<FrameHeader>, Instant)>,
+    /// The header of each answer, its kind and when it came, by connection and frame.
+    arriving: BTreeMap<(u64, FrameId), (Box<FrameHeader>, AnswerKind, Instant)>,
     /// The newest frame whose answer has arrived.
     newest: Option<FrameId>,
     /// The accounts of edges, the last one received last.
@@ -81,22 +81,18 @@ impl Inlet {
         if frame.epoch != epoch {
             return Err(AnswerRefused::Epoch { frame });
         }
-        if bytes == 0
-            || bytes > ANSWER_BYTES_MAX
-            || width == 0
-            || height == 0
-            || encoding != Encoding::Jpeg
-            || header.history > 0
-        {
+        let is_sound =
+            bytes > 0 && bytes <= ANSWER_BYTES_MAX && width > 0 && height > 0 && header.history == 0;
+        let Some(kind) = AnswerKind::of(encoding).filter(|_| is_sound) else {
             return Err(AnswerRefused::Form { bytes, width, height, encoding });
-        }
+        };
         if let Some(newest) = self.newest.filter(|newest| *newest >= frame) {
             return Err(AnswerRefused::Old { frame, newest });
         }
         if self.arriving.len() >= ARRIVING_ANSWERS_MAX || self.arriving.contains_key(&(link, frame)) {
             return Err(AnswerRefused::TooMany);
         }
-        self.arriving.insert((link, frame), (header, now));
+        self.arriving.insert((link, frame), (header, kind, now));
         Ok(())
     }
 
@@ -108,7 +104,7 @@ impl Inlet {
         payload: Bytes,
         (anchor, clock): (ClockAnchor, Option<ClockEstimate>),
     ) -> Option<(Report, Option<Answered>)> {
-        let (header, first) = self.arriving.remove(&(link, frame))?;
+        let (header, kind, first) = self.arriving.remove(&(link, frame))?;
         if self.newest.is_some_and(|newest| newest >= frame) {
             return Some((Report::Refused { frame }, None));
         }
@@ -119,6 +115,7 @@ impl Inlet {
         let answered = Answered {
             frame,
             captured: meta.captured,
+            kind,
             width: meta.width,
             height: meta.height,
             payload,

@@ -1,4 +1,4 @@
-//! Brings pictures that applications make of a camera's frames back to the camera's publisher, the newest first
+//! Brings pictures that applications make of a camera's frames, and what they draw over them, back to the camera's publisher, the newest first
 //! (`docs/decisions/0062-answers.md`).
 //!
 //! Each part is a state machine without clock or socket, like the broker that owns it.
@@ -20,7 +20,7 @@ mod types;
 pub use self::answer_box::AnswerBox;
 pub use self::inlet::{ACCOUNTS_MAX, ARRIVING_ANSWERS_MAX, AnswerRefused, Inlet};
 pub use self::outlet::{Outlet, UNCONFIRMED_ANSWERS_MAX};
-pub use self::types::{ANSWER_BYTES_MAX, AnswerTimes, Answered, MadeAnswer, OutletStep, Room};
+pub use self::types::{ANSWER_BYTES_MAX, AnswerKind, AnswerTimes, Answered, MadeAnswer, OutletStep, Room};
 
 #[cfg(test)]
 mod tests;

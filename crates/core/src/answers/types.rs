@@ -4,19 +4,58 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::frame::FrameId;
+use crate::frame::{Encoding, FrameId};
 use crate::units::{Instant, Timestamp};
 use crate::wire::{AnswerAccount, FrameHeader};
 
 /// The most bytes of an answer, coded: a JPEG of 4K at high quality.
 pub const ANSWER_BYTES_MAX: u32 = 8 << 20;
 
+/// What an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AnswerKind {
+    /// A picture that takes the place of the frame: a JPEG.
+    Picture,
+    /// A picture that is drawn over the frame: a PNG of 8-bit red, green, blue and alpha.
+    Overlay,
+    /// Boxes that are drawn over the frame: a message `Detections` of the application API.
+    Boxes,
+}
+
+impl AnswerKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Picture, Self::Overlay, Self::Boxes];
+
+    /// How an answer of this kind is coded on the wire.
+    pub const fn encoding(self) -> Encoding {
+        match self {
+            Self::Picture => Encoding::Jpeg,
+            Self::Overlay => Encoding::Png,
+            Self::Boxes => Encoding::Data,
+        }
+    }
+
+    /// The kind of an answer that is coded like this. `None`: no kind has this encoding.
+    pub fn of(encoding: Encoding) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.encoding() == encoding)
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Picture => "picture",
+            Self::Overlay => "overlay",
+            Self::Boxes => "boxes",
+        }
+    }
+}
+
 /// An answer that an application has made.
 #[derive(Clone, Debug)]
 pub struct MadeAnswer {
-    /// The header before the picture, with the identity and the capture time of the frame that the picture was made of.
+    /// The header, with the identity and the capture time of the frame that the answer was made of.
     pub header: Box<FrameHeader>,
-    /// The picture, coded.
+    /// The answer, coded as its header says.
     pub payload: Bytes,
     /// When the frame was captured, by the edge's clock. `None`: the camera's clock is not known yet.
     pub captured: Option<Instant>,
@@ -58,11 +97,13 @@ pub struct Answered {
     pub frame: FrameId,
     /// When the frame was captured.
     pub captured: Timestamp,
-    /// Width in pixels, which may differ from the width of the frame.
+    /// What the answer is.
+    pub kind: AnswerKind,
+    /// Width in pixels, which may differ from the width of the frame. Of boxes: the width of the frame as it was published.
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// The picture: a JPEG.
+    /// The answer, coded as its kind is. Only its number of bytes has been checked: the checks of the edge are not trusted here.
     pub payload: Bytes,
     /// When the answer passed each stage.
     pub times: AnswerTimes,

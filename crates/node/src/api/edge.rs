@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mez_core::broker::edge::{AnswerError, AnswerPicture, CameraInfo, ForgetError, ReplyError};
+use mez_core::broker::edge::{AnswerError, CameraInfo, ForgetError, ReplyError};
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::rights::Verb;
 use mez_core::subscription::SubscriptionSpec;
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tonic::Code;
 
 use super::access::Access;
+use super::answers;
 use super::connect::answer_connect;
 use super::contract::Profile;
 use super::feed::Feed;
-use super::image::size_in_pixels;
 use super::page::Page;
 use super::principal::Principal;
 use super::request::{Subscribe, application, measured, parse_camera, parse_pattern, taken};
@@ -233,18 +233,16 @@ impl EdgeApi {
         Ok(pb::ReplyResponse {})
     }
 
-    /// Forwards an answer, a picture made of a frame, to the frame's camera.
+    /// Forwards an answer, a picture made of a frame or what is to be drawn over it, to the frame's camera.
     pub async fn answer(
         &self,
         principal: &Principal,
         request: pb::AnswerRequest,
     ) -> Result<pb::AnswerResponse, ApiError> {
-        let pb::AnswerRequest { camera, epoch, sequence, payload, replaced } = request;
-        let camera = parse_camera(&camera)?;
+        let camera = parse_camera(&request.camera)?;
         self.access.check(principal, Verb::Reply, &camera)?;
-        let size = size_in_pixels(Encoding::Jpeg, (0, 0), &payload)?;
-        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
-        let room = self.edge.answer(camera, frame, AnswerPicture { payload, size, replaced }).await?;
+        let frame = FrameId { epoch: Epoch(request.epoch), sequence: Sequence(request.sequence) };
+        let room = self.edge.answer(camera, frame, answers::parse(request)?).await?;
         let bound_ns = room.bound.map_or(0, |bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX));
         Ok(pb::AnswerResponse { bound_ns, bytes_max: room.bytes })
     }

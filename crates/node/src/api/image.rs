@@ -1,5 +1,6 @@
 //! Checks whether a payload matches its description. Every frame from another process is checked.
 
+use mez_core::answers::AnswerKind;
 use mez_core::frame::Encoding;
 use mez_media::jpeg;
 
@@ -76,6 +77,20 @@ pub fn size_in_pixels(
         return Err(PayloadError::Size { encoding, is, stated });
     }
     Ok(is)
+}
+
+/// What an answer of these bytes is, and its size in pixels. Decodes nothing.
+pub fn answer_kind(payload: &[u8]) -> Result<(AnswerKind, (u32, u32)), PayloadError> {
+    if !payload.starts_with(b"\x89PNG") {
+        return Ok((AnswerKind::Picture, size_in_pixels(Encoding::Jpeg, (0, 0), payload)?));
+    }
+    let size = png_size(payload)?;
+    // The header continues with the bit depth and the colour type (W3C PNG, 11.2.1).
+    if payload.get(24..26) == Some(&[8, 6]) {
+        return Ok((AnswerKind::Overlay, size));
+    }
+    let detail = "an overlay has 8-bit red, green, blue and alpha; give pictures without alpha as JPEG";
+    Err(PayloadError::Damaged { encoding: Encoding::Png, detail: detail.into() })
 }
 
 /// Reads the header of a PNG, whose first chunk has a fixed place (W3C PNG, 5.2 and 11.2.1).

@@ -31,6 +31,7 @@
 //! | [`serve`] | listeners and their connections |
 
 mod access;
+mod answers;
 mod calls;
 pub mod camera;
 pub mod check;

@@ -9,26 +9,61 @@ use bytes::Bytes;
 use mez_core::answers::{ANSWER_BYTES_MAX, Room};
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
+use prost::Message;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::edges::Edges;
 use super::error::ClientError;
 use crate::api::{ApiError, pb};
+use crate::reply::Detections;
 
 /// The most answers to one camera that are in flight to a remote broker. At a round trip of 50 ms this allows 80 per second.
 const IN_FLIGHT_MAX: usize = 4;
 /// The most cameras whose state is kept. Beyond that, the state of another camera is dropped, an idle one if there is one.
 const CAMERAS_MAX: usize = 256;
 
-/// A picture has more bytes than an answer may have.
+/// An answer has more bytes than it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or a picture of lower quality"
 )]
 pub struct AnswerError {
-    /// The size of the picture.
+    /// The size of the answer.
     pub bytes: usize,
+}
+
+/// What a program answers.
+#[derive(Clone, Debug)]
+pub enum AnswerContent {
+    /// A whole JPEG: a picture. Or a whole PNG with alpha: an overlay.
+    Coded(Bytes),
+    /// Boxes to draw over the frame.
+    Boxes {
+        /// The boxes.
+        detections: Detections,
+        /// The size of the frame as it was published, in pixels.
+        published: (u32, u32),
+    },
+}
+
+impl AnswerContent {
+    /// The form for the edge, with the size of the frame as it was published if boxes need it.
+    fn into_message(self) -> Result<(pb::answer_request::Content, (u32, u32)), AnswerError> {
+        use pb::answer_request::Content;
+        let (content, published, bytes) = match self {
+            Self::Coded(bytes) => {
+                let size = bytes.len();
+                (Content::Payload(bytes), (0, 0), size)
+            }
+            Self::Boxes { detections, published } => {
+                let message = detections.into_message();
+                let size = message.encoded_len();
+                (Content::Detections(message), published, size)
+            }
+        };
+        if bytes > ANSWER_BYTES_MAX as usize { Err(AnswerError { bytes }) } else { Ok((content, published)) }
+    }
 }
 
 /// What happened to answers on their way to the edge. The camera's publisher gets the counts of what happened after that.
@@ -69,17 +104,22 @@ struct Camera {
 }
 
 impl Answers {
-    /// Queues a picture: a whole JPEG. It replaces a waiting answer to the same camera.
-    pub(super) fn put(&self, camera: &CameraName, frame: FrameId, payload: Bytes) -> Result<(), AnswerError> {
-        if payload.len() > ANSWER_BYTES_MAX as usize {
-            return Err(AnswerError { bytes: payload.len() });
-        }
+    /// Queues an answer. It replaces a waiting answer to the same camera.
+    pub(super) fn put(
+        &self,
+        camera: &CameraName,
+        frame: FrameId,
+        answer: AnswerContent,
+    ) -> Result<(), AnswerError> {
+        let (content, (published_width, published_height)) = answer.into_message()?;
         self.queued.fetch_add(1, Ordering::Relaxed);
         let request = pb::AnswerRequest {
             camera: camera.as_str().into(),
             epoch: frame.epoch.0,
             sequence: frame.sequence.0,
-            payload,
+            content: Some(content),
+            published_width,
+            published_height,
             replaced: 0,
         };
         let mut cameras = self.lock();

@@ -19,6 +19,7 @@ use super::error::ClientError;
 use super::frame::BrokerClock;
 use super::remote::Remote;
 use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink};
+use crate::api::pb::answer_request;
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
 use crate::api::pb::publish_event::Event as PublishEvent;
@@ -283,9 +284,13 @@ impl Dialler {
         self.call(Kind::Reply, "Reply", request, opaque).await
     }
 
-    /// Sends an answer, which is a picture made of a frame.
+    /// Sends an answer.
     pub(super) async fn answer(&self, request: pb::AnswerRequest) -> Result<pb::AnswerResponse, ClientError> {
-        self.call(Kind::Answer, "Answer", request, |request| std::mem::take(&mut request.payload)).await
+        let coded = |request: &mut pb::AnswerRequest| match &mut request.content {
+            Some(answer_request::Content::Payload(payload)) => std::mem::take(payload),
+            Some(answer_request::Content::Detections(_)) | None => Bytes::new(),
+        };
+        self.call(Kind::Answer, "Answer", request, coded).await
     }
 
     /// Asks for the next certificate. `None`: this broker is reached without a certificate.

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::address::Address;
-use super::answers::{AnswerCounts, AnswerError, Answers, send_answers};
+use super::answers::{AnswerContent, AnswerCounts, AnswerError, Answers, send_answers};
 use super::dial::Dialler;
 use super::edges::Edges;
 use super::error::ClientError;
@@ -281,10 +281,15 @@ impl EdgeClient {
         self.0.replies.refusals().remove(camera.as_str())
     }
 
-    /// Sends a picture that was made of a frame to its camera: a whole JPEG. Works on any thread and does not wait.
+    /// Sends a picture that was made of a frame, or what is to be drawn over the frame, to its camera. Works on any thread and does not wait.
     /// The newest answer wins: it replaces an answer to the same camera that has not been sent yet, which is counted.
-    pub fn answer(&self, camera: &CameraName, frame: FrameId, picture: Bytes) -> Result<(), AnswerError> {
-        self.0.answers.put(camera, frame, picture)
+    pub fn answer(
+        &self,
+        camera: &CameraName,
+        frame: FrameId,
+        answer: AnswerContent,
+    ) -> Result<(), AnswerError> {
+        self.0.answers.put(camera, frame, answer)
     }
 
     /// The limits for the next answer to a camera, as the edge last reported them. `None`: the edge has not reported them yet.

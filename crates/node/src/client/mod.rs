@@ -36,7 +36,7 @@ use std::time::Duration;
 use tracing::warn;
 
 pub use self::address::{Address, AddressError};
-pub use self::answers::{AnswerCounts, AnswerError};
+pub use self::answers::{AnswerContent, AnswerCounts, AnswerError};
 pub use self::checkup::{Checkup, InForce, WallDifference, checkup};
 pub use self::edge::{ClientOptions, EdgeClient, PageLink, ReplyCounts, ReplyError};
 pub use self::error::ClientError;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::answers::Room;
-use mez_core::broker::edge::{AnswerPicture, CameraInfo, SubscriptionId};
+use mez_core::broker::edge::{CameraInfo, GivenAnswer, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::controller::share::Channels;
@@ -331,7 +331,7 @@ impl EdgeHandle {
         &self,
         camera: CameraName,
         frame: FrameId,
-        picture: AnswerPicture,
+        picture: GivenAnswer,
     ) -> Result<Room, AnswerFailure> {
         let (answer, done) = oneshot::channel();
         let request = Request::Answer(Box::new((camera, frame, picture)), answer);

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::answers::Room;
-use mez_core::broker::edge::{
-    AnswerError, AnswerPicture, CameraInfo, NotSurveyed, ReplyError, SubscriptionId,
-};
+use mez_core::broker::edge::{AnswerError, CameraInfo, GivenAnswer, NotSurveyed, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
@@ -61,7 +59,7 @@ pub(super) enum Request {
     /// A request of a publisher of a derived stream.
     Derived(Box<DerivedRequest>),
     /// An application has made a picture of a frame. Answered with the limits for the next picture.
-    Answer(Box<(CameraName, FrameId, AnswerPicture)>, oneshot::Sender<Result<Room, AnswerError>>),
+    Answer(Box<(CameraName, FrameId, GivenAnswer)>, oneshot::Sender<Result<Room, AnswerError>>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
     /// Changes after how long absent cameras may be forgotten, and the channels. Answered once the change is in force.
     Change(Option<Duration>, Channels, oneshot::Sender<()>),

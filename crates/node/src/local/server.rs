@@ -23,7 +23,7 @@ use crate::api::feed::{Feed, Told};
 use crate::api::lent::Payload;
 use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
-use crate::api::pb::{reply, reply_request};
+use crate::api::pb::{answer_request, reply, reply_request};
 use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
@@ -163,7 +163,10 @@ async fn call(
             answer(writer, kind, api.reply(principal, request).await).await
         }
         (Kind::Answer, Edge(api)) => {
-            let request = pb::AnswerRequest { payload: packet.payload.clone(), ..packet.decode(kind)? };
+            let mut request: pb::AnswerRequest = packet.decode(kind)?;
+            if let Some(answer_request::Content::Payload(payload)) = &mut request.content {
+                *payload = packet.payload.clone();
+            }
             answer(writer, kind, api.answer(principal, request).await).await
         }
         (_, Camera(_)) => match not_of_a_camera(kind) {

@@ -15,7 +15,11 @@ impl ReplyContent {
             Some(Content::Payload(payload)) => return Ok(Self::Opaque(payload)),
             Some(Content::Detections(detections)) => detections,
         };
-        let published = (request.published_width, request.published_height);
+        Self::published(detections, (request.published_width, request.published_height))
+    }
+
+    /// Checks detections of an application, and converts them to pixels of the frame as it was published.
+    pub(crate) fn published(detections: pb::Detections, published: (u32, u32)) -> Result<Self, ApiError> {
         if published.0 == 0 || published.1 == 0 {
             let message = "the request does not give the published size of the frame; copy published_width and published_height from the Frame";
             return Err(ApiError::invalid("published_width", "NO_PUBLISHED_SIZE", message));
@@ -39,10 +43,7 @@ impl ReplyContent {
     pub(crate) fn from_result(result: ReplyResult) -> Result<Self, String> {
         match result {
             ReplyResult::Opaque(bytes) => Ok(Self::Opaque(bytes)),
-            ReplyResult::Detections(bytes) => {
-                let message = pb::Detections::decode(bytes).map_err(|error| error.to_string())?;
-                Detections::from_message(message).map(Self::Detections).map_err(|error| error.to_string())
-            }
+            ReplyResult::Detections(bytes) => Detections::from_bytes(&bytes).map(Self::Detections),
         }
     }
 
@@ -67,6 +68,12 @@ impl ReplyContent {
 }
 
 impl Detections {
+    /// Decodes a message `Detections` of `mez.proto`, such as the payload of an answer that is boxes. The error is text for people.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        let message = pb::Detections::decode(bytes).map_err(|error| error.to_string())?;
+        Self::from_message(message).map_err(|error| error.to_string())
+    }
+
     pub(crate) fn from_message(message: pb::Detections) -> Result<Self, DetectionsError> {
         let items = message.detections.into_iter().map(Detection::from_message).collect();
         Self::new((message.width, message.height), items)

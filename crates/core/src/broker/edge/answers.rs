@@ -6,10 +6,10 @@ use bytes::Bytes;
 use super::EdgeBroker;
 use super::camera::Camera;
 use super::connection::Connection;
-use super::types::{AnswerError, AnswerPicture, EdgeOutput};
-use crate::answers::{ANSWER_BYTES_MAX, MadeAnswer, OutletStep, Room};
+use super::types::{AnswerError, EdgeOutput, GivenAnswer};
+use crate::answers::{ANSWER_BYTES_MAX, AnswerKind, MadeAnswer, OutletStep, Room};
 use crate::broker::LinkId;
-use crate::frame::{ChainLink, Encoding, FrameId, FrameMeta, Rung};
+use crate::frame::{ChainLink, FrameId, FrameMeta, Rung};
 use crate::log::Record;
 use crate::name::CameraName;
 use crate::trace::{CameraTrace, Stage};
@@ -25,7 +25,7 @@ impl EdgeBroker {
         now: Instant,
         name: &CameraName,
         frame: FrameId,
-        AnswerPicture { payload, size, replaced }: AnswerPicture,
+        GivenAnswer { kind, payload, size, replaced }: GivenAnswer,
     ) -> Result<Room, AnswerError> {
         let bytes = payload.len();
         if bytes > ANSWER_BYTES_MAX as usize {
@@ -51,7 +51,7 @@ impl EdgeBroker {
         let record = camera.replica.reader().get_frame(frame).filter(|_| is_present);
         let (room, steps) = match record {
             Some(record) => {
-                let answer = answer(now, link, &record, (payload, size));
+                let answer = answer(now, link, &record, (kind, payload, size));
                 let path = link.clock.estimate(now).map(|clock| clock.round_trip_time / 2);
                 camera.answers.handle_answer(now, answer, path.unwrap_or_default())
             }
@@ -115,7 +115,7 @@ fn answer(
     now: Instant,
     link: &Connection,
     Record { frame, trace, arrived, .. }: &Record,
-    (payload, (width, height)): (Bytes, (u32, u32)),
+    (kind, payload, (width, height)): (AnswerKind, Bytes, (u32, u32)),
 ) -> MadeAnswer {
     let FrameMeta { id, captured, clock_source, .. } = frame.meta;
     let mut stamps = CameraTrace::default();
@@ -129,7 +129,7 @@ fn answer(
         width,
         height,
         published: (width, height),
-        encoding: Encoding::Jpeg,
+        encoding: kind.encoding(),
         rung: Rung::original(),
         chain: ChainLink::still(id.sequence),
     };

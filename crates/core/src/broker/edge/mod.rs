@@ -64,9 +64,9 @@ use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 use self::surveys::Surveys;
 pub use self::types::{
-    AnswerError, AnswerPicture, CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare,
-    DERIVED_BYTES_MAX, DERIVED_MAX, DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput,
-    ForgetError, Forgotten, KeptStream, NamedContract, NotSurveyed, Peer, PublisherId, PublisherRefused,
+    AnswerError, CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, DERIVED_BYTES_MAX,
+    DERIVED_MAX, DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput, ForgetError,
+    Forgotten, GivenAnswer, KeptStream, NamedContract, NotSurveyed, Peer, PublisherId, PublisherRefused,
     ReplyError, SubscriptionId,
 };
 use self::view::Views;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::answers::ANSWER_BYTES_MAX;
+use crate::answers::{ANSWER_BYTES_MAX, AnswerKind};
 use crate::broker::{LinkId, PublishError};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
@@ -319,12 +319,14 @@ pub enum ReplyError {
     },
 }
 
-/// A picture that an application made of a frame.
+/// An answer of an application: a picture that it made of a frame, or an overlay or boxes to draw over the frame.
 #[derive(Clone, Debug)]
-pub struct AnswerPicture {
-    /// A whole JPEG.
+pub struct GivenAnswer {
+    /// What the answer is.
+    pub kind: AnswerKind,
+    /// The answer, coded as its kind is.
     pub payload: Bytes,
-    /// Width and height in pixels.
+    /// Width and height in pixels. Of boxes: those of the picture that their coordinates are in.
     pub size: (u32, u32),
     /// How many answers to this camera the application itself replaced by newer ones since its last answer.
     pub replaced: u32,
