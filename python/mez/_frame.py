@@ -509,9 +509,9 @@ class Frame(Settled):
 
         - *Pixels* are encoded as JPEG, with the highest quality (at most 90) at which the picture arrives in
           time. The device shows the picture in place of its frame.
-        - An *overlay* (`mez.Overlay`) is sent as a PNG. If it has more bytes than can arrive in time, its
-          width and height are halved, up to three times. The publisher draws it over its frame with
-          `Answer.over`, which stretches it.
+        - An *overlay* (`mez.Overlay`) is sent as a PNG. If it has more bytes than can arrive in time, it
+          is compressed better, and then its width and height are halved, up to three times. The publisher
+          draws it over its frame with `Answer.over`, which stretches it.
         - *Boxes* are drawn over the frame in the same way. They have the fewest bytes. Give them in the
           pixels of `image`.
 

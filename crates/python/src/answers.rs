@@ -8,9 +8,10 @@ use mez_core::answers::{AnswerKind, AnswerTimes, Answered};
 use mez_core::name::CameraName;
 use mez_core::units::Instant;
 use mez_core::wire::AnswerSkips;
+use mez_media::PixelFormat;
 use mez_media::fit::{Ladder, Last};
 use mez_media::jpeg::{EncodeError, Encoder, Sampling};
-use mez_media::{PixelFormat, overlay};
+use mez_media::overlay::{self, Effort};
 use mez_node::api::image::{PayloadError, answer_kind};
 use mez_node::reply::Detections;
 use pyo3::prelude::*;
@@ -25,10 +26,11 @@ use crate::{error, reply};
 const QUALITIES: [u8; 9] = [90, 82, 74, 66, 58, 50, 40, 30, 20];
 /// Four qualities lower halve the bytes, and one saves about a sixth.
 const QUALITY_LADDER: Ladder = Ladder { places: QUALITIES.len(), per_halving: 4.0, better_below: 0.75 };
-/// By how much the sides of an overlay are divided, best first. The device stretches it over the frame.
-const DIVISORS: [u32; 4] = [1, 2, 4, 8];
-/// Half the side has about 0.4 of the bytes.
-const DIVISOR_LADDER: Ladder = Ladder { places: DIVISORS.len(), per_halving: 0.75, better_below: 0.35 };
+/// How overlays are encoded, best first: by how much their sides are divided, and with which effort. The device stretches them over the frame.
+const OVERLAYS: [(u32, Effort); 5] =
+    [(1, Effort::Fast), (1, Effort::Small), (2, Effort::Small), (4, Effort::Small), (8, Effort::Small)];
+/// The effort saves four fifths of the bytes, and half the side about three fifths.
+const OVERLAY_LADDER: Ladder = Ladder { places: OVERLAYS.len(), per_halving: 0.6, better_below: 0.2 };
 /// Maximum number of cameras whose last quality is remembered.
 const CAMERAS_MAX: usize = 256;
 /// Maximum number of idle encoders that are kept for later answers. Each thread that encodes takes one.
@@ -74,7 +76,7 @@ struct State {
     idle: Vec<Encoder>,
     /// How the last picture for each camera was encoded: places in [`QUALITIES`].
     pictures: BTreeMap<CameraName, Last>,
-    /// The same for overlays: places in [`DIVISORS`].
+    /// The same for overlays: places in [`OVERLAYS`].
     overlays: BTreeMap<CameraName, Last>,
 }
 
@@ -152,15 +154,15 @@ impl AnswerEncoder {
             ));
         }
         let last = lock(&self.0).overlays.get(camera).copied().unwrap_or_default();
-        let (coded, last) = DIVISOR_LADDER.fit(last, bytes_max, |place| {
-            let smaller = |side: u32| side.div_ceil(DIVISORS[place]);
-            if place == 0 {
-                return overlay::encode(&view).map_err(|failure| failure.to_string());
+        let (coded, last) = OVERLAY_LADDER.fit(last, bytes_max, |place| {
+            let (divisor, effort) = OVERLAYS[place];
+            if divisor == 1 {
+                return overlay::encode(&view, effort).map_err(|failure| failure.to_string());
             }
-            let size = (smaller(view.width()), smaller(view.height()));
+            let size = (view.width().div_ceil(divisor), view.height().div_ceil(divisor));
             let scaled = overlay::scale(&view, size).map_err(|failure| failure.to_string())?;
             let scaled = scaled.view().ok_or("the overlay is empty")?;
-            overlay::encode(&scaled).map_err(|failure| failure.to_string())
+            overlay::encode(&scaled, effort).map_err(|failure| failure.to_string())
         })?;
         remember(&mut lock(&self.0).overlays, camera, last);
         Ok(coded)
