@@ -35,6 +35,20 @@ impl AnswerKind {
         }
     }
 
+    /// The media type of its payload.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Picture => "image/jpeg",
+            Self::Overlay => "image/png",
+            Self::Boxes => "application/vnd.mez.detections",
+        }
+    }
+
+    /// The kind of an answer whose payload has this media type. `None`: no kind has it.
+    pub fn of_content_type(content_type: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.content_type() == content_type)
+    }
+
     /// The kind of an answer that is coded like this. `None`: no kind has this encoding.
     pub fn of(encoding: Encoding) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.encoding() == encoding)

@@ -14,13 +14,12 @@ use tokio::sync::watch;
 use tonic::Code;
 
 use super::access::Access;
-use super::answers;
 use super::connect::answer_connect;
 use super::contract::Profile;
 use super::feed::Feed;
 use super::page::Page;
 use super::principal::Principal;
-use super::request::{Subscribe, application, measured, parse_camera, parse_pattern, taken};
+use super::request::{Subscribe, application, given_answer, measured, parse_camera, parse_pattern, taken};
 use super::source::Source;
 use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, contract, convert, pb};
@@ -242,7 +241,7 @@ impl EdgeApi {
         let camera = parse_camera(&request.camera)?;
         self.access.check(principal, Verb::Reply, &camera)?;
         let frame = FrameId { epoch: Epoch(request.epoch), sequence: Sequence(request.sequence) };
-        let room = self.edge.answer(camera, frame, answers::parse(request)?).await?;
+        let room = self.edge.answer(camera, frame, given_answer(request)?).await?;
         let bound_ns = room.bound.map_or(0, |bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX));
         Ok(pb::AnswerResponse { bound_ns, bytes_max: room.bytes })
     }

@@ -31,7 +31,6 @@
 //! | [`serve`] | listeners and their connections |
 
 mod access;
-mod answers;
 mod calls;
 pub mod camera;
 pub mod check;

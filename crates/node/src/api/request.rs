@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::answers::AnswerKind;
+use mez_core::broker::edge::GivenAnswer;
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
@@ -20,8 +22,9 @@ use tonic::Code;
 use super::contract::Profile;
 use super::error::ApiError;
 use super::group::GroupAsk;
-use super::image::{PayloadError, size_in_pixels};
+use super::image::{PayloadError, answer_kind, size_in_pixels};
 use super::{APPLICATION_BYTES_MAX, contract, convert, pb};
+use crate::reply::ReplyContent;
 
 /// The most cameras for which one subscription may resume, with one frame each.
 pub const AFTER_MAX: usize = 1024;
@@ -306,6 +309,23 @@ impl From<PublishError> for ApiError {
             }
         }
     }
+}
+
+/// Checks an answer. Pixels are not decoded. Boxes are converted to pixels of the frame as it was published.
+pub(super) fn given_answer(request: pb::AnswerRequest) -> Result<GivenAnswer, ApiError> {
+    use pb::answer_request::Content;
+    let pb::AnswerRequest { content, replaced, published_width, published_height, .. } = request;
+    let coded = match content {
+        Some(Content::Detections(detections)) => {
+            let size = (published_width, published_height);
+            let payload = ReplyContent::published(detections, size)?.into_result().bytes().clone();
+            return Ok(GivenAnswer { kind: AnswerKind::Boxes, payload, size, replaced });
+        }
+        Some(Content::Payload(payload)) => payload,
+        None => Bytes::new(),
+    };
+    let (kind, size) = answer_kind(&coded)?;
+    Ok(GivenAnswer { kind, payload: coded, size, replaced })
 }
 
 #[cfg(test)]
