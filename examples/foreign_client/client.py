@@ -6,6 +6,7 @@
     client.py subscribe --broker unix:///run/mez/edge.sock 'dock/*' --frames 50
     client.py subscribe --broker edge.local:7651 --authority authority.pem --identity app+viewer.pem 'dock/*'
     client.py derive    --broker unix:///run/mez/edge.sock dock/cam1 dock/cam1/sizes --frames 50
+    client.py answers   --broker unix:///run/mez/camera.sock --bound-ms 200
     client.py cameras   --broker unix:///run/mez/edge.sock
 
 It prints one JSON object per line. README.md says what matters for a client in another language.
@@ -301,6 +302,45 @@ def derive(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     frames.cancel()
 
 
+def answers(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
+    """Takes the pictures that applications make of a camera's frames, and prints a line for each."""
+    stub = stubs.CameraBrokerStub(connect(arguments))
+    clock = Clock(messages, stub)
+    say(event="connected", broker=clock.broker, cameras=clock.cameras)
+    request = messages.TakeAnswersRequest(camera=arguments.camera, bound_ns=int(arguments.bound_ms * 1e6))
+    taken = 0
+    responses = stub.TakeAnswers(request)
+    for number, response in enumerate(responses):
+        if number == 0:
+            # It comes at once: from now on, nobody else can take the answers.
+            say(event="started")
+        if response.skipped:
+            counts = {messages.AnswerSkipReason.Name(skip.reason): skip.count for skip in response.skipped}
+            say(event="skipped", **counts)
+        if not response.HasField("answer"):
+            continue
+        answer = response.answer
+        taken += 1
+        say(
+            event="answer",
+            epoch=answer.epoch,
+            sequence=answer.sequence,
+            width=answer.width,
+            height=answer.height,
+            content_type=answer.content_type,
+            age_ms=round((time.monotonic_ns() + clock.offset_ns - answer.captured_monotonic_ns) / 1e6, 3),
+            stages_ms={
+                messages.AnswerStage.Name(passed.stage): passed.since_capture_ns / 1e6
+                for passed in answer.stages
+            },
+            payload_sha256=hashlib.sha256(answer.payload).hexdigest(),
+        )
+        if taken == arguments.answers:
+            responses.cancel()
+            break
+    say(event="taken", answers=taken)
+
+
 def cameras(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     """Prints a line for each camera of an edge."""
     stub = stubs.EdgeBrokerStub(connect(arguments))
@@ -355,6 +395,18 @@ def main() -> None:
     sub.add_argument("camera", help="the camera that the records are made of")
     sub.add_argument("stream", help="the derived stream, such as dock/cam1/sizes")
     sub.add_argument("--frames", type=int, default=0, help="number of records to stop after [default: never]")
+
+    sub = command("answers", answers)
+    sub.add_argument("--camera", default="", help="the camera [default: the broker's only one]")
+    sub.add_argument(
+        "--bound-ms",
+        type=float,
+        default=200.0,
+        help="milliseconds until an answer has to leave the edge [default: 200]",
+    )
+    sub.add_argument(
+        "--answers", type=int, default=0, help="number of answers to stop after [default: never]"
+    )
 
     command("cameras", cameras)
 

@@ -289,7 +289,8 @@ class Publisher:
         that would come too late is cancelled. Every answer that reached the edge is either returned or
         counted in `Answers.skipped`.
 
-        The camera broker must be in this process, so this does not work with `broker=` or `of=`.
+        With `broker=`, the answers come from that broker, and come again after it was restarted. Only one
+        program at a time can receive them. This does not work with `of=`.
 
         Args:
             answer_ms: The maximum time from the capture of a frame until the last byte of its answer leaves
@@ -297,8 +298,10 @@ class Publisher:
                 bytes an answer can have.
 
         Raises:
-            ArgumentError: `answer_ms` is not above 0, or the camera broker is not in this process.
-            BusyError: This publisher's answers are being received already.
+            ArgumentError: `answer_ms` is not above 0, or this is a derived stream.
+            BusyError: This publisher's answers are being received already, or, with `broker=`, another
+                program receives them.
+            VersionError: The broker at `broker` is older, and cannot send answers.
             EndedError: The publisher is closed.
         """
         if self._answers is not None and not self._answers.closed and not self.closed:

@@ -2,16 +2,37 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mez
-from tests.support import deliver, picture
+from tests.support import camera_broker, deliver, picture
 
 # The edge hears a moment after the publisher that answers are wanted.
 _PATIENCE_S = 30.0
+
+_Publishing = Callable[[mez.Edge], AbstractContextManager[mez.Publisher]]
+
+
+@pytest.fixture(params=["here", "broker"])
+def publishing(request: pytest.FixtureRequest, tmp_path: Path) -> _Publishing:
+    """Makes a publisher of `cam`: with the camera broker in this process, and with one in another."""
+
+    @contextmanager
+    def publisher(edge: mez.Edge) -> Iterator[mez.Publisher]:
+        if request.param == "here":
+            with mez.publisher("cam", edge=edge) as camera:
+                yield camera
+            return
+        socket = tmp_path / "camera.sock"
+        with camera_broker("cam", edge, socket), mez.publisher("cam", broker=f"unix://{socket}") as camera:
+            yield camera
+
+    return publisher
 
 
 def _answered(
@@ -29,12 +50,12 @@ def _answered(
     raise AssertionError(f"no answer: {answers.skipped}, {frames.answer_counts}")
 
 
-def test_a_picture_comes_back_with_its_times(edge: mez.Edge) -> None:
+def test_a_picture_comes_back_with_its_times(edge: mez.Edge, publishing: _Publishing) -> None:
     """Of another size than the frame; close to what was sent, as JPEG is."""
     made = np.zeros((40, 60, 3), np.uint8)
     made[:, :, 2] = 200
     with (
-        mez.publisher("cam", edge=edge) as camera,
+        publishing(edge) as camera,
         edge.subscribe("cam") as frames,
         camera.answers(answer_ms=20_000) as answers,
     ):
@@ -125,12 +146,12 @@ def test_boxes_come_back_in_pixels_of_the_published_frame(edge: mez.Edge) -> Non
         assert (answer.over(below) == below).all()
 
 
-def test_an_answer_may_be_larger_than_the_largest_frame() -> None:
+def test_an_answer_may_be_larger_than_the_largest_frame(publishing: _Publishing) -> None:
     """Answers have a limit of their own."""
     made = np.random.default_rng(7).integers(0, 256, (480, 480, 3), np.uint8)
     with (
         mez.edge(frame_bytes_max=50_000) as edge,
-        mez.publisher("cam", edge=edge) as camera,
+        publishing(edge) as camera,
         edge.subscribe("cam") as frames,
         camera.answers(answer_ms=20_000) as answers,
     ):
@@ -141,11 +162,11 @@ def test_an_answer_may_be_larger_than_the_largest_frame() -> None:
         assert frames.answer_counts.failed == 0
 
 
-def test_answers_that_nobody_takes_in_time_are_told(edge: mez.Edge) -> None:
+def test_answers_that_nobody_takes_in_time_are_told(edge: mez.Edge, publishing: _Publishing) -> None:
     """The newest is given, and what is given and told is what was answered."""
     made = np.full((16, 16), 128, np.uint8)
     with (
-        mez.publisher("cam", edge=edge) as camera,
+        publishing(edge) as camera,
         edge.subscribe("cam") as frames,
         camera.answers(answer_ms=20_000) as answers,
     ):
@@ -197,10 +218,10 @@ def test_what_is_no_picture_is_refused(edge: mez.Edge) -> None:
                 camera.answers(answer_ms=wrong)  # type: ignore[arg-type]
 
 
-def test_answers_end_with_their_publisher(edge: mez.Edge) -> None:
+def test_answers_end_with_their_publisher(edge: mez.Edge, publishing: _Publishing) -> None:
     """Also in the middle of waiting for one."""
     ended = threading.Event()
-    with mez.publisher("cam", edge=edge) as camera:
+    with publishing(edge) as camera:
         answers: Iterator[mez.Answer] = camera.answers()
 
         def take() -> None:
@@ -217,9 +238,9 @@ def test_answers_end_with_their_publisher(edge: mez.Edge) -> None:
             camera.answers()
 
 
-def test_answers_are_taken_once_and_end_when_they_are_closed(edge: mez.Edge) -> None:
+def test_answers_are_taken_once_and_end_when_they_are_closed(edge: mez.Edge, publishing: _Publishing) -> None:
     """Also in the middle of waiting for one."""
-    with mez.publisher("cam", edge=edge) as camera:
+    with publishing(edge) as camera:
         answers = camera.answers()
         with pytest.raises(mez.BusyError, match="already being received"):
             camera.answers()
@@ -231,6 +252,63 @@ def test_answers_are_taken_once_and_end_when_they_are_closed(edge: mez.Edge) -> 
         with pytest.raises(mez.EndedError, match="are closed"):
             answers.next()
         camera.answers().close()
+
+
+def test_answers_come_again_when_their_broker_does(edge: mez.Edge, tmp_path: Path) -> None:
+    """The publisher asks again by itself."""
+    made = np.full((16, 16), 128, np.uint8)
+    socket = tmp_path / "camera.sock"
+    with edge.subscribe("cam") as frames:
+        with camera_broker("cam", edge, socket):
+            camera = mez.publisher("cam", broker=f"unix://{socket}")
+            answers = camera.answers(answer_ms=20_000)
+            frame, answer = _answered(camera, frames, answers, made)
+            assert answer.frame == frame.id
+        with camera, answers, camera_broker("cam", edge, socket):
+            camera.wait_connected(timeout=30)
+            deadline = time.monotonic() + _PATIENCE_S
+            asked, answered = set(), answer.frame
+            while answered == answer.frame and time.monotonic() < deadline:
+                try:
+                    camera.send(picture(0))
+                    frame = frames.next(timeout=0.1)
+                    frame.answer(made)
+                    asked.add(frame.id)
+                    answered = answers.next(timeout=0.5).frame
+                except mez.WaitTimeoutError:
+                    pass
+            assert answered in asked
+            assert answered.epoch > answer.frame.epoch
+
+
+def test_one_program_at_a_time_takes_the_answers_of_a_broker(edge: mez.Edge, tmp_path: Path) -> None:
+    """Another one is told who does. When the first one ends, it may."""
+    made = np.full((16, 16), 128, np.uint8)
+    socket = tmp_path / "camera.sock"
+    broker = f"unix://{socket}"
+    with (
+        camera_broker("cam", edge, socket),
+        mez.publisher("cam", broker=broker) as camera,
+        mez.publisher("cam", broker=broker) as other,
+        edge.subscribe("cam") as frames,
+    ):
+        with camera.answers():
+            with pytest.raises(mez.BusyError, match="takes the answers of camera cam already") as busy:
+                other.answers()
+            assert busy.value.reason == "ANSWERS_TAKEN"
+        with other.answers(answer_ms=20_000) as answers:
+            frame, answer = _answered(camera, frames, answers, made)
+            assert answer.frame == frame.id
+
+
+def test_a_derived_stream_has_no_answers(edge: mez.Edge) -> None:
+    """Nobody makes pictures of its records."""
+    with (
+        mez.publisher("cam/boxes", of="cam", edge=edge) as stream,
+        pytest.raises(mez.ArgumentError, match="derived stream") as wrong,
+    ):
+        stream.answers()
+    assert wrong.value.field == "of"
 
 
 def test_a_program_on_another_host_needs_the_right_to_reply() -> None:

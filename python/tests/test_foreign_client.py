@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,6 +132,40 @@ def test_python_receives_what_it_publishes(edge: mez.Edge, tmp_path: Path) -> No
             frame.reply(b"got it")
             reply = of_kind(said, "reply")
             assert (reply["sequence"], reply["payload"]) == (frame.sequence, "got it")
+
+
+def test_it_takes_answers(edge: mez.Edge, tmp_path: Path) -> None:
+    """Pictures that were made of the frames that somebody publishes at the same broker."""
+    made = mez._native.encode_jpeg(picture(7, 32, 24), 80)
+    broker = f"unix://{tmp_path / 'camera.sock'}"
+    stop = threading.Event()
+    with (
+        camera_broker("cam", edge, tmp_path / "camera.sock"),
+        mez.publisher("cam", broker=broker) as camera,
+        edge.subscribe("cam") as frames,
+        client("answers", "--broker", broker, "--bound-ms", "20000", "--answers", "3") as said,
+    ):
+
+        def answer() -> None:
+            while not stop.is_set():
+                deliver(camera, frames).answer(made)
+
+        of_kind(said, "started")
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            answers = [of_kind(said, "answer") for _ in range(3)]
+            assert of_kind(said, "taken")["answers"] == 3
+        finally:
+            stop.set()
+            thread.join()
+        first = answers[0]
+        assert (first["width"], first["height"], first["content_type"]) == (32, 24, "image/jpeg")
+        assert all(answer["payload_sha256"] == hashlib.sha256(made).hexdigest() for answer in answers)
+        assert [answer["sequence"] for answer in answers] == sorted({int(str(a["sequence"])) for a in answers})
+        assert isinstance(first["stages_ms"], dict)
+        assert isinstance(first["age_ms"], float)
+        assert first["age_ms"] >= first["stages_ms"]["ANSWER_STAGE_ARRIVED"]
 
 
 def test_errors_have_a_stable_name(edge: mez.Edge) -> None:

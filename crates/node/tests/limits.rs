@@ -276,6 +276,7 @@ async fn what_is_no_message_and_what_is_too_large_is_refused_with_details() {
         (edge_path, "/mez.v1.EdgeBroker/Reply", edge_max),
         (camera_path, "/mez.v1.CameraBroker/Connect", camera_max),
         (camera_path, "/mez.v1.CameraBroker/Publish", camera_max),
+        (camera_path, "/mez.v1.CameraBroker/TakeAnswers", camera_max),
     ] {
         let error = refused(path, method, no_protobuf.clone()).await;
         assert_eq!(

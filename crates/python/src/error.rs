@@ -152,6 +152,7 @@ fn in_python(field: &str) -> &str {
         "latency_bound_ns" => "latency_ms",
         "accept_encodings" => "accept",
         "accuracy_floor" => "accuracy",
+        "bound_ns" => "answer_ms",
         "profile_inline" | "profile_name" => "profile",
         "captured_utc_ns" => "captured",
         other => other,

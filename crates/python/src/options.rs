@@ -1,4 +1,4 @@
-//! Converts the options of a subscription from Python's numbers and words to types. Errors name the argument.
+//! Converts the options of a subscription or publisher from Python's numbers and words to types. Errors name the argument.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::LastFrame;
 use mez_core::units::Timestamp;
+use mez_node::camera::Transport;
 use mez_node::client::{Membership, Profile};
 use pyo3::prelude::*;
 
@@ -123,4 +124,17 @@ pub(crate) fn latency_bound(py: Python<'_>, latency_ms: Option<f64>) -> PyResult
             format!("latency_ms is {ms}; give milliseconds above 0, or None for as soon as possible");
         error::argument(py, "latency_ms", message)
     })
+}
+
+/// How a camera broker connects to edges.
+pub(crate) fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
+    match link {
+        "auto" => Ok(Transport::Auto),
+        "quic" => Ok(Transport::Quic),
+        "tcp" => Ok(Transport::Tcp),
+        other => {
+            let message = format!("link is {other:?}; write \"auto\", \"quic\" or \"tcp\"");
+            Err(error::argument(py, "link", message))
+        }
+    }
 }

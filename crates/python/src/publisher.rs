@@ -17,7 +17,7 @@ use mez_core::units::{Instant, Timestamp};
 use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 use mez_node::api::image::PayloadError;
 use mez_node::background::Background;
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, SourceNews, StartError, Transport};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, SourceNews, StartError};
 use mez_node::client::DerivedStream;
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
@@ -30,7 +30,7 @@ use pyo3::types::PyBytes;
 
 use crate::edges::{self, addresses};
 use crate::knobs::Knobs;
-use crate::options::{FOR_EVER, seconds};
+use crate::options::{FOR_EVER, seconds, transport};
 use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
 use crate::reply::DetectionsParts;
@@ -343,7 +343,11 @@ impl Publisher {
     #[pyo3(signature = (answer_s))]
     fn take_answers(&self, py: Python<'_>, answer_s: Option<f64>) -> PyResult<()> {
         let bound = seconds(py, "answer_ms", answer_s)?;
-        self.answering(py)?.set_answers(bound);
+        match (self.answering(py)?, bound) {
+            (Way::Here(camera), bound) => camera.set_answers(bound),
+            (Way::Through(through), None) => through.end_answers(),
+            (Way::Through(through), Some(bound)) => through.begin_answers(py, self.way.get(py)?.1, bound)?,
+        }
         Ok(())
     }
 
@@ -355,9 +359,17 @@ impl Publisher {
         timeout: Option<f64>,
     ) -> PyResult<Option<answers::AnswerParts<'py>>> {
         let deadline = Deadline::after(py, timeout)?;
-        let (camera, background) = (self.answering(py)?, self.way.get(py)?.1);
-        match wait(py, background, deadline, Some(&self.closed), pin!(camera.next_answer()))? {
-            Waited::Done(answer) => Ok(answer.map(|answer| answers::parts(py, &answer, monotonic_now()))),
+        let (way, background) = (self.answering(py)?, self.way.get(py)?.1);
+        let next = async {
+            match &way {
+                Way::Here(camera) => Ok(camera.next_answer().await),
+                Way::Through(through) => through.next_answer().await,
+            }
+        };
+        match wait(py, background, deadline, Some(&self.closed), pin!(next))? {
+            Waited::Done(Ok(None)) if self.closed() => Err(self.over(py)),
+            Waited::Done(Ok(next)) => Ok(next.map(|next| answers::parts(py, &next, monotonic_now()))),
+            Waited::Done(Err(failure)) => Err(error::client(py, &failure)),
             Waited::TimedOut => Ok(None),
             Waited::Stopped => Err(self.over(py)),
         }
@@ -365,7 +377,10 @@ impl Publisher {
 
     /// All answers that were not given so far, by reason.
     fn answers_skipped(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
-        Ok(answers::skip_parts(&self.answering(py)?.answers_skipped()))
+        Ok(answers::skip_parts(&match self.answering(py)? {
+            Way::Here(camera) => camera.answers_skipped(),
+            Way::Through(through) => through.answers_skipped(),
+        }))
     }
 
     /// Frames published so far.
@@ -422,18 +437,6 @@ impl Publisher {
         background.enter(|| drop(way));
         log::hand_on(py);
         Ok(())
-    }
-}
-
-fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
-    match link {
-        "auto" => Ok(Transport::Auto),
-        "quic" => Ok(Transport::Quic),
-        "tcp" => Ok(Transport::Tcp),
-        other => {
-            let message = format!("link is {other:?}; write \"auto\", \"quic\" or \"tcp\"");
-            Err(error::argument(py, "link", message))
-        }
     }
 }
 
@@ -561,15 +564,15 @@ impl Publisher {
         }
     }
 
-    /// The camera broker, if it is in this process and can deliver answers.
-    fn answering(&self, py: Python<'_>) -> PyResult<CameraHandle> {
-        match self.way(py)? {
-            Way::Here(camera) => Ok(camera),
-            Way::Through(_) => {
-                let message = "answers come only to a publisher whose camera broker runs in its own process; leave broker= and of= out";
-                Err(error::argument(py, "broker", message))
-            }
+    /// The way on which answers come. Those to a derived stream do not exist.
+    fn answering(&self, py: Python<'_>) -> PyResult<Way> {
+        let way = self.way(py)?;
+        if way.to_edge().is_some() {
+            let message =
+                "answers are made of a camera's frames, and this is a derived stream; leave of= out";
+            return Err(error::argument(py, "of", message));
         }
+        Ok(way)
     }
 
     /// The lowest limit for a frame's bytes.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant as StdInstant};
 
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
-use mez_node::api::ApiError;
+use mez_node::api::{ANSWERS_TAKEN, ApiError};
 use mez_node::background::{Background, Task};
-use mez_node::camera::Reply;
+use mez_node::camera::{AnswerSkips, Answered, Reply};
 use mez_node::client::{
     Address, ClientError, DerivedStream, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions,
     SendError, Which,
@@ -210,6 +210,35 @@ impl Through {
             (None, Some(failure)) => Err(Refusal::Over(failure)),
             (None, None) => Err(Refusal::Away { is_sent: true }),
         }
+    }
+
+    /// Takes answers that leave the edge no later than `bound` after their frame's capture.
+    pub(crate) fn begin_answers(
+        &self,
+        py: Python<'_>,
+        background: &'static Background,
+        bound: Duration,
+    ) -> PyResult<()> {
+        match finish(py, background, || self.client.begin_answers(bound))? {
+            Ok(()) => Ok(()),
+            Err(ClientError::Refused(refusal)) if refusal.reason == ANSWERS_TAKEN => {
+                Err(error::with(py, error::raise(py, "BusyError", &refusal), "reason", &refusal.reason))
+            }
+            Err(failure) => Err(error::client(py, &failure)),
+        }
+    }
+
+    pub(crate) fn end_answers(&self) {
+        self.client.set_answers(None);
+    }
+
+    /// The newest answer, when there is one that was not given yet. `None`: no answers are taken.
+    pub(crate) async fn next_answer(&self) -> Result<Option<(Answered, AnswerSkips)>, ClientError> {
+        self.client.next_answer().await.transpose()
+    }
+
+    pub(crate) fn answers_skipped(&self) -> AnswerSkips {
+        self.client.answers_skipped()
     }
 
     /// Waits for the next reply.

@@ -14,8 +14,6 @@ use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 
-use super::events::Events;
-use super::feed::Feed;
 use super::principal::Principal;
 use super::{ApiError, Limit};
 
@@ -59,16 +57,16 @@ impl Drop for Underway {
     }
 }
 
-/// A subscription whose events become the body of the response that carries this value.
+/// The body of the response that carries this value, such as the events of a subscription.
 #[derive(Clone)]
-pub(super) struct Subscribed(Arc<Mutex<Option<Feed>>>);
+pub(super) struct StreamBody(Arc<Mutex<Option<Body>>>);
 
-impl Subscribed {
-    pub(super) fn new(feed: Feed) -> Self {
-        Self(Arc::new(Mutex::new(Some(feed))))
+impl StreamBody {
+    pub(super) fn new(body: Body) -> Self {
+        Self(Arc::new(Mutex::new(Some(body))))
     }
 
-    fn take(&self) -> Option<Feed> {
+    fn take(&self) -> Option<Body> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -120,9 +118,9 @@ where
             if let Some(status) = Status::from_header_map(response.headers()) {
                 return Ok(ApiError::refine(status, message_bytes_max).into_http());
             }
-            let feed = response.extensions().get::<Subscribed>().and_then(Subscribed::take);
+            let stream = response.extensions().get::<StreamBody>().and_then(StreamBody::take);
             Ok(response.map(|body| {
-                let body = feed.map_or(body, |feed| Body::new(Events::new(feed)));
+                let body = stream.unwrap_or(body);
                 Body::new(Counted { body, _underway: underway })
             }))
         })

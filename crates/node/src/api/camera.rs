@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mez_core::name::CameraName;
 use mez_core::rights::Bearer;
@@ -10,6 +11,7 @@ use mez_core::units::Instant;
 use tokio::sync::{Notify, watch};
 use tonic::Code;
 
+use super::answers::{AnswerFeed, Taker};
 use super::connect::answer_connect;
 use super::feed::Feed;
 use super::pb::publish_event::Event;
@@ -32,6 +34,7 @@ pub struct CameraApi {
     /// Makes stills of the camera's frames, for readers that do not decode chains.
     stills: Arc<Stills>,
     subscriptions: Arc<Subscriptions>,
+    taker: Taker,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -40,7 +43,8 @@ impl CameraApi {
         // A source's next keyframe comes by itself, so nothing requests it.
         let stills =
             Stills::new(camera.name().clone(), camera.log(), Helpers::only(camera.decoders()), || {});
-        Self { camera, stills, subscriptions: Subscriptions::new(limits), stopping }
+        let (subscriptions, taker) = (Subscriptions::new(limits), Taker::default());
+        Self { camera, stills, subscriptions, taker, stopping }
     }
 
     pub(super) fn set_limits(&self, limits: ApiLimits) {
@@ -91,6 +95,22 @@ impl CameraApi {
         Ok(pb::UnsubscribeResponse {})
     }
 
+    /// Begins to take the camera's answers. Whoever may publish may do that: the socket's permissions decide, as for [`CameraApi::publish`].
+    pub(crate) fn take_answers(
+        &self,
+        principal: &Principal,
+        request: &pb::TakeAnswersRequest,
+    ) -> Result<AnswerFeed, ApiError> {
+        self.check_camera(&request.camera)?;
+        if request.bound_ns == 0 {
+            let message = "the maximum age of an answer is 0; give nanoseconds above 0";
+            return Err(ApiError::invalid("bound_ns", "INVALID_BOUND", message));
+        }
+        let bound = Duration::from_nanos(request.bound_ns);
+        let (who, lending) = ((&self.taker, principal), self.subscriptions.lending());
+        AnswerFeed::begin(&self.camera, bound, who, lending, self.stopping.clone())
+    }
+
     /// Takes in frames until `next` has no more, and puts the answers into `answers`. Continues
     /// to read even if the answers are not taken, so it also serves a publisher that only writes.
     pub async fn publish<N>(&self, mut next: N, answers: &PublishAnswers)
@@ -102,7 +122,7 @@ impl CameraApi {
         let work = async {
             let Some(first) = next.next().await else { return Ok(()) };
             let first = first?;
-            self.check_camera(&first)?;
+            self.check_camera(&first.camera)?;
             answers.push(Event::Started(pb::PublishStarted { camera: self.camera.name().to_string() }));
             is_open = true;
             let mut over = first.last;
@@ -114,7 +134,7 @@ impl CameraApi {
             let frames = async {
                 while !over && let Some(request) = next.next().await {
                     let request = request?;
-                    self.check_camera(&request)?;
+                    self.check_camera(&request.camera)?;
                     over = request.last;
                     if !request.source_lost.is_empty() {
                         self.hear_loss(request.source_lost);
@@ -164,12 +184,12 @@ impl CameraApi {
         }
     }
 
-    fn check_camera(&self, request: &pb::PublishRequest) -> Result<(), ApiError> {
+    fn check_camera(&self, camera: &str) -> Result<(), ApiError> {
         let ours = self.camera.name();
-        if request.camera.is_empty() || request.camera == ours.as_str() {
+        if camera.is_empty() || camera == ours.as_str() {
             return Ok(());
         }
-        let camera: CameraName = parse_camera(&request.camera)?;
+        let camera: CameraName = parse_camera(camera)?;
         Err(ApiError::new(
             Code::NotFound,
             "UNKNOWN_CAMERA",

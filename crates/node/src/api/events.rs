@@ -1,7 +1,8 @@
-//! Streams the events of a subscription as the body of a gRPC response.
+//! Streams the events of a subscription, or the answers of a camera, as the body of a gRPC response.
 //!
 //! Generated code would first copy a frame into one message. For a stalled client, the broker would
 //! then keep one or two copies. This module copies the payload in pieces, as the connection takes it.
+//! It takes the next message only when the previous one has left, so that no queue builds up.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use prost::{Message, encode_length_delimiter, length_delimiter_len};
 use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
 
+use super::answers::AnswerFeed;
 use super::feed::{Feed, Told};
 use super::lent::Payload;
 use super::pb::subscribe_event::Event;
@@ -29,40 +31,62 @@ const FRAME_KEY: &[u8] = &[2 << 3 | 2];
 /// The key of the field `payload` of a `Frame`: its number in `mez.proto`, which takes two bytes, and the wire type for a length-delimited field.
 const PAYLOAD_KEY: &[u8] = &[((24 << 3 | 2) & 0x7f) as u8 | 0x80, ((24 << 3 | 2) >> 7) as u8];
 
-type Turn = Pin<Box<dyn Future<Output = (Option<Result<Told, ApiError>>, Box<Feed>)> + Send>>;
+/// The key of the field `answer` of a `TakeAnswersResponse`, and that of the field `payload` of an `Answer`.
+const ANSWER_KEY: &[u8] = &[1 << 3 | 2];
+const ANSWER_PAYLOAD_KEY: &[u8] = &[9 << 3 | 2];
 
-/// The events of a feed. Each is chosen when the previous one was sent. Dropping it unsubscribes.
-pub(super) struct Events {
-    next: Next,
+/// The messages of a stream.
+pub(super) trait Messages: Send + 'static {
+    /// The next message, chosen now. `None` after the last.
+    fn next_message(&mut self) -> impl Future<Output = Option<Result<Sending, ApiError>>> + Send;
+}
+
+impl Messages for Feed {
+    async fn next_message(&mut self) -> Option<Result<Sending, ApiError>> {
+        Some(self.next().await?.map(Sending::event))
+    }
+}
+
+impl Messages for AnswerFeed {
+    async fn next_message(&mut self) -> Option<Result<Sending, ApiError>> {
+        let next = self.next().await?;
+        Some(next.map(|(response, payload)| Sending::answer(response, payload.map(|it| self.lent(it)))))
+    }
+}
+
+type Turn<M> = Pin<Box<dyn Future<Output = (Option<Result<Sending, ApiError>>, Box<M>)> + Send>>;
+
+/// The body with these messages. Each is chosen when the previous one was sent. Dropping it ends the stream.
+pub(super) struct Events<M> {
+    next: Next<M>,
     sending: Option<Sending>,
     unsent: Arc<Unsent>,
 }
 
-enum Next {
-    Idle(Box<Feed>),
-    Turn(Turn),
+enum Next<M> {
+    Idle(Box<M>),
+    Turn(Turn<M>),
     Over,
 }
 
-impl Events {
-    pub(super) fn new(feed: Feed) -> Self {
-        Self { next: Next::Idle(Box::new(feed)), sending: None, unsent: Arc::default() }
+impl<M: Messages> Events<M> {
+    pub(super) fn new(messages: M) -> Self {
+        Self { next: Next::Idle(Box::new(messages)), sending: None, unsent: Arc::default() }
     }
 
-    /// The next event of the feed.
-    fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Told, ApiError>>> {
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Sending, ApiError>>> {
         let mut turn = match std::mem::replace(&mut self.next, Next::Over) {
             Next::Over => return Poll::Ready(None),
             Next::Turn(turn) => turn,
-            Next::Idle(mut feed) => Box::pin(async move {
-                let told = feed.next().await;
-                (told, feed)
+            Next::Idle(mut messages) => Box::pin(async move {
+                let next = messages.next_message().await;
+                (next, messages)
             }),
         };
         match turn.as_mut().poll(context) {
-            Poll::Ready((told, feed)) => {
-                self.next = Next::Idle(feed);
-                Poll::Ready(told)
+            Poll::Ready((next, messages)) => {
+                self.next = Next::Idle(messages);
+                Poll::Ready(next)
             }
             Poll::Pending => {
                 self.next = Next::Turn(turn);
@@ -72,7 +96,7 @@ impl Events {
     }
 }
 
-impl Body for Events {
+impl<M: Messages> Body for Events<M> {
     type Data = Bytes;
     type Error = Status;
 
@@ -94,14 +118,14 @@ impl Body for Events {
                     None => self.sending = None,
                 }
             }
-            // The newest frame is chosen only when it can be sent.
+            // The newest frame or answer is chosen only when it can be sent.
             ready!(self.unsent.poll_at_most(0, context));
             if matches!(self.next, Next::Over) {
                 return Poll::Ready(None);
             }
-            let status = match ready!(self.poll_told(context)) {
-                Some(Ok(told)) => {
-                    self.sending = Some(Sending::new(told));
+            let status = match ready!(self.poll_message(context)) {
+                Some(Ok(message)) => {
+                    self.sending = Some(message);
                     continue;
                 }
                 Some(Err(error)) => Status::from(error),
@@ -116,7 +140,7 @@ impl Body for Events {
 }
 
 /// A message that is being sent.
-struct Sending {
+pub(super) struct Sending {
     /// The message without the payload.
     head: Bytes,
     payload: Option<Payload>,
@@ -125,10 +149,60 @@ struct Sending {
 }
 
 impl Sending {
-    fn new(told: Told) -> Self {
+    fn event(told: Told) -> Self {
         let Told { event, payload } = told;
+        match event {
+            Event::Frame(frame) => {
+                let (keys, nothing) = ((FRAME_KEY, PAYLOAD_KEY), pb::SubscribeEvent::default());
+                Self::nested(&nothing, &*frame, keys, payload)
+            }
+            event => Self::whole(&pb::SubscribeEvent { event: Some(event) }),
+        }
+    }
+
+    fn answer(mut response: pb::TakeAnswersResponse, payload: Option<Payload>) -> Self {
+        match response.answer.take() {
+            Some(answer) => Self::nested(&response, &answer, (ANSWER_KEY, ANSWER_PAYLOAD_KEY), payload),
+            None => Self::whole(&response),
+        }
+    }
+
+    /// A message without a payload.
+    fn whole(message: &impl Message) -> Self {
+        let mut head = BytesMut::with_capacity(PREFIX_BYTES + message.encoded_len());
+        put_prefix(&mut head, message.encoded_len());
+        message.encode(&mut head).expect(GROWS);
+        Self { head: head.freeze(), payload: None, copied: 0 }
+    }
+
+    /// The message `outer` with its field `inner`, whose last field is the payload. `keys`: those of the two fields. The
+    /// fields of a message may be in any order.
+    fn nested(
+        outer: &impl Message,
+        inner: &impl Message,
+        (inner_key, payload_key): (&[u8], &[u8]),
+        payload: Option<Payload>,
+    ) -> Self {
         let payload = payload.filter(|payload| payload.len() > 0);
-        Self { head: head(&event, payload.as_ref().map_or(0, Payload::len)), payload, copied: 0 }
+        let payload_bytes = payload.as_ref().map_or(0, Payload::len);
+        let field = match payload_bytes {
+            0 => 0,
+            bytes => payload_key.len() + length_delimiter_len(bytes) + bytes,
+        };
+        let inner_bytes = inner.encoded_len() + field;
+        let message_bytes =
+            outer.encoded_len() + inner_key.len() + length_delimiter_len(inner_bytes) + inner_bytes;
+        let mut head = BytesMut::with_capacity(PREFIX_BYTES + message_bytes - payload_bytes);
+        put_prefix(&mut head, message_bytes);
+        outer.encode(&mut head).expect(GROWS);
+        head.put_slice(inner_key);
+        encode_length_delimiter(inner_bytes, &mut head).expect(GROWS);
+        inner.encode(&mut head).expect(GROWS);
+        if payload_bytes > 0 {
+            head.put_slice(payload_key);
+            encode_length_delimiter(payload_bytes, &mut head).expect(GROWS);
+        }
+        Self { head: head.freeze(), payload, copied: 0 }
     }
 
     /// The next piece. `None` after the last.
@@ -157,38 +231,11 @@ impl Sending {
     }
 }
 
-/// The beginning of a message whose last field is a payload of `payload_bytes`. The fields of a message may be in any order.
-fn head(event: &Event, payload_bytes: usize) -> Bytes {
-    let Event::Frame(frame) = event else {
-        let event = pb::SubscribeEvent { event: Some(event.clone()) };
-        let mut head = BytesMut::with_capacity(PREFIX_BYTES + event.encoded_len());
-        put_prefix(&mut head, event.encoded_len());
-        event.encode(&mut head).expect(GROWS);
-        return head.freeze();
-    };
-    let field = match payload_bytes {
-        0 => 0,
-        bytes => PAYLOAD_KEY.len() + length_delimiter_len(bytes) + bytes,
-    };
-    let frame_bytes = frame.encoded_len() + field;
-    let message_bytes = FRAME_KEY.len() + length_delimiter_len(frame_bytes) + frame_bytes;
-    let mut head = BytesMut::with_capacity(PREFIX_BYTES + message_bytes - payload_bytes);
-    put_prefix(&mut head, message_bytes);
-    head.put_slice(FRAME_KEY);
-    encode_length_delimiter(frame_bytes, &mut head).expect(GROWS);
-    frame.encode(&mut head).expect(GROWS);
-    if payload_bytes > 0 {
-        head.put_slice(PAYLOAD_KEY);
-        encode_length_delimiter(payload_bytes, &mut head).expect(GROWS);
-    }
-    head.freeze()
-}
-
 const GROWS: &str = "a buffer that grows has room";
 
 fn put_prefix(head: &mut BytesMut, message_bytes: usize) {
     head.put_u8(0);
-    head.put_u32(u32::try_from(message_bytes).expect("frames are at most 32 MiB"));
+    head.put_u32(u32::try_from(message_bytes).expect("payloads are at most 32 MiB"));
 }
 
 /// The status of a stream that is reset in the middle of a message. Of gRPC's reasons for a reset, clients map only this one to `RESOURCE_EXHAUSTED`.
@@ -253,6 +300,20 @@ mod tests {
     use crate::api::lent::Lending;
     use crate::api::principal::Principal;
 
+    /// The message that is sent, without its prefix.
+    fn sent(mut sending: Sending) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while let Some(piece) = sending.piece() {
+            let piece = piece.unwrap();
+            assert!(piece.len() <= PIECE_BYTES);
+            sent.extend_from_slice(&piece);
+        }
+        assert_eq!(sent[0], 0);
+        let length = u32::from_be_bytes(sent[1..PREFIX_BYTES].try_into().unwrap());
+        assert_eq!(length as usize, sent.len() - PREFIX_BYTES);
+        sent.split_off(PREFIX_BYTES)
+    }
+
     proptest! {
         /// The pieces form the same message as generated code would make, and no piece is larger than allowed.
         #[test]
@@ -269,17 +330,28 @@ mod tests {
             let whole = pb::SubscribeEvent { event: Some(Event::Frame(Box::new(whole))) };
             let (lending, principal) = (Lending::new(ReaderMemoryLimits::default(), None), Principal::User { uid: 1 });
             let payload = Payload::own(payload.into(), None, &lending, &principal);
-            let mut sending = Sending::new(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) });
-            let mut sent = Vec::new();
-            while let Some(piece) = sending.piece() {
-                let piece = piece.unwrap();
-                prop_assert!(piece.len() <= PIECE_BYTES);
-                sent.extend_from_slice(&piece);
-            }
-            prop_assert_eq!(sent[0], 0);
-            let length = u32::from_be_bytes(sent[1..PREFIX_BYTES].try_into().unwrap());
-            prop_assert_eq!(length as usize, sent.len() - PREFIX_BYTES);
-            prop_assert_eq!(pb::SubscribeEvent::decode(&sent[PREFIX_BYTES..]).unwrap(), whole);
+            let sending = Sending::event(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) });
+            prop_assert_eq!(pb::SubscribeEvent::decode(&sent(sending)[..]).unwrap(), whole);
+        }
+
+        #[test]
+        fn pieces_of_an_answer_add_up_to_it(
+            payload in proptest::collection::vec(any::<u8>(), 0..40_000),
+            sequence in any::<u64>(),
+            count in any::<u64>(),
+        ) {
+            let answer = pb::Answer { sequence, content_type: "image/jpeg".into(), ..Default::default() };
+            let skipped = vec![pb::SkippedAnswers { reason: 2, count, total: count }];
+            let response = pb::TakeAnswersResponse { answer: Some(answer.clone()), skipped };
+            let whole = pb::Answer { payload: payload.clone().into(), ..answer };
+            let whole = pb::TakeAnswersResponse { answer: Some(whole), ..response.clone() };
+            let (lending, principal) = (Lending::new(ReaderMemoryLimits::default(), None), Principal::User { uid: 1 });
+            let payload = Payload::own(payload.into(), None, &lending, &principal);
+            let sending = Sending::answer(response.clone(), Some(payload));
+            prop_assert_eq!(pb::TakeAnswersResponse::decode(&sent(sending)[..]).unwrap(), whole);
+            let counts = pb::TakeAnswersResponse { answer: None, ..response };
+            let sending = Sending::answer(counts.clone(), None);
+            prop_assert_eq!(pb::TakeAnswersResponse::decode(&sent(sending)[..]).unwrap(), counts);
         }
     }
 

@@ -8,15 +8,16 @@ use mez_core::broker::edge::DERIVED_BYTES_MAX;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::{Empty, Stream};
+use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::calls::{Calls, Peer, Subscribed};
+use super::calls::{Calls, Peer, StreamBody};
 use super::camera::{CameraApi, PublishAnswers, PublishRequests};
 use super::edge::EdgeApi;
-use super::feed::Feed;
+use super::events::{Events, Messages};
 use super::pb::camera_broker_server::{CameraBroker, CameraBrokerServer};
 use super::pb::edge_broker_server::{EdgeBroker, EdgeBrokerServer};
 use super::principal::Principal;
@@ -140,7 +141,7 @@ impl EdgeBroker for EdgeService {
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let principal = principal(&request)?;
         let feed = self.0.subscribe(&principal, request.into_inner()).await?;
-        Ok(subscribed(feed))
+        Ok(streamed(feed))
     }
 
     async fn unsubscribe(
@@ -311,7 +312,7 @@ impl CameraBroker for CameraService {
         request: Request<pb::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let principal = principal(&request)?;
-        Ok(subscribed(self.0.subscribe(&principal, request.into_inner())?))
+        Ok(streamed(self.0.subscribe(&principal, request.into_inner())?))
     }
 
     async fn unsubscribe(
@@ -319,6 +320,15 @@ impl CameraBroker for CameraService {
         request: Request<pb::UnsubscribeRequest>,
     ) -> Result<Response<pb::UnsubscribeResponse>, Status> {
         Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
+    }
+
+    type TakeAnswersStream = Empty<Result<pb::TakeAnswersResponse, Status>>;
+
+    async fn take_answers(
+        &self,
+        request: Request<pb::TakeAnswersRequest>,
+    ) -> Result<Response<Self::TakeAnswersStream>, Status> {
+        Ok(streamed(self.0.take_answers(&principal(&request)?, request.get_ref())?))
     }
 }
 
@@ -357,10 +367,10 @@ impl PublishRequests for GrpcRequests {
     }
 }
 
-/// A response with an empty stream. [`Calls`] replaces the stream with the events of the feed.
-fn subscribed(feed: Feed) -> Response<Empty<Result<pb::SubscribeEvent, Status>>> {
+/// A response with an empty stream. [`Calls`] replaces the stream with these messages.
+fn streamed<T>(messages: impl Messages) -> Response<Empty<Result<T, Status>>> {
     let mut response = Response::new(tokio_stream::empty());
-    response.extensions_mut().insert(Subscribed::new(feed));
+    response.extensions_mut().insert(StreamBody::new(Body::new(Events::new(messages))));
     response
 }
 

@@ -23,7 +23,8 @@
 //! | [`feed`] | a subscription as a stream of events |
 //! | `source` | the source of a subscription's frames |
 //! | `lent` | payloads on their way, and the memory that they use meanwhile |
-//! | `events` | a subscription as the body of a gRPC response |
+//! | `answers` | the answers of a camera, for the one program that takes them |
+//! | `events` | a subscription, or a stream of answers, as the body of a gRPC response |
 //! | `places` | the number of connections of each principal |
 //! | `calls` | the common part of all gRPC calls: limits, errors with details |
 //! | `grpc` | the generated services, implemented with `edge` and `camera` |
@@ -31,6 +32,7 @@
 //! | [`serve`] | listeners and their connections |
 
 mod access;
+pub(crate) mod answers;
 mod calls;
 pub mod camera;
 pub mod check;
@@ -70,6 +72,7 @@ pub mod pb {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mez.v1.bin"));
 }
 
+pub use self::answers::ANSWERS_TAKEN;
 pub use self::error::{ApiError, Limit};
 pub use self::principal::Principal;
 pub use self::serve::{ApiServer, Listens, ServeError};

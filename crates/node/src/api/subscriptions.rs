@@ -100,6 +100,11 @@ impl Subscriptions {
         self.lending.set_limits(limits.reader_memory, limits.past_bytes_per_second);
     }
 
+    /// The memory for payloads on their way.
+    pub(super) fn lending(&self) -> &Arc<Lending> {
+        &self.lending
+    }
+
     /// Registers one more subscription, if the limits allow it.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
         let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = *self.limits();

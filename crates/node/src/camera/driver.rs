@@ -327,7 +327,10 @@ impl Driver {
                 lock(&self.shared.answers).put(*answer);
                 self.shared.answered.notify_one();
             }
-            CameraOutput::AnswersSkipped(skipped) => lock(&self.shared.answers).set_skipped(skipped),
+            CameraOutput::AnswersSkipped(skipped) => {
+                lock(&self.shared.answers).set_skipped(skipped);
+                self.shared.accounted.send_replace(());
+            }
             CameraOutput::Reply { frame, application, result } => match ReplyContent::from_result(result) {
                 Ok(content) => self.shared.add_reply(Reply { frame, application, content }),
                 Err(error) => debug!(%frame, application, "a reply cannot be parsed: {error}"),

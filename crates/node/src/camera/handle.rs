@@ -184,6 +184,9 @@ impl CameraHandle {
     /// capture until its whole answer has left the edge; later answers are given up and counted. `None`, the default: no answers.
     pub fn set_answers(&self, bound: Option<Duration>) {
         self.shared.answer_bound.send_replace(bound);
+        if bound.is_none() {
+            lock(&self.shared.answers).clear();
+        }
     }
 
     /// Waits for an answer that is newer than the last one, and returns the newest, with the counts of answers skipped since the last one.
@@ -208,5 +211,10 @@ impl CameraHandle {
     /// All answers so far that did not reach the publisher, by reason.
     pub fn answers_skipped(&self) -> AnswerSkips {
         lock(&self.shared.answers).skipped()
+    }
+
+    /// Changes when an edge has told how many answers were skipped, for waiting.
+    pub(crate) fn answers_accounted(&self) -> watch::Receiver<()> {
+        self.shared.accounted.subscribe()
     }
 }

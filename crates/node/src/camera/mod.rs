@@ -210,6 +210,7 @@ impl CameraBroker {
             answer_bound: watch::Sender::new(None),
             answers: Mutex::default(),
             answered: Notify::new(),
+            accounted: watch::Sender::default(),
             keeper,
             places: options.persist.map(|persist| {
                 let state_of = move |camera: &CameraName| state::camera_folder(&folder, camera);

@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) answer_bound: watch::Sender<Option<Duration>>,
     pub(super) answers: Mutex<AnswerBox>,
     pub(super) answered: Notify,
+    /// Changes when an edge has told how many answers were skipped.
+    pub(super) accounted: watch::Sender<()>,
     /// Writes the log to disk. `None` if the log is in memory only.
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
     /// The sources of past frames besides memory. `None`: there is no log on disk.

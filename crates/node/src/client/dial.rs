@@ -18,7 +18,9 @@ use super::address::Address;
 use super::error::ClientError;
 use super::frame::BrokerClock;
 use super::remote::Remote;
-use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink};
+use super::streams::{
+    AnswerSource, AnswerStream, EventSource, EventStream, FrameSink, TakenAnswers, TakenSource,
+};
 use crate::api::pb::answer_request;
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
@@ -510,6 +512,42 @@ impl Dialler {
             match answers.next().await? {
                 Some(PublishEvent::Started(started)) => Ok((sink, answers, started)),
                 _ => Err(self.protocol("a stream of frames that does not begin with its start")),
+            }
+        };
+        timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// Takes the answers of a camera on a separate connection, and waits for the broker's confirmation.
+    pub(super) async fn take_answers(
+        &self,
+        request: pb::TakeAnswersRequest,
+    ) -> Result<TakenAnswers, ClientError> {
+        let opened = async {
+            let from = match &self.0.way {
+                Way::Local { .. } => {
+                    let mut connection = self.open_local().await?;
+                    let sent = connection.ask(Kind::TakeAnswers, &request, Bytes::new()).await;
+                    sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
+                    let LocalConnection { reader, writer } = connection;
+                    TakenSource::Local { reader, _writer: writer }
+                }
+                Way::Grpc(remote) => {
+                    let client = CameraBrokerClient::new(self.open_grpc(&remote.endpoint()).await?);
+                    let mut client = client.max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX);
+                    let answers = client.take_answers(request).await;
+                    let fault = |status| ClientError::from_status(&status, &self.0.address);
+                    TakenSource::Grpc(answers.map_err(fault)?.into_inner())
+                }
+            };
+            let mut answers = TakenAnswers { address: self.0.address.clone(), from };
+            match answers.next().await {
+                Ok(Some(first)) if first.answer.is_none() => Ok(answers),
+                Ok(_) => Err(self.protocol("a stream of answers that does not begin with its start")),
+                // A local broker that does not know this call.
+                Err(ClientError::Refused(error)) if error.reason == "MALFORMED" => {
+                    Err(self.protocol("a request for answers"))
+                }
+                Err(error) => Err(error),
             }
         };
         timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))

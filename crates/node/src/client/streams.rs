@@ -273,6 +273,39 @@ impl AnswerStream {
     }
 }
 
+/// The answers that applications made of a camera's frames.
+pub(super) struct TakenAnswers {
+    pub(super) address: Address,
+    pub(super) from: TakenSource,
+}
+
+pub(super) enum TakenSource {
+    Local {
+        reader: PacketReader<DescriptorReader>,
+        /// Closing it would end the stream.
+        _writer: PacketWriter<OwnedWriteHalf>,
+    },
+    Grpc(Streaming<pb::TakeAnswersResponse>),
+}
+
+impl TakenAnswers {
+    /// The next response, and `None` after the last. Must not be cancelled.
+    pub(super) async fn next(&mut self) -> Result<Option<pb::TakeAnswersResponse>, ClientError> {
+        let address = &self.address;
+        let reader = match &mut self.from {
+            TakenSource::Local { reader, .. } => reader,
+            TakenSource::Grpc(answers) => return message(answers, address).await,
+        };
+        let fault = |error| ClientError::from_packet(error, address);
+        let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+        let mut response: pb::TakeAnswersResponse = packet.decode(Kind::TakeAnswers).map_err(fault)?;
+        if let Some(answer) = &mut response.answer {
+            answer.payload = packet.payload;
+        }
+        Ok(Some(response))
+    }
+}
+
 /// What a local socket delivers.
 enum Came {
     Packet(Packet),

@@ -26,6 +26,7 @@
 //! | `Connect`, `GetCameraInfo`, `Reply`, `Answer` and all other calls | the same kind, or `Error`; one answer to each, in order |
 //! | `Subscribe` | `SubscribeEvent` … until the end; `Error` after a failure. Then the connection is closed |
 //! | `Publish` … | `PublishEvent` …; `Error` after a failure of the stream. Then the connection is closed |
+//! | `TakeAnswers` | `TakeAnswers` …; `Error` after a failure. Then the connection is closed |
 //! | `Mapped`, with the number of a memory | nothing: from then on it may use that memory for `SubscribeEvent` |
 //! | `TakesPictures`, after `Subscribe` | nothing: from then on a `Picture` may come before a frame of a chain |
 //!
@@ -43,7 +44,7 @@
 //! bytes, means that the memory with this number is no longer used. The memory with the number 128 is only a head of 64 KiB:
 //! `Picture` names one of its first three words, which is then 1, and the client sets it to 0 when it has finished with the picture.
 //!
-//! A subscription and a stream of frames have separate connections, and closing the connection ends them. Nothing is
+//! A subscription, a stream of frames and a stream of answers have separate connections, and closing the connection ends them. Nothing is
 //! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its
 //! share of memory (`docs/limits.md`). If the reader loses its share in the middle of that frame, the broker closes
 //! the connection. The kernel's default buffers limit the bytes in the socket, so their sizes are not changed.

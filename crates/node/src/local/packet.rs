@@ -76,6 +76,8 @@ pub enum Kind {
     Answer = 41,
     /// [`pb::OpenPageRequest`], [`pb::OpenPageResponse`].
     OpenPage = 42,
+    /// [`pb::TakeAnswersRequest`], [`pb::TakeAnswersResponse`].
+    TakeAnswers = 43,
     /// The picture of the frame in the next packet: [`PictureHead`](super::pictures::PictureHead).
     Picture = 50,
     /// The client accepts pictures beside frames. No message.
@@ -111,6 +113,7 @@ impl Kind {
             CheckRights,
             Answer,
             OpenPage,
+            TakeAnswers,
             Picture,
             TakesPictures,
         ];

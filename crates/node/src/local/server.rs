@@ -91,6 +91,7 @@ async fn converse(
         match packet.kind {
             Kind::Subscribe => return subscribe(reader, writer, broker, principal, &packet).await,
             Kind::Publish => return publish(reader, writer, broker, principal, packet).await,
+            Kind::TakeAnswers => return send_answers(reader, writer, broker, principal, &packet).await,
             _ => call(writer, broker, principal, packet, monotonic_now()).await?,
         }
     }
@@ -322,6 +323,36 @@ async fn send_event(
         writer.write_memory(layout, file.as_fd()).await?;
     }
     Ok(())
+}
+
+/// Sends the answers of a camera until the connection ends. The next answer is chosen when the socket has taken the previous one.
+async fn send_answers(
+    mut reader: Reader,
+    writer: &mut Writer,
+    broker: &Broker,
+    principal: &Principal,
+    packet: &Packet,
+) -> Result<(), PacketError> {
+    let request = packet.decode(Kind::TakeAnswers)?;
+    let mut answers = match broker {
+        Broker::Camera(api) => api.take_answers(principal, &request)?,
+        Broker::Edge(_) => {
+            let message = "an edge broker sends answers to cameras; connect to the camera broker";
+            return Err(ApiError::new(Code::Unimplemented, "NOT_HERE", message).into());
+        }
+    };
+    let send = async {
+        while let Some(next) = answers.next().await {
+            let (response, payload) = next?;
+            writer.write(Kind::TakeAnswers, &response, payload.unwrap_or_default()).await?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        sent = send => sent,
+        // Otherwise, a program that has gone would keep others from the answers until the next one comes.
+        () = reader.ended() => Ok(()),
+    }
 }
 
 /// Takes in frames until the connection ends.

@@ -1,5 +1,6 @@
 //! Publishes frames through a camera broker in another process, and derived streams at an edge.
 
+mod answers;
 mod queue;
 mod types;
 
@@ -15,6 +16,7 @@ use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
+use self::answers::Answers;
 use self::queue::Queue;
 pub use self::types::{DerivedStream, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 use super::address::Address;
@@ -39,7 +41,9 @@ pub struct PublisherClient {
     camera: CameraName,
     /// The largest payload that the broker takes, as it reported on the first connection.
     frame_bytes_max: u32,
+    answers: Arc<Answers>,
     _task: OwnedTask,
+    _answers_task: OwnedTask,
 }
 
 struct Shared {
@@ -138,8 +142,17 @@ impl PublisherClient {
             event: Notify::new(),
             settled: Notify::new(),
         });
+        let taken = Answers::new();
+        let taking = Arc::clone(&taken).run(brokers.current().clone(), camera.clone());
         let work = run(brokers, first, Arc::clone(&shared), answers);
-        Ok(Self { shared, camera, frame_bytes_max, _task: OwnedTask::spawn(work) })
+        Ok(Self {
+            shared,
+            camera,
+            frame_bytes_max,
+            answers: taken,
+            _task: OwnedTask::spawn(work),
+            _answers_task: OwnedTask::spawn(taking),
+        })
     }
 
     /// The largest payload that the broker takes.
@@ -266,6 +279,7 @@ impl PublisherClient {
     /// Tells the broker, after all sent frames, that nothing follows. A publisher
     /// that disconnects without this counts as lost. Send nothing after this call.
     pub async fn finish(&self) {
+        self.set_answers(None);
         self.flush().await;
         let lost = {
             let mut state = self.shared.lock();
