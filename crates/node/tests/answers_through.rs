@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use api_support::{Site, image, tcp, within};
 use bytes::Bytes;
+use mez_core::answers::AnswerKind;
 use mez_core::answers::Room;
-use mez_core::broker::edge::AnswerPicture;
+use mez_core::broker::edge::GivenAnswer;
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
@@ -87,7 +88,12 @@ impl Rig {
     async fn answer(&self, frame: FrameId, bytes: usize) -> Room {
         self.answered.fetch_add(1, Ordering::Relaxed);
         // The edge does not decode it.
-        let made = AnswerPicture { payload: vec![9; bytes].into(), size: (32, 24), replaced: 0 };
+        let made = GivenAnswer {
+            kind: AnswerKind::Picture,
+            payload: vec![9; bytes].into(),
+            size: (32, 24),
+            replaced: 0,
+        };
         self.edge.answer(camera_name(), frame, made).await.unwrap()
     }
 
