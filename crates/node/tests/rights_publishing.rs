@@ -20,7 +20,7 @@ use tonic::transport::Endpoint;
 /// A user ID that stands for another user. Hosts of tests have no such user, but the kernel accepts it.
 const UID: u32 = 61_000;
 /// Set in the child process of this test: the socket to use.
-const SOCKET: &str = "MEZ_TEST_PUBLISHES_AT";
+const SOCKET: &str = "PUBLISHES_AT";
 /// Begins the line of the child process that contains the answer.
 const CELL: &str = "heard: ";
 
