@@ -54,7 +54,8 @@ def test_programs_in_documents_use_what_there_is() -> None:
         for node in ast.walk(ast.parse(program, place)):
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("mez."):
                 called = attrgetter(ast.unparse(node.func).removeprefix("mez."))(mez)
-                known = called.__code__.co_varnames
+                made = called.__init__ if isinstance(called, type) else called
+                known = made.__code__.co_varnames
                 for given in node.keywords:
                     assert given.arg in known, f"{place}: {ast.unparse(node.func)} has no {given.arg}"
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "frame":
