@@ -70,8 +70,12 @@ impl Rig {
 
     fn send_frame(&mut self, id: LinkId, sequence: u64, bytes: usize) -> FrameId {
         let frame = frame(sequence);
-        self.link.send_frame(self.now, id, frame, vec![1; 100].into(), vec![2; bytes].into());
+        self.send_frame_from(Side::Camera, id, frame, bytes);
         frame
+    }
+
+    fn send_frame_from(&mut self, from: Side, id: LinkId, frame: FrameId, bytes: usize) {
+        self.link.send_frame(self.now, (from, id), frame, (vec![1; 100].into(), vec![2; bytes].into()));
     }
 }
 
@@ -135,7 +139,7 @@ fn what_is_cancelled_does_not_leave() {
     let (mut rig, id) = Rig::connected(SPEC);
     rig.send_frame(id, 1, 300_000);
     rig.pass(ms(20));
-    rig.link.reset(rig.now, id, frame(1));
+    rig.link.reset(rig.now, (Side::Camera, id), frame(1));
     let cancelled = rig.now;
     rig.send_frame(id, 2, 1_000);
     rig.pass(ms(400));
@@ -299,7 +303,7 @@ fn what_was_lost_with_a_cut_leaves_the_window() {
         rig.pass(ms(20));
         match sequence % 4 {
             1 => rig.link.cut(rig.now),
-            2 => rig.link.reset(rig.now, id, frame(sequence)),
+            2 => rig.link.reset(rig.now, (Side::Camera, id), frame(sequence)),
             3 => rig.link.restore(rig.now),
             _ => {}
         }

@@ -1,8 +1,9 @@
 //! Draws random worlds: cameras, links and applications of every kind, with faults that may overlap.
 //!
 //! `media.rs` draws shared media, `grants.rs` rights, `revoked.rs` revocations, `sources.rs` the sources of cameras, `groups.rs` groups of workers,
-//! `derived.rs` applications that publish derived streams.
+//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames.
 
+mod answers;
 mod derived;
 mod grants;
 mod groups;
@@ -21,6 +22,7 @@ use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
+pub use self::answers::answering;
 pub use self::derived::deriving;
 use self::grants::Grants;
 pub use self::groups::shared;
@@ -75,6 +77,8 @@ pub struct Variety {
     pub groups: bool,
     /// Whether there will be applications that publish derived streams ([`deriving`]). All rights are then open at first.
     pub derived: bool,
+    /// Whether there will be applications that answer frames ([`answering`]). All rights are then open.
+    pub answers: bool,
 }
 
 impl Variety {
@@ -92,6 +96,7 @@ impl Variety {
         revocations: false,
         groups: false,
         derived: false,
+        answers: false,
     };
     /// [`Variety::ALL`], and requests of applications to their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
@@ -117,6 +122,8 @@ impl Variety {
     pub const SHARED: Self = Self { groups: true, ..Self::ALL };
     /// Everything that happens to brokers, with applications that publish derived streams.
     pub const DERIVED: Self = Self { derived: true, ..Self::ALL };
+    /// Everything that happens to brokers, with applications that answer frames.
+    pub const ANSWERED: Self = Self { answers: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its planned faults, and how long to run it.
@@ -135,7 +142,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
     let mut granted = variety.grants.then(|| Grants::draw(seed, count));
-    let rights = grants::rights(granted.as_ref(), variety.groups || variety.derived, count);
+    let rights = grants::rights(granted.as_ref(), opens(variety), count);
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let members = variety.revocations.then(|| Members::draw(&mut world, seed));
@@ -196,6 +203,11 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     // A rival and a thief both claim the camera's name, so only one of them is drawn.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed || variety.revocations { length + REFUSED } else { length })
+}
+
+/// Whether all rights are open at first, because the world will have more than its first applications.
+const fn opens(variety: Variety) -> bool {
+    variety.groups || variety.derived || variety.answers
 }
 
 /// Draws what cameras get from their sources.

@@ -107,9 +107,10 @@ impl CameraHost {
                     self.forge(link, stage);
                 }
             }
-            // Worlds have no answers, and no surveys of what cameras hold.
+            // Worlds have no surveys of what cameras hold.
             CameraOutput::Survey { .. } => {}
-            CameraOutput::Answer(_) | CameraOutput::AnswersSkipped(_) => {}
+            CameraOutput::Answer(answered) => self.put_answer(*answered, stage),
+            CameraOutput::AnswersSkipped(skipped) => self.set_answers_skipped(skipped),
             CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;
                 stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
@@ -164,7 +165,13 @@ impl CameraHost {
     ) {
         let (now, id, camera) = (stage.now, header.meta.id, self.index);
         let Some(process) = &mut self.process else { return };
-        stage.checks.sends(&self.name, process.run, connection, header, link.unsent_frames(connection));
+        stage.checks.sends(
+            &self.name,
+            process.run,
+            connection,
+            header,
+            link.unsent_frames(Side::Camera, connection),
+        );
         let skipped = header.skipped.iter().map(|range| range.count).sum();
         stage.trace.record(now, What::Sends { camera, link: connection, frame: id, skipped });
         process.sent = Some(id);
@@ -182,7 +189,7 @@ impl CameraHost {
         if stage.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
             stage.checks.sends(&self.name, process.run, connection, header, 0);
         }
-        link.send_frame(now, connection, id, bytes.into(), payload);
+        link.send_frame(now, (Side::Camera, connection), id, (bytes.into(), payload));
         if stage.bug == Some(Bug::SentTooSoon) {
             process.broker.handle_sent(self.clock.monotonic(now), connection, id);
         }
@@ -245,7 +252,7 @@ impl CameraHost {
         if let Some(known) = process.connections.get_mut(&connection) {
             known.under_way.remove(&frame);
         }
-        link.reset(now, connection, frame);
+        link.reset(now, (Side::Camera, connection), frame);
         Effect::Link
     }
 
