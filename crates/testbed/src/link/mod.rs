@@ -2,6 +2,7 @@
 //!
 //! All connections share one rate in each direction, with a bounded queue before the rate and a delay behind it. The bytes in flight of a connection
 //! are bounded as on real links ([`mez_core::window`]). Each connection sends lost pieces first, then messages, then frames, the newest frame first.
+//! The frames of an edge are its answers.
 //! As long as the link holds, nothing is lost or reordered for the users of a connection, as with QUIC.
 //!
 //! While the link is *cut*, nothing passes, and neither end is told. Bytes in flight are sent again when the sender's next probe gets through. QUIC

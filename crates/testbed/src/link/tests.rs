@@ -119,6 +119,38 @@ fn bytes_take_their_time_and_then_the_way() {
     assert_eq!(pieces, 14, "one every two milliseconds");
 }
 
+/// The frame and its answer have the same name, and each has its own direction.
+#[test]
+fn an_answer_goes_down_while_its_frame_goes_up() {
+    let (mut rig, id) = Rig::connected(SPEC);
+    let start = rig.now;
+    let frame = rig.send_frame(id, 1, 10_000);
+    rig.send_frame_from(Side::Edge, id, frame, 30_000);
+    assert_eq!(Side::BOTH.map(|from| rig.link.unsent_frames(from, id)), [1, 1]);
+    rig.pass(ms(200));
+    let seen = rig.take();
+    let arrived = |side: Side| {
+        let is_whole =
+            |output: &LinkOutput| matches!(output, LinkOutput::FrameFinished { to, .. } if *to == side);
+        moment_of(&seen, is_whole).since(start)
+    };
+    assert!((ms(51)..ms(53)).contains(&arrived(Side::Camera)), "{:?}", arrived(Side::Camera));
+    assert!((ms(20)..ms(22)).contains(&arrived(Side::Edge)), "{:?}", arrived(Side::Edge));
+}
+
+#[test]
+fn an_edge_that_closes_sends_no_more_of_an_answer() {
+    let (mut rig, id) = Rig::connected(SPEC);
+    rig.send_frame_from(Side::Edge, id, frame(1), 30_000);
+    rig.pass(ms(10));
+    rig.link.close(rig.now, Side::Edge, id);
+    rig.pass(ms(200));
+    let seen = rig.take();
+    let closed =
+        |(_, output): &(Moment, LinkOutput)| matches!(output, LinkOutput::Closed { to: Side::Camera, .. });
+    assert!(finished(&seen).is_empty() && seen.iter().any(closed), "{seen:?}");
+}
+
 #[test]
 fn messages_go_before_frames_and_newer_frames_before_older_ones() {
     let (mut rig, id) = Rig::connected(SPEC);

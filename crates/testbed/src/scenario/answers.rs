@@ -23,7 +23,7 @@ pub fn answering(seed: u64) -> (World, Vec<ApplicationId>, Duration) {
     for camera in world.camera_ids() {
         publisher(&mut world, &mut random, camera, length);
     }
-    for _ in 0..random.within(0..=3) {
+    for _ in 0..random.within(0..=4) {
         fault(&mut world, &mut random, &applications, length);
     }
     (world, applications, length + SETTLES)
@@ -78,15 +78,27 @@ fn fault(world: &mut World, random: &mut Random, applications: &[ApplicationId],
     let (camera, application) = (*random.pick(&cameras), *random.pick(applications));
     let start = Moment::START + random.duration(CALM..=length - QUIET);
     let end = start + random.duration(ms(1)..=ms(1_500));
+    let amid = start + random.duration(ms(0)..=ms(600));
     let edge = EdgeId::FIRST;
-    let (begins, ends) = match random.within(0..=7) {
+    let (begins, ends) = match random.within(0..=10) {
         0 => (Action::Cut(camera), Action::Restore(camera)),
-        1 => (Action::Slow(camera, random.within(2..=30)), Action::Slow(camera, 1)),
-        2 => (Action::Break(camera), Action::Break(camera)),
-        3 => (Action::KillEdge(edge), Action::StartEdge(edge)),
-        4 => (Action::KillCamera(CameraId::FIRST), Action::StartCamera(CameraId::FIRST, Counter::Kept)),
-        5 => (Action::Freeze(Host::Camera(camera)), Action::Thaw(Host::Camera(camera))),
-        6 => (Action::Freeze(Host::Edge(edge)), Action::Thaw(Host::Edge(edge))),
+        // On a slow link, something else happens while an answer has left in part.
+        1..=4 => {
+            let takes = TakeSpec::within(ms(300));
+            let (happens, passes) = *random.pick(&[
+                (Action::Cut(camera), Action::Restore(camera)),
+                (Action::Break(camera), Action::Break(camera)),
+                (Action::KillEdge(edge), Action::StartEdge(edge)),
+                (Action::TakeAnswers(camera, None), Action::TakeAnswers(camera, Some(takes))),
+            ]);
+            world.at(amid, happens).at(amid + random.duration(ms(1)..=ms(900)), passes);
+            (Action::Slow(camera, random.within(2..=50)), Action::Slow(camera, 1))
+        }
+        5 => (Action::Break(camera), Action::Break(camera)),
+        6 => (Action::KillEdge(edge), Action::StartEdge(edge)),
+        7 => (Action::KillCamera(CameraId::FIRST), Action::StartCamera(CameraId::FIRST, Counter::Kept)),
+        8 => (Action::Freeze(Host::Camera(camera)), Action::Thaw(Host::Camera(camera))),
+        9 => (Action::Freeze(Host::Edge(edge)), Action::Thaw(Host::Edge(edge))),
         _ => (Action::Unsubscribe(application), Action::Subscribe(application)),
     };
     world.at(start, begins).at(end, ends);
