@@ -4,7 +4,6 @@
 //! it arrives at the publisher and the edge hears so, or the account counts it as skipped. What arrived and was not confirmed before its connection
 //! ended is counted too. What a killed edge had counted and not told is lost.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::{AnswerAccount, AnswerSkips, FrameHeader};
 
+use super::offload::{Account, MadeSeen, Offload, Sent};
 use super::{Checks, Path};
 use crate::time::{Moment, ms};
 
@@ -25,18 +25,6 @@ const TELL_MARGIN: Duration = ms(500);
 /// The most answers on the way: one waits, one is being sent, the others are not confirmed.
 const ON_THE_WAY_MAX: u64 = UNCONFIRMED_ANSWERS_MAX as u64 + 2;
 
-/// An answer that an edge has accepted.
-pub(crate) struct MadeSeen {
-    pub(crate) frame: FrameId,
-    pub(crate) payload: Bytes,
-    /// Width and height in pixels.
-    pub(crate) size: (u32, u32),
-    /// When the frame was captured, as the edge reads its clock. Rule `clock` checks such readings.
-    pub(crate) captured: Option<Instant>,
-    /// How many answers the application itself replaced before this one.
-    pub(crate) replaced: u32,
-}
-
 /// What a camera's publisher and its edge know of answers.
 pub(crate) struct AnswersSeen {
     /// The run of the camera's process, and of the edge's.
@@ -45,94 +33,6 @@ pub(crate) struct AnswersSeen {
     pub(crate) is_up: bool,
     /// What the publisher is told was not delivered.
     pub(crate) skipped: AnswerSkips,
-}
-
-/// What the rules know of answers.
-#[derive(Default)]
-pub(super) struct Offload {
-    accounts: Vec<Account>,
-    /// The present account of each camera at each run of an edge.
-    current: BTreeMap<(u64, CameraName), usize>,
-    of_connection: BTreeMap<LinkId, usize>,
-    /// Answers whose sending has begun.
-    sent: BTreeMap<(LinkId, FrameId), Sent>,
-    /// The publisher of each run of a camera.
-    publishers: BTreeMap<u64, Publisher>,
-}
-
-struct Account {
-    edge: usize,
-    start: (Epoch, ClockAnchor),
-    /// How many answers the edge has accepted, and how many it had accepted at each moment.
-    accepted: u64,
-    history: VecDeque<(Moment, u64)>,
-    /// How many answers the edge knows to have arrived, when it learned of the last one, and how many it knew before that moment.
-    confirmed: u64,
-    confirmed_at: Moment,
-    confirmed_before: u64,
-    made: BTreeMap<FrameId, Vec<MadeSeen>>,
-    /// Since when the camera has the account, on the present connection.
-    asked: Option<Moment>,
-    /// How old an answer may be. `None`: the publisher takes none.
-    bound: Option<Duration>,
-    bound_max: Duration,
-    /// The last account that the camera has.
-    heard: Option<AnswerAccount>,
-}
-
-impl Account {
-    fn new(edge: usize, start: (Epoch, ClockAnchor)) -> Self {
-        Self {
-            edge,
-            start,
-            accepted: 0,
-            history: VecDeque::new(),
-            confirmed: 0,
-            confirmed_at: Moment::START,
-            confirmed_before: 0,
-            made: BTreeMap::new(),
-            asked: None,
-            bound: None,
-            bound_max: Duration::ZERO,
-            heard: None,
-        }
-    }
-
-    /// How many answers the edge had accepted by `moment`.
-    fn accepted_by(&self, moment: Moment) -> u64 {
-        self.history.iter().rev().find(|(at, _)| *at <= moment).map_or(0, |(_, count)| *count)
-    }
-
-    /// How many answers the edge knew to have arrived before `now`.
-    fn confirmed_before(&self, now: Moment) -> u64 {
-        if self.confirmed_at == now { self.confirmed_before } else { self.confirmed }
-    }
-}
-
-struct Sent {
-    payload: Bytes,
-    size: (u32, u32),
-    /// From when on the bound counts, by the edge's clock.
-    from: Instant,
-    /// Whether the edge's host was frozen meanwhile, so that nothing could be cancelled.
-    is_excused: bool,
-    has_arrived: bool,
-    is_confirmed: bool,
-}
-
-#[derive(Default)]
-struct Publisher {
-    /// How many answers arrived, and how many of them the publisher has taken.
-    arrived: u64,
-    given: u64,
-    /// Whether an answer waits for the publisher.
-    waits: bool,
-    newest: Option<FrameId>,
-    /// The skipped answers that were reported, and the most that were known at a report.
-    told: AnswerSkips,
-    known: AnswerSkips,
-    /// The accounts that the camera has, by number.
-    accounts: BTreeMap<u64, usize>,
 }
 
 impl Checks {

@@ -74,6 +74,7 @@ mod groups;
 mod known;
 mod ledger;
 mod memory;
+mod offload;
 mod passage;
 mod past;
 mod path;
@@ -87,8 +88,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
-use self::answers::Offload;
-pub(crate) use self::answers::{AnswersSeen, MadeSeen};
+pub(crate) use self::answers::AnswersSeen;
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::derived::{AcceptedSeen, StreamPassage};
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
@@ -97,6 +97,8 @@ use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Stream, Us
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
+pub(crate) use self::offload::MadeSeen;
+use self::offload::Offload;
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
 pub(crate) use self::path::{Path, RIVAL_MAX};
 pub(crate) use self::revoked::{LIST_READ_MAX, ListsSeen};

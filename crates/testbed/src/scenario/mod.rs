@@ -1,10 +1,12 @@
 //! Draws random worlds: cameras, links and applications of every kind, with faults that may overlap.
 //!
 //! `media.rs` draws shared media, `grants.rs` rights, `revoked.rs` revocations, `sources.rs` the sources of cameras, `groups.rs` groups of workers,
-//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames.
+//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames, `disks.rs` logs on
+//! disks, and the faults of disks.
 
 mod answers;
 mod derived;
+mod disks;
 mod grants;
 mod groups;
 mod media;
@@ -19,11 +21,11 @@ use mez_core::frame::Epoch;
 use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
 use mez_core::setting::Setting;
-use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
 pub use self::answers::answering;
 pub use self::derived::deriving;
+use self::disks::{disk, disk_faults};
 use self::grants::Grants;
 pub use self::groups::shared;
 use self::media::{declared, medium};
@@ -353,20 +355,6 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     }
 }
 
-/// Draws a log on disk, which holds more or less than memory does.
-fn disk(random: &mut Random) -> DiskSpec {
-    DiskSpec {
-        durability: *random.pick(&[
-            Durability::Group,
-            Durability::Group,
-            Durability::Sync,
-            Durability::Async,
-        ]),
-        disk_bytes_max: random.within(1..=24) << 20,
-        segment_bytes: random.within(64..=2_048) << 10,
-    }
-}
-
 fn camera(random: &mut Random) -> CameraSpec {
     let footage = *random.pick(&Footage::ALL);
     let films = random.one_in(3);
@@ -535,18 +523,6 @@ fn restarts(
             let goes = killed + random.duration(ms(0)..=comes.since(killed));
             world.at(goes, Action::Unsubscribe(application)).at(comes, Action::Subscribe(application));
         }
-    }
-}
-
-/// Draws a fault of a disk.
-fn disk_faults(random: &mut Random) -> Faults {
-    let fine = Faults::default();
-    match random.within(0..=4) {
-        0 => Faults { full: true, ..fine },
-        1 => Faults { failing_writes: true, ..fine },
-        2 => Faults { failing_syncs: true, ..fine },
-        3 => Faults { sync_polls: random.within(1..=100) as u32, ..fine },
-        _ => Faults { stuck: true, ..fine },
     }
 }
 

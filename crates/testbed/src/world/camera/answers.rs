@@ -1,10 +1,9 @@
 //! Receives answers for a camera's publisher, which takes them at its own pace.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::answers::{AnswerBox, Answered};
+use mez_core::answers::Answered;
 use mez_core::broker::LinkId;
 use mez_core::frame::FrameId;
 use mez_core::wire::{AnswerSkip, AnswerSkips, FrameHeader};
@@ -19,25 +18,6 @@ use crate::world::stage::Stage;
 
 /// The longest time until the publisher's thread notices an answer, in nanoseconds.
 const NOTICE_NANOS_MAX: u64 = 1_000_000;
-
-/// The publisher of a process, as far as it takes answers.
-#[derive(Default)]
-pub(in crate::world) struct Publisher {
-    waiting: AnswerBox,
-    /// Whether the publisher works on an answer, or is about to take one.
-    busy: bool,
-    /// The connection on which the answer to each frame arrived.
-    came_on: BTreeMap<FrameId, LinkId>,
-    /// The answer that was given last, for a planted bug.
-    given: Option<Answered>,
-}
-
-impl Publisher {
-    /// How many answers were not delivered, as far as the publisher can know.
-    pub(in crate::world) fn skipped(&self) -> AnswerSkips {
-        self.waiting.skipped()
-    }
-}
 
 impl CameraHost {
     /// The publisher begins or stops taking answers. So does every later process of the host.

@@ -148,7 +148,7 @@ impl CameraHost {
             }
         }
         if let Message::AnswerAccount(account) = &message {
-            stage.checks.account_heard(process.run, connection, account.clone());
+            stage.checks.account_heard(process.run, connection, *account);
         }
         if let Message::Report(report) = message {
             process.note_report(stage.now, connection, report);

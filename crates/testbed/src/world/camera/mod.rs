@@ -8,7 +8,7 @@
 //! | `publishing.rs` | appends frames of the publisher to the log, and tells the broker |
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | passes what arrives over the link to the broker |
-//! | `answers.rs` | receives answers, and gives them to the publisher |
+//! | `answers.rs`, `publisher.rs` | receives answers, and gives them to the publisher |
 //! | `making.rs`, `encoder.rs` | encodes frames at smaller sizes |
 //! | `lists.rs` | carries deny lists, and leaves revoked edges |
 //! | `video.rs` | models a source's own video, and its decoder |
@@ -21,6 +21,7 @@ mod lists;
 mod making;
 mod outputs;
 mod past;
+mod publisher;
 mod publishing;
 mod video;
 
@@ -38,9 +39,9 @@ use mez_core::store::Recovery;
 use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::MessageBuffer;
 
-use self::answers::Publisher;
 use self::encoder::Encoder;
 pub(super) use self::outputs::Effect;
+use self::publisher::Publisher;
 use self::video::VideoState;
 use super::action::Counter;
 use super::bug::Bug;

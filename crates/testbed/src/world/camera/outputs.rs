@@ -5,7 +5,7 @@ use mez_core::broker::camera::CameraOutput;
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{FrameId, Reference, Rung};
 use mez_core::profile::ProfileHash;
-use mez_core::wire::{FrameHeader, Message};
+use mez_core::wire::{FrameHeader, Message, ReplyResult};
 
 use super::{CameraHost, PERSIST_MS_MAX};
 use crate::check::Cancelled;
@@ -112,9 +112,7 @@ impl CameraHost {
             CameraOutput::Answer(answered) => self.put_answer(*answered, stage),
             CameraOutput::AnswersSkipped(skipped) => self.set_answers_skipped(skipped),
             CameraOutput::Reply { frame, application, result } => {
-                self.counts.replies += 1;
-                stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
-                stage.checks.replied(&self.name, frame, &application, &result);
+                self.replied(frame, &application, &result, stage);
             }
         }
         Effect::Link
@@ -262,6 +260,12 @@ impl CameraHost {
         let profile = stage.profiles.get(&hash).filter(|_| whole).cloned();
         stage.checks.profile_came(whole, bytes.len());
         process.broker.handle_profile(self.clock.monotonic(stage.now), hash, profile);
+    }
+
+    fn replied(&mut self, frame: FrameId, application: &str, result: &ReplyResult, stage: &mut Stage<'_>) {
+        self.counts.replies += 1;
+        stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
+        stage.checks.replied(&self.name, frame, application, result);
     }
 
     fn link_changed(&mut self, up: bool, stage: &mut Stage<'_>) {
