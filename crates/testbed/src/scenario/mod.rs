@@ -1,8 +1,7 @@
 //! Draws random worlds: cameras, links and applications of every kind, with faults that may overlap.
 //!
 //! `media.rs` draws shared media, `grants.rs` rights, `revoked.rs` revocations, `sources.rs` the sources of cameras, `groups.rs` groups of workers,
-//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames, `disks.rs` logs on
-//! disks, and the faults of disks.
+//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames, `disks.rs` logs on disks and their faults.
 
 mod answers;
 mod derived;
@@ -38,7 +37,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
+    Counter, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
