@@ -74,7 +74,7 @@ prove: export MEZ_DAMAGES ?= 10
 prove: export MEZ_ROUND_TRIPS ?= 10000
 prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000 power cuts, 50 kills of each broker
 	cargo test --release -p mez-media $(FEATURES_FOUND) --test stream $(LOCKED)
-	cargo test --release -p mez-testbed --test seeds --test groups --test derived --test power_cuts --test damaged_logs --test verified_logs --test planted $(LOCKED) -- --nocapture
+	cargo test --release -p mez-testbed --test seeds --test groups --test derived --test answers --test power_cuts --test damaged_logs --test verified_logs --test planted $(LOCKED) -- --nocapture
 	cargo test -p mez-cli --features bench --test logs $(LOCKED) -- --nocapture
 
 kafka: setup-tests ## run a real Kafka on loopback, to try pipelines on it: ARGS="--brokers 3"

@@ -37,10 +37,10 @@ pub use crate::link::LinkSpec;
 pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
-    Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId, CameraSpec,
-    CaptureTimes, Conduct, Counter, Delivered, DeriveSpec, DiskSpec, EdgeId, EdgeSpec, Failure, GroupEvent,
-    GroupId, GroupSpec, Host, Library, MediumId, MediumSpec, Member, Mishaps, Resumes, RightsId, SiteAction,
-    SourceVideo, Told, VisitorId, VisitorSpec, WorkerSpec, World, noticed,
+    Action, AnswerSpec, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId,
+    CameraSpec, CaptureTimes, Conduct, Counter, Delivered, DeriveSpec, DiskSpec, EdgeId, EdgeSpec, Failure,
+    GroupEvent, GroupId, GroupSpec, Host, Library, MediumId, MediumSpec, Member, Mishaps, Resumes, RightsId,
+    SiteAction, SourceVideo, TakeSpec, Told, VisitorId, VisitorSpec, WorkerSpec, World, noticed,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

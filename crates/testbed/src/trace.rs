@@ -94,6 +94,20 @@ pub enum What {
     StopsPublishing { application: usize, worker: usize },
     /// An application sent a request to its session.
     Asks { application: usize },
+    /// An edge accepted an answer of an application.
+    AnswerTaken { edge: usize, frame: FrameId },
+    /// An edge began to send an answer.
+    AnswerBegins { edge: usize, link: LinkId, frame: FrameId },
+    /// An edge cancelled an answer.
+    AnswerResets { edge: usize, link: LinkId, frame: FrameId },
+    /// An answer began to arrive at a camera.
+    AnswerOpens { camera: usize, link: LinkId, frame: FrameId, taken: bool },
+    /// A camera learned that the rest of an answer will not arrive.
+    AnswerCancelled { camera: usize, link: LinkId, frame: FrameId },
+    /// An answer arrived at a camera.
+    AnswerArrives { camera: usize, frame: FrameId },
+    /// A camera's publisher took an answer.
+    AnswerGiven { camera: usize, frame: FrameId },
 }
 
 /// The trace of a world.

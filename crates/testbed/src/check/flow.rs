@@ -205,6 +205,8 @@ impl Checks {
         let exempt = got.takes_all
             || spec.lost_once_in > 0
             || path.rivals
+            // The codec then waits for a frame that is not refused.
+            || got.is_adapted && path.useless >= got.published
             || got.catching_up_until.is_some_and(|until| got.published <= until)
             || got.published < settled.max(got.ready_since).max(got.past_until);
         let carried = service_time * 2 + queue_time + spec.delay_up;

@@ -53,8 +53,14 @@
 //! | `origin` | a record of a derived stream states its origin and the origin's capture time, and that frame was published so | `derived.rs` |
 //! | `owner` | no application publishes a derived stream while another one does | `derived.rs` |
 //! | `epochs` | a derived stream has one epoch in a run of its edge, and a later one in the next run | `derived.rs` |
+//! | `answer order` | of the answers that a publisher gets, each is to a newer frame than the one before, within a start of its camera | `answers.rs` |
+//! | `answer bytes` | an answer arrives as an application gave it, with the capture time of its frame | `answers.rs` |
+//! | `answer bound` | no answer is sent to a publisher that takes none, and the last byte of an answer leaves its edge no later than the publisher's bound after the capture, unless the edge's host is frozen | `answers.rs` |
+//! | `one answer` | at most one answer of a connection has unsent bytes | `answers.rs` |
+//! | `answer account` | delivered + told = answered, for each start of a camera at each run of an edge: of the accepted answers, at most ten are on their way, and each of the others is confirmed or told as skipped, to a calm camera after at most twice its bound and a few seconds; what arrived and was not confirmed before its connection ended is told too; what a killed edge had not told is lost | `answers.rs` |
 //! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
+mod answers;
 mod bursts;
 mod camera;
 mod chains;
@@ -68,6 +74,7 @@ mod groups;
 mod known;
 mod ledger;
 mod memory;
+mod offload;
 mod passage;
 mod past;
 mod path;
@@ -81,6 +88,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
+pub(crate) use self::answers::AnswersSeen;
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::derived::{AcceptedSeen, StreamPassage};
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
@@ -89,6 +97,8 @@ use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Stream, Us
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
+pub(crate) use self::offload::MadeSeen;
+use self::offload::Offload;
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
 pub(crate) use self::path::{Path, RIVAL_MAX};
 pub(crate) use self::revoked::{LIST_READ_MAX, ListsSeen};
@@ -158,6 +168,8 @@ pub(crate) struct Checks {
     groups: BTreeMap<usize, Shared>,
     /// Derived streams.
     streams: BTreeMap<CameraName, Stream>,
+    /// Answers of applications.
+    offload: Offload,
 }
 
 impl Checks {

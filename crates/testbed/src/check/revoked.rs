@@ -40,6 +40,7 @@ impl Checks {
     /// An edge's host is frozen, or its process has ended.
     pub(crate) fn edge_stands_still(&mut self, edge: usize) {
         let now = self.now;
+        self.answers_stand_still(edge);
         let heard = self.heard.entry(edge).or_default();
         heard.stands_still = true;
         heard.lists.iter_mut().filter(|(due, _)| *due > now).for_each(|(due, _)| *due = Moment::NEVER);

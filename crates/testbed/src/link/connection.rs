@@ -112,12 +112,12 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// What the camera is told about the frame's unsent bytes.
-    pub(super) fn told(&self, connection: LinkId) -> Option<LinkOutput> {
+    /// What the sender is told about the frame's unsent bytes.
+    pub(super) fn told(&self, from: Side, connection: LinkId) -> Option<LinkOutput> {
         let (frame, unsent) = self.of?;
         Some(match unsent {
-            0 => LinkOutput::FrameSent { connection, frame },
-            _ => LinkOutput::FrameLeft { connection, frame, unsent },
+            0 => LinkOutput::FrameSent { from, connection, frame },
+            _ => LinkOutput::FrameLeft { from, connection, frame, unsent },
         })
     }
 }
@@ -250,6 +250,11 @@ impl End {
         self.missing.retain(|(_, chunk)| !chunk.is_of(frame));
         self.resend.retain(|chunk| !chunk.is_of(frame));
         self.resend_bytes = self.resend.iter().map(Chunk::bytes).sum();
+    }
+
+    /// Drops the frames that have unsent bytes.
+    pub(super) fn drop_frames(&mut self) {
+        self.frames.clear();
     }
 
     /// Drops everything that has not left, and the lost pieces.

@@ -2,6 +2,7 @@
 //!
 //! All connections share one rate in each direction, with a bounded queue before the rate and a delay behind it. The bytes in flight of a connection
 //! are bounded as on real links ([`mez_core::window`]). Each connection sends lost pieces first, then messages, then frames, the newest frame first.
+//! The frames of an edge are its answers.
 //! As long as the link holds, nothing is lost or reordered for the users of a connection, as with QUIC.
 //!
 //! While the link is *cut*, nothing passes, and neither end is told. Bytes in flight are sent again when the sender's next probe gets through. QUIC
@@ -29,6 +30,7 @@ use mez_core::frame::FrameId;
 use self::connection::{Connection, OutFrame};
 use self::direction::{Chunk, Direction, Kind};
 pub(crate) use self::transmitter::Transmitter;
+use self::types::tell;
 pub use self::types::{LinkOutput, LinkSpec, Side};
 pub(crate) use self::types::{past_stream, request_of};
 use crate::random::Random;
@@ -111,12 +113,12 @@ impl Link {
         self.spec
     }
 
-    /// How many live frames of a connection have unsent bytes.
-    pub fn unsent_frames(&self, connection: LinkId) -> usize {
-        self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_frames())
+    /// How many live frames or answers of a side have unsent bytes on a connection.
+    pub fn unsent_frames(&self, from: Side, connection: LinkId) -> usize {
+        self.connections.get(&connection).map_or(0, |known| known.end(from).unsent_frames())
     }
 
-    /// Unsent bytes of a frame's payload.
+    /// Unsent bytes of the payload of a camera's frame.
     pub fn unsent_bytes(&self, connection: LinkId, frame: FrameId) -> u64 {
         self.connections.get(&connection).map_or(0, |known| known.end(Side::Camera).unsent_bytes(frame))
     }
@@ -168,32 +170,34 @@ impl Link {
         self.say(now, from, connection, Kind::Message(message));
     }
 
-    /// Sends a frame on a stream of its own.
-    pub fn send_frame(&mut self, now: Moment, id: LinkId, frame: FrameId, header: Bytes, payload: Bytes) {
+    /// Sends a frame, or the answer to a frame, on a stream of its own.
+    pub fn send_frame(
+        &mut self,
+        now: Moment,
+        (from, id): (Side, LinkId),
+        frame: FrameId,
+        (header, payload): (Bytes, Bytes),
+    ) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.end_mut(Side::Camera).send_frame(OutFrame {
-            frame,
-            header: Some(header),
-            payload,
-            sent: 0,
-        });
-        self.pump(now, Side::Camera);
+        let end = connection.end_mut(from);
+        end.send_frame(OutFrame { frame, header: Some(header), payload, sent: 0 });
+        self.pump(now, from);
     }
 
-    /// Cancels a frame. Bytes that have left still arrive.
-    pub fn reset(&mut self, now: Moment, id: LinkId, frame: FrameId) {
+    /// Cancels a frame or an answer. Bytes that have left still arrive.
+    pub fn reset(&mut self, now: Moment, (from, id): (Side, LinkId), frame: FrameId) {
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.end_mut(Side::Camera).drop_frame(frame);
+            connection.end_mut(from).drop_frame(frame);
         }
-        self.call(now, Side::Camera, id, Kind::Reset(frame));
+        self.call(now, from, id, Kind::Reset(frame));
     }
 
-    /// Tells the camera that the edge does not want a frame.
-    pub fn stop(&mut self, now: Moment, connection: LinkId, frame: FrameId) {
-        if let Some(known) = self.connections.get_mut(&connection) {
-            known.end_mut(Side::Edge).incoming.drop_frame(frame);
+    /// Tells the sender of a frame or an answer that the side `at` does not want it.
+    pub fn stop(&mut self, now: Moment, (at, id): (Side, LinkId), frame: FrameId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.end_mut(at).incoming.drop_frame(frame);
         }
-        self.call(now, Side::Edge, connection, Kind::Stop(frame));
+        self.call(now, at, id, Kind::Stop(frame));
     }
 
     /// Closes a connection. The camera drops what is unsent; the edge's earlier messages are still sent.
@@ -209,7 +213,10 @@ impl Link {
                 end.drop_all();
                 end.call(Kind::Close);
             }
-            Side::Edge => end.say(Kind::Close),
+            Side::Edge => {
+                end.drop_frames();
+                end.say(Kind::Close);
+            }
         }
         self.pump(now, from);
     }
@@ -460,7 +467,7 @@ impl Link {
                 Some(chunk) => Chunk { left: now, ..chunk },
                 None => {
                     let taken = end.take(piece_bytes).expect("an end that is not idle has something");
-                    tell(&mut self.outputs, taken.told(id));
+                    tell(&mut self.outputs, taken.told(from, id));
                     Chunk { connection: id, number: taken.number, kind: taken.kind, left: now }
                 }
             };
@@ -474,7 +481,7 @@ impl Link {
             while end.has_window(self.spec.queue_bytes_max)
                 && let Some(taken) = end.take(piece_bytes)
             {
-                tell(&mut self.outputs, taken.told(id));
+                tell(&mut self.outputs, taken.told(from, id));
                 end.lost_at_once(Chunk { connection: id, number: taken.number, kind: taken.kind, left: now });
             }
         }
@@ -519,20 +526,20 @@ impl Link {
             Kind::Frame { frame, header, bytes, end: until, payload } => {
                 let total = payload.len() as u32;
                 let grown = end.incoming.piece(frame, header, until - bytes, until, total);
-                self.outputs
-                    .extend(grown.header.map(|header| LinkOutput::FrameOpened { connection: id, header }));
+                let opened = |header| LinkOutput::FrameOpened { to, connection: id, header };
+                self.outputs.extend(grown.header.map(opened));
                 self.outputs.extend(grown.bytes.map(|bytes| match bytes == total {
-                    true => LinkOutput::FrameFinished { connection: id, frame, payload },
-                    false => LinkOutput::FrameProgress { connection: id, frame, bytes },
+                    true => LinkOutput::FrameFinished { to, connection: id, frame, payload },
+                    false => LinkOutput::FrameProgress { to, connection: id, frame, bytes },
                 }));
             }
             Kind::Reset(frame) => {
                 end.incoming.drop_frame(frame);
-                self.outputs.push_back(LinkOutput::FrameCancelled { connection: id, frame });
+                self.outputs.push_back(LinkOutput::FrameCancelled { to, connection: id, frame });
             }
             Kind::Stop(frame) => {
                 end.drop_frame(frame);
-                self.outputs.push_back(LinkOutput::FrameStopped { connection: id, frame });
+                self.outputs.push_back(LinkOutput::FrameStopped { to, connection: id, frame });
             }
             Kind::Close => {
                 end.open = false;
@@ -580,19 +587,6 @@ impl Link {
             }
         }
     }
-}
-
-/// Queues an output about a frame's unsent bytes. It replaces an earlier [`LinkOutput::FrameLeft`] of the frame.
-fn tell(outputs: &mut VecDeque<LinkOutput>, told: Option<LinkOutput>) {
-    let Some(told) = told else { return };
-    if let LinkOutput::FrameLeft { connection, frame, .. } | LinkOutput::FrameSent { connection, frame } =
-        told
-    {
-        outputs.retain(|before| {
-            !matches!(before, LinkOutput::FrameLeft { connection: on, frame: of, .. } if (*on, *of) == (connection, frame))
-        });
-    }
-    outputs.push_back(told);
 }
 
 #[cfg(test)]

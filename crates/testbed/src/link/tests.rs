@@ -70,8 +70,12 @@ impl Rig {
 
     fn send_frame(&mut self, id: LinkId, sequence: u64, bytes: usize) -> FrameId {
         let frame = frame(sequence);
-        self.link.send_frame(self.now, id, frame, vec![1; 100].into(), vec![2; bytes].into());
+        self.send_frame_from(Side::Camera, id, frame, bytes);
         frame
+    }
+
+    fn send_frame_from(&mut self, from: Side, id: LinkId, frame: FrameId, bytes: usize) {
+        self.link.send_frame(self.now, (from, id), frame, (vec![1; 100].into(), vec![2; bytes].into()));
     }
 }
 
@@ -115,6 +119,38 @@ fn bytes_take_their_time_and_then_the_way() {
     assert_eq!(pieces, 14, "one every two milliseconds");
 }
 
+/// The frame and its answer have the same name, and each has its own direction.
+#[test]
+fn an_answer_goes_down_while_its_frame_goes_up() {
+    let (mut rig, id) = Rig::connected(SPEC);
+    let start = rig.now;
+    let frame = rig.send_frame(id, 1, 10_000);
+    rig.send_frame_from(Side::Edge, id, frame, 30_000);
+    assert_eq!(Side::BOTH.map(|from| rig.link.unsent_frames(from, id)), [1, 1]);
+    rig.pass(ms(200));
+    let seen = rig.take();
+    let arrived = |side: Side| {
+        let is_whole =
+            |output: &LinkOutput| matches!(output, LinkOutput::FrameFinished { to, .. } if *to == side);
+        moment_of(&seen, is_whole).since(start)
+    };
+    assert!((ms(51)..ms(53)).contains(&arrived(Side::Camera)), "{:?}", arrived(Side::Camera));
+    assert!((ms(20)..ms(22)).contains(&arrived(Side::Edge)), "{:?}", arrived(Side::Edge));
+}
+
+#[test]
+fn an_edge_that_closes_sends_no_more_of_an_answer() {
+    let (mut rig, id) = Rig::connected(SPEC);
+    rig.send_frame_from(Side::Edge, id, frame(1), 30_000);
+    rig.pass(ms(10));
+    rig.link.close(rig.now, Side::Edge, id);
+    rig.pass(ms(200));
+    let seen = rig.take();
+    let closed =
+        |(_, output): &(Moment, LinkOutput)| matches!(output, LinkOutput::Closed { to: Side::Camera, .. });
+    assert!(finished(&seen).is_empty() && seen.iter().any(closed), "{seen:?}");
+}
+
 #[test]
 fn messages_go_before_frames_and_newer_frames_before_older_ones() {
     let (mut rig, id) = Rig::connected(SPEC);
@@ -135,7 +171,7 @@ fn what_is_cancelled_does_not_leave() {
     let (mut rig, id) = Rig::connected(SPEC);
     rig.send_frame(id, 1, 300_000);
     rig.pass(ms(20));
-    rig.link.reset(rig.now, id, frame(1));
+    rig.link.reset(rig.now, (Side::Camera, id), frame(1));
     let cancelled = rig.now;
     rig.send_frame(id, 2, 1_000);
     rig.pass(ms(400));
@@ -299,7 +335,7 @@ fn what_was_lost_with_a_cut_leaves_the_window() {
         rig.pass(ms(20));
         match sequence % 4 {
             1 => rig.link.cut(rig.now),
-            2 => rig.link.reset(rig.now, id, frame(sequence)),
+            2 => rig.link.reset(rig.now, (Side::Camera, id), frame(sequence)),
             3 => rig.link.restore(rig.now),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Defines the inputs and outputs of a link.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ pub(crate) fn request_of(stream: FrameId) -> Option<u64> {
 pub enum Side {
     /// The camera host, which dials.
     Camera = 0,
-    /// The edge, which sends no frames.
+    /// The edge, which sends answers to frames.
     Edge = 1,
 }
 
@@ -113,15 +114,19 @@ pub enum LinkOutput {
         /// The message, with its length prefix.
         bytes: Bytes,
     },
-    /// The beginning of a frame arrived at the edge.
+    /// The beginning of a frame or an answer arrived.
     FrameOpened {
+        /// The side at which it arrived.
+        to: Side,
         /// The connection.
         connection: LinkId,
         /// The header, with its length prefix.
         header: Bytes,
     },
-    /// More bytes of a frame arrived.
+    /// More bytes of a frame or an answer arrived.
     FrameProgress {
+        /// The side at which it arrived.
+        to: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
@@ -129,8 +134,10 @@ pub enum LinkOutput {
         /// Payload bytes that have arrived so far.
         bytes: u32,
     },
-    /// The last byte of a frame arrived.
+    /// The last byte of a frame or an answer arrived.
     FrameFinished {
+        /// The side at which it arrived.
+        to: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
@@ -138,22 +145,28 @@ pub enum LinkOutput {
         /// All of its payload.
         payload: Bytes,
     },
-    /// The edge learns that the rest of a frame will not come.
+    /// The receiver learns that the rest of a frame or an answer will not come.
     FrameCancelled {
+        /// The side at which it arrived.
+        to: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
         frame: FrameId,
     },
-    /// The last byte of a frame left the camera.
+    /// The last byte of a frame or an answer left its sender.
     FrameSent {
+        /// The side that sends the frame.
+        from: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
         frame: FrameId,
     },
-    /// Bytes of a frame have left the camera; others are unsent.
+    /// Bytes of a frame or an answer have left its sender; others are unsent.
     FrameLeft {
+        /// The side that sends the frame.
+        from: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
@@ -161,8 +174,10 @@ pub enum LinkOutput {
         /// Payload bytes that are unsent.
         unsent: u64,
     },
-    /// The camera learns that the edge does not want a frame.
+    /// The sender of a frame or an answer learns that the other side does not want it.
     FrameStopped {
+        /// The side that sends the frame.
+        to: Side,
         /// The connection.
         connection: LinkId,
         /// The frame.
@@ -181,18 +196,30 @@ impl LinkOutput {
     /// The side to which the event happens.
     pub const fn side(&self) -> Side {
         match self {
-            Self::Dialled { .. }
-            | Self::DialFailed { .. }
-            | Self::FrameSent { .. }
-            | Self::FrameLeft { .. }
-            | Self::FrameStopped { .. } => Side::Camera,
-            Self::Knocked { .. }
-            | Self::Accepted { .. }
-            | Self::FrameOpened { .. }
-            | Self::FrameProgress { .. }
-            | Self::FrameFinished { .. }
-            | Self::FrameCancelled { .. } => Side::Edge,
-            Self::Message { to, .. } | Self::Closed { to, .. } => *to,
+            Self::Dialled { .. } | Self::DialFailed { .. } => Side::Camera,
+            Self::Knocked { .. } | Self::Accepted { .. } => Side::Edge,
+            Self::FrameSent { from: side, .. }
+            | Self::FrameLeft { from: side, .. }
+            | Self::FrameStopped { to: side, .. }
+            | Self::FrameOpened { to: side, .. }
+            | Self::FrameProgress { to: side, .. }
+            | Self::FrameFinished { to: side, .. }
+            | Self::FrameCancelled { to: side, .. }
+            | Self::Message { to: side, .. }
+            | Self::Closed { to: side, .. } => *side,
         }
     }
+}
+
+/// Queues an output about a frame's unsent bytes. It replaces an earlier [`LinkOutput::FrameLeft`] of the frame.
+pub(super) fn tell(outputs: &mut VecDeque<LinkOutput>, told: Option<LinkOutput>) {
+    let Some(told) = told else { return };
+    if let LinkOutput::FrameLeft { from, connection, frame, .. }
+    | LinkOutput::FrameSent { from, connection, frame } = told
+    {
+        outputs.retain(|before| {
+            !matches!(before, LinkOutput::FrameLeft { from: side, connection: on, frame: of, .. } if (*side, *on, *of) == (from, connection, frame))
+        });
+    }
+    outputs.push_back(told);
 }

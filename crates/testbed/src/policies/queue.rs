@@ -170,7 +170,7 @@ mod tests {
     use mez_core::frame::{Epoch, FrameId, Sequence};
 
     use super::*;
-    use crate::link::{Link, LinkOutput, LinkSpec};
+    use crate::link::{Link, LinkOutput, LinkSpec, Side};
     use crate::random::Random;
     use crate::time::{Moment, ms, secs};
 
@@ -224,7 +224,8 @@ mod tests {
 
         fn send(&mut self, sequence: u64, bytes: usize) {
             let (header, payload) = (Bytes::from(vec![1; HEADER_BYTES]), Bytes::from(vec![2; bytes]));
-            self.link.send_frame(self.now, self.connection, frame(sequence), header, payload);
+            let of = (Side::Camera, self.connection);
+            self.link.send_frame(self.now, of, frame(sequence), (header, payload));
             self.gather();
         }
 
@@ -302,7 +303,7 @@ mod tests {
             pieces.send(0, 200_000);
             pieces.pass_until(start + ms(sent_ms));
             queue.recall(at(sent_ms), 0);
-            pieces.link.reset(pieces.now, pieces.connection, frame(0));
+            pieces.link.reset(pieces.now, (Side::Camera, pieces.connection), frame(0));
             let plan = queue.push(at(sent_ms), 0, 1, wire_bytes(20_000), 0.0);
             pieces.send(1, 20_000);
             pieces.pass_until(start + Duration::from_secs(1));

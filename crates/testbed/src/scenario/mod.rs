@@ -1,9 +1,11 @@
 //! Draws random worlds: cameras, links and applications of every kind, with faults that may overlap.
 //!
 //! `media.rs` draws shared media, `grants.rs` rights, `revoked.rs` revocations, `sources.rs` the sources of cameras, `groups.rs` groups of workers,
-//! `derived.rs` applications that publish derived streams.
+//! `derived.rs` applications that publish derived streams, `answers.rs` applications that answer frames, `disks.rs` logs on disks and their faults.
 
+mod answers;
 mod derived;
+mod disks;
 mod grants;
 mod groups;
 mod media;
@@ -18,10 +20,11 @@ use mez_core::frame::Epoch;
 use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
 use mez_core::setting::Setting;
-use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
+pub use self::answers::answering;
 pub use self::derived::deriving;
+use self::disks::{disk, disk_faults};
 use self::grants::Grants;
 pub use self::groups::shared;
 use self::media::{declared, medium};
@@ -34,7 +37,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
+    Counter, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
@@ -75,6 +78,8 @@ pub struct Variety {
     pub groups: bool,
     /// Whether there will be applications that publish derived streams ([`deriving`]). All rights are then open at first.
     pub derived: bool,
+    /// Whether there will be applications that answer frames ([`answering`]). All rights are then open.
+    pub answers: bool,
 }
 
 impl Variety {
@@ -92,6 +97,7 @@ impl Variety {
         revocations: false,
         groups: false,
         derived: false,
+        answers: false,
     };
     /// [`Variety::ALL`], and requests of applications to their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
@@ -117,6 +123,8 @@ impl Variety {
     pub const SHARED: Self = Self { groups: true, ..Self::ALL };
     /// Everything that happens to brokers, with applications that publish derived streams.
     pub const DERIVED: Self = Self { derived: true, ..Self::ALL };
+    /// Everything that happens to brokers, with applications that answer frames.
+    pub const ANSWERED: Self = Self { answers: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its planned faults, and how long to run it.
@@ -135,7 +143,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
     let mut granted = variety.grants.then(|| Grants::draw(seed, count));
-    let rights = grants::rights(granted.as_ref(), variety.groups || variety.derived, count);
+    let rights = grants::rights(granted.as_ref(), opens(variety), count);
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let members = variety.revocations.then(|| Members::draw(&mut world, seed));
@@ -196,6 +204,11 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     // A rival and a thief both claim the camera's name, so only one of them is drawn.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed || variety.revocations { length + REFUSED } else { length })
+}
+
+/// Whether all rights are open at first, because the world will have more than its first applications.
+const fn opens(variety: Variety) -> bool {
+    variety.groups || variety.derived || variety.answers
 }
 
 /// Draws what cameras get from their sources.
@@ -338,20 +351,6 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
             round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
             interval: random.duration(ms(100)..=secs(1)),
         });
-    }
-}
-
-/// Draws a log on disk, which holds more or less than memory does.
-fn disk(random: &mut Random) -> DiskSpec {
-    DiskSpec {
-        durability: *random.pick(&[
-            Durability::Group,
-            Durability::Group,
-            Durability::Sync,
-            Durability::Async,
-        ]),
-        disk_bytes_max: random.within(1..=24) << 20,
-        segment_bytes: random.within(64..=2_048) << 10,
     }
 }
 
@@ -523,18 +522,6 @@ fn restarts(
             let goes = killed + random.duration(ms(0)..=comes.since(killed));
             world.at(goes, Action::Unsubscribe(application)).at(comes, Action::Subscribe(application));
         }
-    }
-}
-
-/// Draws a fault of a disk.
-fn disk_faults(random: &mut Random) -> Faults {
-    let fine = Faults::default();
-    match random.within(0..=4) {
-        0 => Faults { full: true, ..fine },
-        1 => Faults { failing_writes: true, ..fine },
-        2 => Faults { failing_syncs: true, ..fine },
-        3 => Faults { sync_polls: random.within(1..=100) as u32, ..fine },
-        _ => Faults { stuck: true, ..fine },
     }
 }
 

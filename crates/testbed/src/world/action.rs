@@ -1,6 +1,6 @@
 //! Lists the actions on a running world: faults, their ends, and changes of what is wanted.
 
-use super::spec::{ApplicationId, CameraId, EdgeId, RightsId};
+use super::spec::{ApplicationId, CameraId, EdgeId, RightsId, TakeSpec};
 use crate::disk::Faults;
 
 /// What a camera host remembers of its counter of starts at a start.
@@ -102,6 +102,8 @@ pub enum Action {
     LoseSource(CameraId),
     /// The camera publishes again.
     Publish(CameraId),
+    /// The camera's publisher takes answers like this from now on, or none.
+    TakeAnswers(CameraId, Option<TakeSpec>),
     /// A thief of a camera's identity ([`World::thief`](super::World::thief)) starts and dials with this epoch.
     Claim(CameraId, u64),
     /// The thief closes its connections and stops.

@@ -107,6 +107,7 @@ impl World {
                 self.cameras[camera.0].set_publishing(true);
                 self.disturb(camera.0);
             }
+            Action::TakeAnswers(camera, takes) => self.set_answers(camera.0, takes),
             Action::Claim(thief, epoch) => self.claim(thief.0, epoch),
             Action::Leave(thief) => self.leave(thief.0),
             Action::Poison(camera) => self.poison(camera.0),

@@ -157,4 +157,14 @@ pub enum Bug {
     StreamShared,
     /// One record of a derived stream in ten is accepted and thrown away.
     AcceptedNotKept,
+    /// An edge forgets to count one answer that was replaced by a newer one.
+    ReplacedAnswerUncounted,
+    /// Every tenth answer that a publisher takes is the one before.
+    OlderAnswerGiven,
+    /// An edge goes on sending an answer that its broker has cancelled.
+    AnswerResetIgnored,
+    /// Every twentieth answer arrives with half of its bytes.
+    AnswerMixedUp,
+    /// A publisher is not told of answers that it did not read.
+    UnreadAnswerForgotten,
 }

@@ -222,6 +222,18 @@ impl World {
                     link.send(now, Side::Edge, connection, message);
                 });
             }
+            Effect::SendAnswer { link, connection, frame, of } => {
+                let (now, from) = (self.now, (Side::Edge, connection));
+                let unsent = self.network.link(link).unsent_frames(Side::Edge, connection);
+                self.checks.answer_goes(connection, frame, unsent);
+                self.network.change(link, &mut stage!(self), |link| link.send_frame(now, from, frame, of));
+            }
+            Effect::ResetAnswer { link, connection, frame } => {
+                let now = self.now;
+                self.network.change(link, &mut stage!(self), |link| {
+                    link.reset(now, (Side::Edge, connection), frame);
+                });
+            }
             Effect::Close { link, connection } => self.close_at_edge(link, connection),
             Effect::Attach { subscription, camera, log } => {
                 if let Some(application) = self.application_of(subscription) {
@@ -298,7 +310,7 @@ impl World {
             LinkOutput::Message { connection, bytes, .. } => {
                 self.with_edge_host(edge, |edge, stage| edge.handle_bytes(connection, &bytes, stage));
             }
-            LinkOutput::FrameOpened { connection, header } => {
+            LinkOutput::FrameOpened { to: Side::Edge, connection, header } => {
                 let (host, mut stage) = self.edge_at(edge);
                 let opened = host.handle_opened(connection, &header, &mut stage);
                 if opened != Opened::Garbled {
@@ -306,32 +318,48 @@ impl World {
                 }
                 if let Opened::Stopped(stream) = opened {
                     let now = self.now;
-                    self.network.change(index, &mut stage!(self), |link| link.stop(now, connection, stream));
+                    self.network.change(index, &mut stage!(self), |link| {
+                        link.stop(now, (Side::Edge, connection), stream);
+                    });
                 }
             }
-            LinkOutput::FrameProgress { connection, frame, bytes } if request_of(frame).is_none() => {
+            LinkOutput::FrameProgress { to: Side::Edge, connection, frame, bytes }
+                if request_of(frame).is_none() =>
+            {
                 self.checks.bytes_came(&name);
                 self.with_edge_host(edge, |edge, stage| {
                     edge.handle_progress(connection, frame, bytes, stage)
                 });
             }
-            LinkOutput::FrameFinished { connection, frame, payload } => {
+            LinkOutput::FrameFinished { to: Side::Edge, connection, frame, payload } => {
                 self.with_edge_host(edge, |edge, stage| {
                     edge.handle_finished(&name, connection, frame, &payload, stage);
                 })
             }
-            LinkOutput::FrameCancelled { connection, frame } => {
+            LinkOutput::FrameCancelled { to: Side::Edge, connection, frame } => {
                 self.with_edge_host(edge, |edge, stage| edge.handle_cancelled(connection, frame, stage));
             }
             LinkOutput::Closed { connection, .. } => {
                 self.with_edge_host(edge, |edge, stage| edge.handle_closed(connection, stage));
             }
-            LinkOutput::FrameProgress { .. }
-            | LinkOutput::Dialled { .. }
-            | LinkOutput::DialFailed { .. }
+            LinkOutput::FrameSent { from: Side::Edge, connection, frame } => {
+                self.with_edge_host(edge, |edge, stage| edge.handle_answer_left(connection, frame, stage));
+            }
+            LinkOutput::FrameLeft { from: Side::Edge, connection, frame, unsent } => {
+                self.with_edge_host(edge, |edge, stage| {
+                    edge.handle_answer_unsent(connection, frame, unsent, stage);
+                });
+            }
+            // A camera that refuses an answer also says so in a message.
+            LinkOutput::FrameStopped { .. }
+            | LinkOutput::FrameOpened { .. }
+            | LinkOutput::FrameProgress { .. }
+            | LinkOutput::FrameFinished { .. }
+            | LinkOutput::FrameCancelled { .. }
             | LinkOutput::FrameSent { .. }
             | LinkOutput::FrameLeft { .. }
-            | LinkOutput::FrameStopped { .. } => {}
+            | LinkOutput::Dialled { .. }
+            | LinkOutput::DialFailed { .. } => {}
         }
     }
 

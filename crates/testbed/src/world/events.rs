@@ -14,6 +14,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
 use mez_core::stills::StillAnswer;
+use mez_core::units::Timestamp;
 
 use super::action::Action;
 use super::node::{Node, Owner, Reader};
@@ -46,6 +47,16 @@ pub(super) struct MadeRecord {
     /// The frame or record that this record was made of.
     pub(super) of: Origin,
     pub(super) body: Bytes,
+}
+
+/// An answer that an application has made of a frame.
+#[derive(Clone, Debug)]
+pub(super) struct MadeAnswer {
+    pub(super) camera: CameraName,
+    pub(super) frame: FrameId,
+    /// When the frame was captured.
+    pub(super) captured: Timestamp,
+    pub(super) payload: Bytes,
 }
 
 /// The answer to a request for a still.
@@ -114,6 +125,10 @@ pub(super) enum Event {
     Took { application: usize, took: Box<Took> },
     /// A record of a derived stream reaches the edge.
     Derived { application: usize, made: Box<MadeRecord> },
+    /// An application has made an answer.
+    AnswerMade { application: usize, made: Box<MadeAnswer> },
+    /// A camera's publisher is ready for an answer.
+    TakeAnswer { camera: usize, run: u64 },
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor takes its next step.
@@ -131,6 +146,7 @@ impl Event {
     pub(super) const fn needs(&self) -> Option<(Node, Duration)> {
         match self {
             Self::Made { camera, .. } => Some((Node::Camera(*camera), ms(15))),
+            Self::TakeAnswer { camera, .. } => Some((Node::Camera(*camera), ms(10))),
             Self::Found { camera, .. }
             | Self::PastMade { camera, .. }
             | Self::EpochPersisted { camera, .. } => Some((Node::Camera(*camera), ms(20))),

@@ -79,9 +79,16 @@ impl World {
             LinkOutput::Dialled { owner, .. } | LinkOutput::DialFailed { owner } => self.dialler(*owner),
             LinkOutput::Message { to: Side::Camera, connection, .. }
             | LinkOutput::Closed { to: Side::Camera, connection }
-            | LinkOutput::FrameSent { connection, .. }
-            | LinkOutput::FrameLeft { connection, .. } => self.camera_of(index, *connection),
-            LinkOutput::FrameStopped { connection, frame } if request_of(*frame).is_some() => {
+            | LinkOutput::FrameSent { from: Side::Camera, connection, .. }
+            | LinkOutput::FrameLeft { from: Side::Camera, connection, .. }
+            | LinkOutput::FrameOpened { to: Side::Camera, connection, .. }
+            | LinkOutput::FrameFinished { to: Side::Camera, connection, .. }
+            | LinkOutput::FrameCancelled { to: Side::Camera, connection, .. } => {
+                self.camera_of(index, *connection)
+            }
+            LinkOutput::FrameStopped { to: Side::Camera, connection, frame }
+                if request_of(*frame).is_some() =>
+            {
                 self.camera_of(index, *connection)
             }
             _ => return self.on_link_at_edge(index, output),
@@ -120,7 +127,8 @@ impl World {
                     true
                 });
             }
-            LinkOutput::FrameSent { connection, frame } | LinkOutput::FrameStopped { connection, frame } => {
+            LinkOutput::FrameSent { connection, frame, .. }
+            | LinkOutput::FrameStopped { connection, frame, .. } => {
                 self.with_camera(camera, |camera, stage| match request_of(frame) {
                     Some(request) => {
                         camera.handle_past_left(connection, request, stage);
@@ -129,12 +137,24 @@ impl World {
                     None => camera.handle_left(connection, frame, stage),
                 });
             }
-            LinkOutput::FrameLeft { connection, frame, unsent } => {
+            LinkOutput::FrameLeft { connection, frame, unsent, .. } => {
                 self.with_camera(camera, |camera, stage| {
                     camera.handle_unsent(connection, frame, unsent, stage);
                     true
                 });
             }
+            LinkOutput::FrameOpened { connection, header, .. } => {
+                self.answer_opened(camera, connection, &header);
+            }
+            LinkOutput::FrameFinished { connection, frame, payload, .. } => {
+                self.with_camera(camera, |camera, stage| {
+                    camera.handle_answer_finished(connection, frame, &payload, stage)
+                });
+            }
+            LinkOutput::FrameCancelled { connection, frame, .. } => self
+                .with_camera(camera, |camera, stage| {
+                    camera.handle_answer_cancelled(connection, frame, stage)
+                }),
             LinkOutput::Closed { connection, .. } => self.with_camera(camera, |camera, stage| {
                 camera.handle_closed(connection, stage);
                 true

@@ -26,6 +26,7 @@
 //! | links, and the media that links share | [`crate::link`], `network/` | `links.rs` |
 //! | applications, their requests for the past, and their derived streams | `application/` | `applications.rs` |
 //! | groups of workers that share records | `group/` | `groups.rs` |
+//! | answers of applications | in `application/`, `edge/` and `camera/` | `answers.rs` |
 //! | logs on the disks of cameras and edges | `storage.rs` | |
 //! | thieves of cameras' identities | `thieves.rs` | `cameras.rs` |
 //! | certificates and deny lists | `site.rs` | `members.rs` |
@@ -38,6 +39,7 @@
 
 mod action;
 mod actions;
+mod answers;
 mod application;
 mod applications;
 mod bug;
@@ -82,9 +84,9 @@ use self::network::Network;
 use self::node::{Node, Owner, Reader, Timer, Touched};
 use self::site::Site;
 pub use self::spec::{
-    ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DeriveSpec,
-    DiskSpec, EdgeId, EdgeSpec, GroupId, GroupSpec, Library, MediumId, MediumSpec, Mishaps, Resumes,
-    RightsId, SourceVideo, VisitorId, VisitorSpec, WorkerSpec,
+    AnswerSpec, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
+    DeriveSpec, DiskSpec, EdgeId, EdgeSpec, GroupId, GroupSpec, Library, MediumId, MediumSpec, Mishaps,
+    Resumes, RightsId, SourceVideo, TakeSpec, VisitorId, VisitorSpec, WorkerSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;
@@ -403,6 +405,8 @@ impl World {
             Event::Ask { application, ask } => self.ask(application, *ask),
             Event::Took { application, took } => self.took(application, &took),
             Event::Derived { application, made } => self.derived(application, *made),
+            Event::AnswerMade { application, made } => self.answer_made(application, *made),
+            Event::TakeAnswer { camera, run } => self.take_answer(camera, run),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::ListWritten { edge } => self.read_list(edge),

@@ -18,7 +18,7 @@ use super::network::Network;
 use super::spec::Resumes;
 use super::thieves::Thieves;
 use crate::check::{
-    CameraHolds, Checks, DemandSeen, GotSeen, ListsSeen, Passage, PassageCamera, PassageProcess,
+    AnswersSeen, CameraHolds, Checks, DemandSeen, GotSeen, ListsSeen, Passage, PassageCamera, PassageProcess,
     PassageReader, Path, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen, StreamPassage,
 };
 use crate::link::Side;
@@ -77,6 +77,9 @@ impl View<'_> {
         }
         if let Some(seen) = self.source_seen(index) {
             checks.watch_source(&path, &seen);
+        }
+        if let Some(seen) = self.answers_seen(index) {
+            checks.watch_answers(&path, &self.cameras[index].name, &seen);
         }
         if let Some(seen) = self.lists_seen(index) {
             checks.watch_lists(&path, &seen);
@@ -220,6 +223,17 @@ impl View<'_> {
         })
     }
 
+    /// What a camera's publisher knows of answers, if the camera runs.
+    fn answers_seen(&self, index: usize) -> Option<AnswersSeen> {
+        let host = &self.cameras[index];
+        let process = host.process.as_ref()?;
+        Some(AnswersSeen {
+            runs: (process.run, self.edges[host.spec.edge.0].process.as_ref().map(|process| process.run)),
+            is_up: process.broker.is_up(),
+            skipped: process.publisher.skipped(),
+        })
+    }
+
     /// Which deny lists a camera and its edge hold, if both run. Thieves are left out, because they may lie.
     fn lists_seen(&self, index: usize) -> Option<ListsSeen<'_>> {
         let host = &self.cameras[index];
@@ -247,7 +261,9 @@ impl View<'_> {
                 && self.now >= process.stuck_until.max(process.catching_up_until)
                 && link.is_idle(Side::Camera)
                 && link.is_idle(Side::Edge)
-                && process.open_connections().all(|connection| link.unsent_frames(connection) == 0),
+                && process
+                    .open_connections()
+                    .all(|connection| link.unsent_frames(Side::Camera, connection) == 0),
             is_adapted: process.broker.joint().is_some() || host.spec.video.is_some(),
         })
     }

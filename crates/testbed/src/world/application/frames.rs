@@ -184,6 +184,7 @@ impl Application {
         let done = self.held.take().filter(|_| self.reading.is_some());
         if let Some(delivery) = &done {
             self.make_record(delivery, stage);
+            self.make_answer(delivery, stage);
         }
         if let Some(delivery) = done.filter(|_| self.spec.replies) {
             let (camera, frame) = (delivery.camera, delivery.record.frame.meta.id);

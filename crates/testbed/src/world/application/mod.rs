@@ -9,6 +9,7 @@
 //! | `access.rs` | asks for grants and keeps them |
 //! | `rights.rs` | notices lost rights and revocation, and does what needs rights |
 //! | `frames.rs` | takes frames, and learns of changes of its contract |
+//! | `answers.rs` | answers frames |
 //! | `asks.rs` | makes requests to a running session |
 //! | `hands.rs` | models a client library, which reports when frames are taken |
 //! | `past.rs` | gets requests for the past answered |
@@ -17,6 +18,7 @@
 //! | `publishing.rs` | publishes records as a derived stream |
 
 mod access;
+mod answers;
 mod asks;
 mod deliveries;
 mod frames;
@@ -107,6 +109,11 @@ pub(super) struct Application {
     pub(super) rest: Vec<CameraRest>,
     /// The derived stream that the application publishes.
     publishing: Option<Publishing>,
+    /// How many answers the application has made, and how many of them its edge has accepted.
+    answers_made: u64,
+    answers_accepted: u64,
+    /// How many answers to each camera the application has replaced since its last one.
+    replaced: BTreeMap<CameraName, u32>,
 }
 
 struct Letter {
@@ -150,6 +157,9 @@ impl Application {
             ended: false,
             rest: Vec::new(),
             publishing,
+            answers_made: 0,
+            answers_accepted: 0,
+            replaced: BTreeMap::new(),
         }
     }
 

@@ -147,6 +147,9 @@ impl CameraHost {
                 return;
             }
         }
+        if let Message::AnswerAccount(account) = &message {
+            stage.checks.account_heard(process.run, connection, *account);
+        }
         if let Message::Report(report) = message {
             process.note_report(stage.now, connection, report);
         }

@@ -8,17 +8,20 @@
 //! | `publishing.rs` | appends frames of the publisher to the log, and tells the broker |
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | passes what arrives over the link to the broker |
+//! | `answers.rs`, `publisher.rs` | receives answers, and gives them to the publisher |
 //! | `making.rs`, `encoder.rs` | encodes frames at smaller sizes |
 //! | `lists.rs` | carries deny lists, and leaves revoked edges |
 //! | `video.rs` | models a source's own video, and its decoder |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
+mod answers;
 mod encoder;
 mod link;
 mod lists;
 mod making;
 mod outputs;
 mod past;
+mod publisher;
 mod publishing;
 mod video;
 
@@ -38,13 +41,14 @@ use mez_core::wire::MessageBuffer;
 
 use self::encoder::Encoder;
 pub(super) use self::outputs::Effect;
+use self::publisher::Publisher;
 use self::video::VideoState;
 use super::action::Counter;
 use super::bug::Bug;
 use super::events::Event;
 use super::node::{Owner, Timer};
 use super::site::HeldList;
-use super::spec::{CameraSpec, EdgeId};
+use super::spec::{CameraSpec, EdgeId, TakeSpec};
 use super::stage::Stage;
 use super::storage::{KeptLog, past_of};
 use crate::disk::{DiskBug, Faults};
@@ -84,6 +88,10 @@ pub(super) struct CameraHost {
     pub(super) link: usize,
     pub(super) clock: HostClock,
     pub(super) publishing: bool,
+    /// How the publisher takes answers. `None`: it takes none.
+    takes: Option<TakeSpec>,
+    /// How many answers the publishers of this host got.
+    pub(super) answers_given: u64,
     /// When a fault last touched the camera or its path.
     pub(super) disturbed: Moment,
     /// When the publisher last gave a frame that no application can get: with a wrong capture time, or a video picture whose reference is missing.
@@ -188,6 +196,8 @@ impl CameraHost {
             link,
             clock,
             publishing: true,
+            takes: None,
+            answers_given: 0,
             disturbed: now,
             useless: Moment::START,
             refused: None,
@@ -269,6 +279,7 @@ impl CameraHost {
         if self.spec.knobs {
             broker.set_knobs(knobs());
         }
+        broker.set_answers(self.takes.map(|takes| takes.bound));
         let intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
         self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
         self.hand_on(stage);
@@ -387,6 +398,7 @@ pub(in crate::world) struct CameraProcess {
     unwanted: Option<Moment>,
     /// The cap of the present connection: the mean frame size, and from when until when it is valid.
     capped: Option<(u32, [Moment; 2])>,
+    pub(super) publisher: Publisher,
 }
 
 #[derive(Default)]
@@ -394,6 +406,8 @@ struct Connection {
     buffer: MessageBuffer,
     /// Frames that were sent and not reported as complete.
     under_way: BTreeSet<FrameId>,
+    /// Answers that the broker has accepted and that are still arriving.
+    answers: BTreeSet<FrameId>,
     /// When the edge last reported bytes, or a frame was sent while none was in flight.
     progress: Moment,
 }
@@ -426,6 +440,7 @@ impl CameraProcess {
             says_infeasible: false,
             unwanted: None,
             capped: None,
+            publisher: Publisher::default(),
         }
     }
 

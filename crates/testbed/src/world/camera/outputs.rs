@@ -5,7 +5,7 @@ use mez_core::broker::camera::CameraOutput;
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{FrameId, Reference, Rung};
 use mez_core::profile::ProfileHash;
-use mez_core::wire::{FrameHeader, Message};
+use mez_core::wire::{FrameHeader, Message, ReplyResult};
 
 use super::{CameraHost, PERSIST_MS_MAX};
 use crate::check::Cancelled;
@@ -107,13 +107,12 @@ impl CameraHost {
                     self.forge(link, stage);
                 }
             }
-            // Worlds have no answers, and no surveys of what cameras hold.
+            // Worlds have no surveys of what cameras hold.
             CameraOutput::Survey { .. } => {}
-            CameraOutput::Answer(_) | CameraOutput::AnswersSkipped(_) => {}
+            CameraOutput::Answer(answered) => self.put_answer(*answered, stage),
+            CameraOutput::AnswersSkipped(skipped) => self.set_answers_skipped(skipped),
             CameraOutput::Reply { frame, application, result } => {
-                self.counts.replies += 1;
-                stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
-                stage.checks.replied(&self.name, frame, &application, &result);
+                self.replied(frame, &application, &result, stage);
             }
         }
         Effect::Link
@@ -164,7 +163,13 @@ impl CameraHost {
     ) {
         let (now, id, camera) = (stage.now, header.meta.id, self.index);
         let Some(process) = &mut self.process else { return };
-        stage.checks.sends(&self.name, process.run, connection, header, link.unsent_frames(connection));
+        stage.checks.sends(
+            &self.name,
+            process.run,
+            connection,
+            header,
+            link.unsent_frames(Side::Camera, connection),
+        );
         let skipped = header.skipped.iter().map(|range| range.count).sum();
         stage.trace.record(now, What::Sends { camera, link: connection, frame: id, skipped });
         process.sent = Some(id);
@@ -182,7 +187,7 @@ impl CameraHost {
         if stage.bug == Some(Bug::SentTwice) && id.sequence.0 % 20 == 19 {
             stage.checks.sends(&self.name, process.run, connection, header, 0);
         }
-        link.send_frame(now, connection, id, bytes.into(), payload);
+        link.send_frame(now, (Side::Camera, connection), id, (bytes.into(), payload));
         if stage.bug == Some(Bug::SentTooSoon) {
             process.broker.handle_sent(self.clock.monotonic(now), connection, id);
         }
@@ -245,7 +250,7 @@ impl CameraHost {
         if let Some(known) = process.connections.get_mut(&connection) {
             known.under_way.remove(&frame);
         }
-        link.reset(now, connection, frame);
+        link.reset(now, (Side::Camera, connection), frame);
         Effect::Link
     }
 
@@ -255,6 +260,12 @@ impl CameraHost {
         let profile = stage.profiles.get(&hash).filter(|_| whole).cloned();
         stage.checks.profile_came(whole, bytes.len());
         process.broker.handle_profile(self.clock.monotonic(stage.now), hash, profile);
+    }
+
+    fn replied(&mut self, frame: FrameId, application: &str, result: &ReplyResult, stage: &mut Stage<'_>) {
+        self.counts.replies += 1;
+        stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
+        stage.checks.replied(&self.name, frame, application, result);
     }
 
     fn link_changed(&mut self, up: bool, stage: &mut Stage<'_>) {

@@ -10,7 +10,7 @@ use mez_core::history::PastQuery;
 use mez_core::wire::FrameHeader;
 
 use super::CameraHost;
-use crate::link::{Link, past_stream};
+use crate::link::{Link, Side, past_stream};
 use crate::payload::{received, reduced};
 use crate::time::ms;
 use crate::trace::What;
@@ -89,13 +89,13 @@ impl CameraHost {
     ) {
         let Some(process) = &mut self.process else { return };
         let (now, request, frame) = (stage.now, header.history, header.meta.id);
-        let unsent = (link.unsent_frames(connection), link.unsent_past(connection));
+        let unsent = (link.unsent_frames(Side::Camera, connection), link.unsent_past(connection));
         stage.checks.sends_past(&self.name, process.run, &header.meta, &payload, unsent);
         let camera = self.index;
         stage.trace.record(now, What::SendsPast { camera, link: connection, frame, request });
         let mut bytes = Vec::with_capacity(256);
         header.encode(&mut bytes);
-        link.send_frame(now, connection, past_stream(request), bytes.into(), payload);
+        link.send_frame(now, (Side::Camera, connection), past_stream(request), (bytes.into(), payload));
         if stage.bug == Some(Bug::PastHurries) {
             process.broker.handle_history_sent(self.clock.monotonic(now), connection, request);
         }

@@ -107,6 +107,7 @@ impl EdgeHost {
                     {
                         stage.checks.list_comes(self.index, &signed.list, ms(0));
                     }
+                    Self::note_answer_message(connection, &message, stage);
                     process.broker.handle_message(now, connection, message);
                 }
                 Ok(None) => break,

@@ -9,6 +9,7 @@
 //! | `link.rs` | passes what arrives over cameras' links to the broker |
 //! | `door.rs` | limits connections that are not authenticated |
 //! | `logs.rs` | keeps replica logs on disk |
+//! | `answers.rs` | takes answers, and sends them to cameras |
 //! | `derived.rs` | accepts records of derived streams |
 //! | `begun.rs` | remembers the epochs of derived streams |
 //! | `lent.rs` | counts the memory held for stalled applications |
@@ -17,6 +18,7 @@
 //! | `lists.rs` | holds the deny list, and applies it |
 //! | `reset.rs` | starts from a state that no broker wrote, and resets cameras |
 
+mod answers;
 mod begun;
 mod decoder;
 mod decoding;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeOutput, SubscriptionId};
+use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -20,6 +21,10 @@ pub(in crate::world) enum Effect {
     Nothing,
     /// Sends a message over a link.
     Send { link: usize, connection: LinkId, message: Bytes },
+    /// Sends an answer over a link: its header and its payload.
+    SendAnswer { link: usize, connection: LinkId, frame: FrameId, of: (Bytes, Bytes) },
+    /// Cancels an answer on a link.
+    ResetAnswer { link: usize, connection: LinkId, frame: FrameId },
     /// Closes a connection of a link.
     Close { link: usize, connection: LinkId },
     /// A subscription reads a camera's log from now on.
@@ -58,7 +63,10 @@ impl EdgeHost {
         let Some(process) = &mut self.process else { return Effect::Nothing };
         match output {
             EdgeOutput::Send { link: connection, message } => match process.connections.get(&connection) {
-                Some((link, _)) => Effect::Send { link: *link, connection, message: encoded(&message) },
+                Some((link, _)) => {
+                    let message = encoded(&Self::told_account(connection, message, stage));
+                    Effect::Send { link: *link, connection, message }
+                }
                 None => Effect::Nothing,
             },
             EdgeOutput::Close { link: connection } => match process.forget(connection) {
@@ -71,7 +79,9 @@ impl EdgeHost {
             }
             EdgeOutput::ViewChanged { camera } => Effect::Wake { camera, of: Readers::WithContract },
             EdgeOutput::Appended { camera } => self.appended(camera, stage),
-            EdgeOutput::Started { camera, link, .. } => {
+            EdgeOutput::Started { camera, link, epoch, anchor } => {
+                let of = (self.index, process.run);
+                stage.checks.account_begins(of, &camera, link, (epoch, anchor));
                 process.holders.insert(camera, link);
                 Effect::Again
             }
@@ -81,8 +91,10 @@ impl EdgeHost {
             EdgeOutput::Surveyed { .. } => Effect::Nothing,
             // Contract watches read the source's state from the view. No camera of a world is forgotten.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
-            // Worlds have no answers.
-            EdgeOutput::SendAnswer { .. } | EdgeOutput::ResetAnswer { .. } => Effect::Nothing,
+            EdgeOutput::SendAnswer { link, header, payload } => {
+                self.send_answer(link, &header, payload, stage)
+            }
+            EdgeOutput::ResetAnswer { link, frame } => self.reset_answer(link, frame, stage),
             EdgeOutput::Revocations { signed, .. } => match self.take_brought(&signed, stage) {
                 true => Effect::ListChanged,
                 false => Effect::Nothing,

@@ -43,6 +43,7 @@ impl EdgeHost {
             (process.run, process.take_log(camera))
         });
         let Some((run, entered)) = done else { return false };
+        stage.checks.account_forgotten(run, camera);
         self.poisoned.remove(camera);
         for record in &entered {
             stage.checks.appended(run, camera, record);

@@ -1,5 +1,7 @@
 //! Describes the parts of a world.
 
+mod answers;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use mez_core::rights::{Bearer, Rights};
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
+pub use self::answers::{AnswerSpec, TakeSpec};
 use crate::channel::wifi::Scene;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -29,6 +32,11 @@ impl EdgeId {
 /// Names a camera host of a world, with its process and its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CameraId(pub(crate) usize);
+
+impl CameraId {
+    /// The camera that is created first.
+    pub const FIRST: Self = Self(0);
+}
 
 /// Names an application of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -354,6 +362,8 @@ pub struct ApplicationSpec {
     pub replies: bool,
     /// The derived stream that the application publishes. Default: none.
     pub derives: Option<DeriveSpec>,
+    /// How the application answers frames. Default: not at all.
+    pub answers: Option<AnswerSpec>,
 }
 
 /// A derived stream that an application publishes at its edge, with a record of each frame that it has processed.
@@ -406,12 +416,18 @@ impl ApplicationSpec {
             library: None,
             replies: false,
             derives: None,
+            answers: None,
         }
     }
 
     /// The same application, which also publishes a derived stream.
     pub fn deriving(self, derives: DeriveSpec) -> Self {
         Self { derives: Some(derives), ..self }
+    }
+
+    /// The same application, which also answers frames.
+    pub fn answering(self, answers: AnswerSpec) -> Self {
+        Self { answers: Some(answers), ..self }
     }
 
     /// The originals of the newest frames of `cameras`, beside any contracts.
