@@ -15,14 +15,20 @@ _COLOURS: Final = ((0, 159, 230), (233, 180, 86), (115, 158, 0), (66, 228, 240),
 
 
 def canvas(image: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """A copy of a picture, to draw into.
+    """A copy of a picture, to draw into: uint8, shape (height, width, 3).
+
+    Args:
+        image: Of this shape; or grey, (height, width); or with alpha, (height, width, 4), which is dropped.
 
     Raises:
-        ImageError: It is not uint8 of shape (height, width, 3).
+        ImageError: It is something else.
     """
     import numpy as np
 
-    made = np.array(image, order="C")
+    made = np.asarray(image)
+    if made.ndim == 2:
+        made = made[:, :, np.newaxis].repeat(3, axis=2)
+    made = np.array(made[:, :, :3] if made.shape[2:] == (4,) else made, order="C")
     if made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] != 3 or not made.size:
         raise ImageError(
             f"the picture to draw into has to be uint8 of shape (height, width, 3), "

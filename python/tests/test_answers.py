@@ -120,8 +120,10 @@ def test_an_overlay_comes_back_and_is_drawn_over_the_frame(edge: mez.Edge) -> No
         payload = answer.payload
         _, answer = _answered(camera, frames, answers, payload)
         assert (answer.kind, answer.payload) == ("overlay", payload)
+        grey = np.ascontiguousarray(below[:, :, 0])
+        assert np.abs(answer.over(grey)[:, :, 2] - (grey * (127 / 255) + 128)).max() <= 1
         with pytest.raises(mez.ImageError, match="to be uint8"):
-            answer.over(below[:, :, 0])
+            answer.over(below / 255)
 
 
 def test_boxes_come_back_in_pixels_of_the_published_frame(edge: mez.Edge) -> None:

@@ -5,15 +5,14 @@ use bytes::Bytes;
 /// Maximum number of times that one picture is encoded. Each takes milliseconds.
 const TRIES_MAX: usize = 3;
 
-/// Describes a list of settings of an encoder, the best first.
+/// A better setting is tried if the picture is expected to use at most this part of the limit.
+const MARGIN: f64 = 0.9;
+
+/// Describes a list of settings of an encoder, best first.
 #[derive(Debug, Clone, Copy)]
 pub struct Ladder {
-    /// Number of settings.
-    pub places: usize,
-    /// How many settings further down the bytes are halved.
-    pub per_halving: f64,
-    /// If the last picture used less than this part of its limit, the next better setting is tried.
-    pub better_below: f64,
+    /// How many bytes a picture has at each setting, relative to the first one, as a rule.
+    pub sizes: &'static [f64],
 }
 
 /// How the last picture was encoded.
@@ -21,7 +20,7 @@ pub struct Ladder {
 pub struct Last {
     /// The setting.
     pub place: usize,
-    /// Its bytes, relative to the limit; 0 without a limit.
+    /// Its bytes, relative to the limit.
     pub part: f64,
 }
 
@@ -35,20 +34,28 @@ impl Ladder {
     pub fn fit<E>(
         &self,
         last: Last,
-        bytes_max: Option<u32>,
+        bytes_max: u32,
         mut encode: impl FnMut(usize) -> Result<Bytes, E>,
     ) -> Result<(Bytes, Last), E> {
-        let mut place = if last.part < self.better_below { last.place.saturating_sub(1) } else { last.place };
+        let mut place = last.place;
+        if place > 0 && self.expected(last, place - 1) <= MARGIN {
+            place -= 1;
+        }
         let mut tries = 1;
         loop {
             let coded = encode(place)?;
-            let part = bytes_max.map_or(0.0, |most| coded.len() as f64 / f64::from(most.max(1)));
-            if part <= 1.0 || tries == TRIES_MAX || place + 1 >= self.places {
-                return Ok((coded, Last { place, part }));
+            let now = Last { place, part: coded.len() as f64 / f64::from(bytes_max.max(1)) };
+            if now.part <= 1.0 || tries == TRIES_MAX || place + 1 >= self.sizes.len() {
+                return Ok((coded, now));
             }
-            let steps = (self.per_halving * part.log2()).ceil().max(1.0) as usize;
-            (place, tries) = ((place + steps).min(self.places - 1), tries + 1);
+            let next = (place + 1..self.sizes.len()).find(|next| self.expected(now, *next) <= 1.0);
+            (place, tries) = (next.unwrap_or(self.sizes.len() - 1), tries + 1);
         }
+    }
+
+    /// The part of the limit that a picture like the last one uses at another setting.
+    fn expected(&self, last: Last, place: usize) -> f64 {
+        last.part * self.sizes[place] / self.sizes[last.place]
     }
 }
 
@@ -56,18 +63,16 @@ impl Ladder {
 mod tests {
     use super::*;
 
-    const LADDER: Ladder = Ladder { places: 6, per_halving: 1.0, better_below: 0.4 };
+    /// The first step saves more than the others.
+    const LADDER: Ladder = Ladder { sizes: &[1.0, 0.125, 0.0625, 0.03125] };
 
-    /// A picture of 1024 bytes at the best setting, half of it at each next one.
     fn encode(place: usize) -> Result<Bytes, ()> {
-        Ok(vec![0; 1024 >> place].into())
+        Ok(vec![0; (1024.0 * LADDER.sizes[place]) as usize].into())
     }
 
     #[test]
     fn the_best_setting_that_fits_is_taken() {
-        for (limit, bytes) in
-            [(None, 1024), (Some(1024), 1024), (Some(1023), 512), (Some(200), 128), (Some(1), 32)]
-        {
+        for (limit, bytes) in [(u32::MAX, 1024), (1024, 1024), (1023, 128), (200, 128), (127, 64), (1, 32)] {
             let (coded, _) = LADDER.fit(Last::default(), limit, encode).unwrap();
             assert_eq!(coded.len(), bytes, "{limit:?}");
         }
@@ -75,9 +80,11 @@ mod tests {
 
     #[test]
     fn the_next_picture_begins_at_the_last_setting_and_gets_better_where_there_is_room() {
-        let (_, mut last) = LADDER.fit(Last::default(), Some(130), encode).unwrap();
-        for (limit, place) in [(130, 3), (400, 3), (1024, 2), (2048, 1), (2048, 0), (600, 1), (600, 1)] {
-            (_, last) = LADDER.fit(last, Some(limit), encode).unwrap();
+        let mut last = Last::default();
+        for (limit, place) in
+            [(40, 3), (140, 3), (140, 2), (140, 2), (160, 2), (160, 1), (2048, 1), (2048, 0), (100, 2)]
+        {
+            (_, last) = LADDER.fit(last, limit, encode).unwrap();
             assert_eq!(last.place, place, "{limit}");
         }
     }

@@ -87,7 +87,11 @@ pub fn decode(bytes: &[u8], pixels_max: u64, overlay: &mut Image) -> Result<(), 
     }
     let mut reader = decoder.read_info().map_err(damaged)?;
     let mut output = overlay.reset(width, height, PixelFormat::Bgra8);
-    reader.next_frame(output.data_mut()).map_err(damaged)?;
+    let info = reader.next_frame(output.data_mut()).map_err(damaged)?;
+    // The first picture of an animation may be smaller.
+    if (info.width, info.height) != (width, height) {
+        return Err(PngError::Corrupt { detail: "its picture has another size than its header".into() });
+    }
     output.data_mut().as_chunks_mut::<4>().0.iter_mut().for_each(|pixel| pixel.swap(0, 2));
     Ok(())
 }

@@ -24,13 +24,11 @@ use crate::{error, reply};
 
 /// The JPEG qualities of pictures, best first.
 const QUALITIES: [u8; 9] = [90, 82, 74, 66, 58, 50, 40, 30, 20];
-/// Four qualities lower halve the bytes, and one saves about a sixth.
-const QUALITY_LADDER: Ladder = Ladder { places: QUALITIES.len(), per_halving: 4.0, better_below: 0.75 };
+const QUALITY_LADDER: Ladder = Ladder { sizes: &[1.0, 0.84, 0.71, 0.59, 0.50, 0.42, 0.35, 0.30, 0.25] };
 /// How overlays are encoded, best first: by how much their sides are divided, and with which effort. The device stretches them over the frame.
 const OVERLAYS: [(u32, Effort); 5] =
     [(1, Effort::Fast), (1, Effort::Small), (2, Effort::Small), (4, Effort::Small), (8, Effort::Small)];
-/// The effort saves four fifths of the bytes, and half the side about three fifths.
-const OVERLAY_LADDER: Ladder = Ladder { places: OVERLAYS.len(), per_halving: 0.6, better_below: 0.2 };
+const OVERLAY_LADDER: Ladder = Ladder { sizes: &[1.0, 0.2, 0.08, 0.032, 0.013] };
 /// Maximum number of cameras whose last quality is remembered.
 const CAMERAS_MAX: usize = 256;
 /// Maximum number of idle encoders that are kept for later answers. Each thread that encodes takes one.
@@ -86,7 +84,7 @@ impl AnswerEncoder {
         &self,
         image: &Bound<'_, PyAny>,
         camera: &CameraName,
-        bytes_max: Option<u32>,
+        bytes_max: u32,
     ) -> PyResult<Bytes> {
         let (py, given) = (image.py(), Given::read(image)?);
         let coded = py.detach(|| match given {
@@ -104,7 +102,7 @@ impl AnswerEncoder {
         &self,
         image: &Bound<'_, PyAny>,
         camera: &CameraName,
-        bytes_max: Option<u32>,
+        bytes_max: u32,
     ) -> PyResult<Bytes> {
         let (py, given) = (image.py(), Given::read(image)?);
         let Given::Pixels(pixels) = given else {
@@ -117,7 +115,7 @@ impl AnswerEncoder {
     fn fit_picture(
         &self,
         camera: &CameraName,
-        bytes_max: Option<u32>,
+        bytes_max: u32,
         pixels: &Pixels,
     ) -> Result<Bytes, EncodeError> {
         let (idle, last) = {
@@ -140,12 +138,7 @@ impl AnswerEncoder {
         Ok(coded)
     }
 
-    fn fit_overlay(
-        &self,
-        camera: &CameraName,
-        bytes_max: Option<u32>,
-        pixels: &Pixels,
-    ) -> Result<Bytes, String> {
+    fn fit_overlay(&self, camera: &CameraName, bytes_max: u32, pixels: &Pixels) -> Result<Bytes, String> {
         let view = pixels.view().map_err(|failure| failure.to_string())?;
         if view.format() != PixelFormat::Bgra8 {
             return Err(format!(

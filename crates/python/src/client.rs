@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::answers::ANSWER_BYTES_MAX;
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Span};
@@ -41,13 +42,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends what `content` makes as an answer. It gets the limit of bytes, if there is one.
+    /// Sends what `content` makes as an answer. It gets the limit of bytes.
     fn answer_with(
         &self,
         py: Python<'_>,
         camera: &str,
         (epoch, sequence): (u64, u64),
-        content: impl FnOnce(&CameraName, Option<u32>) -> PyResult<AnswerContent>,
+        content: impl FnOnce(&CameraName, u32) -> PyResult<AnswerContent>,
     ) -> PyResult<()> {
         let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
@@ -55,7 +56,8 @@ impl Client {
         if let Some(refusal) = client.refused_answer(&camera) {
             return Err(error::refused(py, &refusal));
         }
-        let bytes_max = client.answer_room(&camera).and_then(|room| room.bytes);
+        let room = client.answer_room(&camera).and_then(|room| room.bytes);
+        let bytes_max = room.map_or(ANSWER_BYTES_MAX, |room| room.min(ANSWER_BYTES_MAX));
         let sent = client.answer(&camera, frame, content(&camera, bytes_max)?);
         sent.map_err(|failure| error::raise(py, "FrameTooLargeError", failure))
     }

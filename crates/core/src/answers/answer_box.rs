@@ -26,6 +26,12 @@ impl AnswerBox {
         self.unread += u64::from(self.waiting.replace(answer).is_some());
     }
 
+    /// Frames count from the beginning again. An answer that waits is dropped, because it is older.
+    pub fn begin_again(&mut self) {
+        self.clear();
+        self.given = None;
+    }
+
     /// The publisher takes no answers any more. An answer that waits is dropped, because it would be too old later.
     pub fn clear(&mut self) {
         self.unread += u64::from(self.waiting.take().is_some());

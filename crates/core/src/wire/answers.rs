@@ -85,6 +85,14 @@ impl AnswerSkips {
         others.iter().for_each(|(reason, count)| self.add(reason, count));
     }
 
+    /// The lower count of both, for each reason.
+    #[must_use]
+    pub fn min(&self, other: &Self) -> Self {
+        let mut least = *self;
+        least.0.iter_mut().zip(other.0).for_each(|(count, other)| *count = (*count).min(other));
+        least
+    }
+
     /// How much each count has grown since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -162,6 +162,8 @@ impl Skipped {
 
     /// The counts that have changed. `now`: all counts of the camera.
     fn news(&mut self, now: AnswerSkips) -> Vec<pb::SkippedAnswers> {
+        // A count from before the stream may fall. What is counted after that is of the stream.
+        self.before = self.before.min(&now);
         let total = now.since(&self.before);
         let more = total.since(&self.counted);
         let changed =
@@ -272,6 +274,10 @@ mod tests {
         assert_eq!(skipped.news(skips(11, 0)), told(late, 0, 1));
         assert_eq!(skipped.news(skips(12, 0)), told(late, 0, 2));
         assert_eq!(skipped.news(skips(12, 3)), told(replaced, 3, 3));
+        // Two of the ten from before were delivered after all.
+        let mut skipped = Skipped::since(skips(10, 0));
+        assert_eq!(skipped.news(skips(8, 0)), []);
+        assert_eq!(skipped.news(skips(10, 0)), told(late, 2, 2));
         assert_eq!(totals(&skips(3, 4), &told(late, 0, 2)), skips(2, 4));
         assert_eq!(totals(&skips(3, 4), &told(99, 0, 2)), skips(3, 4));
     }

@@ -324,7 +324,13 @@ impl Driver {
             CameraOutput::Revocations { signed, .. } => self.take_revocations(signed),
             CameraOutput::LinkChanged { up } => self.report_link(up),
             CameraOutput::Answer(answer) => {
-                lock(&self.shared.answers).put(*answer);
+                let mut answers = lock(&self.shared.answers);
+                answers.put(*answer);
+                // The broker may not know yet that nobody takes answers any more. This one must not wait for the next program.
+                if self.shared.answer_bound.borrow().is_none() {
+                    answers.clear();
+                }
+                drop(answers);
                 self.shared.answered.notify_one();
             }
             CameraOutput::AnswersSkipped(skipped) => {

@@ -326,15 +326,15 @@ impl EdgeHandle {
         Ok(())
     }
 
-    /// Takes a picture that an application made of a frame, for the camera. Returns the limits for the next picture.
+    /// Takes an answer of an application to a frame, for the camera. Returns the limits for the next picture.
     pub async fn answer(
         &self,
         camera: CameraName,
         frame: FrameId,
-        picture: GivenAnswer,
+        given: GivenAnswer,
     ) -> Result<Room, AnswerFailure> {
         let (answer, done) = oneshot::channel();
-        let request = Request::Answer(Box::new((camera, frame, picture)), answer);
+        let request = Request::Answer(Box::new((camera, frame, given)), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         Ok(done.await.map_err(|_| Stopped)??)
     }

@@ -165,8 +165,9 @@ async fn call(
         }
         (Kind::Answer, Edge(api)) => {
             let mut request: pb::AnswerRequest = packet.decode(kind)?;
-            if let Some(answer_request::Content::Payload(payload)) = &mut request.content {
-                *payload = packet.payload.clone();
+            if !matches!(request.content, Some(answer_request::Content::Detections(_))) {
+                // Earlier clients say nothing of the content, because they answered with pictures only.
+                request.content = Some(answer_request::Content::Payload(packet.payload.clone()));
             }
             answer(writer, kind, api.answer(principal, request).await).await
         }

@@ -1,4 +1,4 @@
-//! Takes answers from a camera broker in another process: pictures that applications made of the publisher's frames.
+//! Takes answers of applications to the publisher's frames from a camera broker in another process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,12 +24,21 @@ const BEGIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The answers of a publisher, and its wish for them.
 pub(super) struct Answers {
-    /// The age bound. `None`: the publisher takes no answers.
-    bound: watch::Sender<Option<Duration>>,
-    standing: watch::Sender<Standing>,
+    wish: watch::Sender<Wish>,
+    /// What the broker says, and to which wish.
+    standing: watch::Sender<(u64, Standing)>,
     state: Mutex<State>,
     /// Signals that there is an answer to take.
     came: Notify,
+}
+
+/// The publisher's wish for answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wish {
+    /// Counts the wishes. What the broker said to an earlier one does not count.
+    number: u64,
+    /// The age bound. `None`: the publisher takes no answers.
+    bound: Option<Duration>,
 }
 
 /// What the broker says to the wish for answers.
@@ -51,6 +60,8 @@ struct State {
     taken: AnswerBox,
     /// The newest frame whose answer came.
     newest: Option<FrameId>,
+    /// No answer of the present stream has come yet.
+    begins: bool,
     /// The skipped answers of streams that have ended.
     before: AnswerSkips,
     /// The skipped answers of the present stream.
@@ -63,6 +74,13 @@ impl State {
     fn handle(&mut self, skipped: &[pb::SkippedAnswers], answer: Option<Option<Answered>>) {
         self.now = totals(&self.now, skipped);
         if let Some(answer) = answer {
+            let begins = std::mem::take(&mut self.begins);
+            let frame = answer.as_ref().map(|answer| answer.frame);
+            // A broker gives each frame's answer once. If a new stream begins below, its broker has lost its state, and its frames are newer.
+            if begins && frame.is_some() && frame <= self.newest {
+                self.newest = None;
+                self.taken.begin_again();
+            }
             match answer.filter(|answer| self.newest < Some(answer.frame)) {
                 Some(answer) => {
                     self.newest = Some(answer.frame);
@@ -80,62 +98,68 @@ impl State {
     /// The stream has ended.
     fn handle_end(&mut self) {
         self.before.add_all(&std::mem::take(&mut self.now));
+        self.begins = true;
     }
 }
 
 impl Answers {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            bound: watch::Sender::new(None),
+            wish: watch::Sender::default(),
             standing: watch::Sender::default(),
             state: Mutex::default(),
             came: Notify::new(),
         })
     }
 
-    pub(super) fn set(&self, bound: Option<Duration>) {
-        if bound.is_some() {
-            // Before the wish, which may be granted at once.
-            self.standing.send_replace(Standing::Asking);
-        }
-        self.bound.send_replace(bound);
+    /// Sets the age bound. Returns the number of this wish.
+    pub(super) fn set(&self, bound: Option<Duration>) -> u64 {
+        let mut number = 0;
+        self.wish.send_modify(|wish| {
+            number = wish.number + 1;
+            *wish = Wish { number, bound };
+        });
         if bound.is_none() {
             self.lock().taken.clear();
         }
+        number
     }
 
     /// Waits until the broker sends answers, refuses to, or is away. An error: it refuses.
-    async fn begun(&self) -> Result<(), ClientError> {
+    async fn begun(&self, number: u64) -> Result<(), ClientError> {
         let mut standing = self.standing.subscribe();
-        let settled = standing.wait_for(|standing| match standing {
+        let settled = standing.wait_for(|(of, standing)| match standing {
+            _ if *of != number => false,
             Standing::Asking => false,
             Standing::Away(reason) => !is_taken(reason),
             Standing::Taking | Standing::Failed(_) => true,
         });
         let settled = tokio::time::timeout(BEGIN_TIME_MAX, settled).await.is_ok();
         match &*self.standing.borrow() {
-            Standing::Failed(reason) => Err(reason.clone()),
-            Standing::Away(reason) if !settled && is_taken(reason) => Err(reason.clone()),
+            (of, _) if *of != number => Ok(()),
+            (_, Standing::Failed(reason)) => Err(reason.clone()),
+            (_, Standing::Away(reason)) if !settled && is_taken(reason) => Err(reason.clone()),
             _ => Ok(()),
         }
     }
 
     async fn next(&self) -> Option<Result<(Answered, AnswerSkips), ClientError>> {
-        let (mut bound, mut standing) = (self.bound.subscribe(), self.standing.subscribe());
+        let (mut wish, mut standing) = (self.wish.subscribe(), self.standing.subscribe());
         loop {
             let came = self.came.notified();
-            if bound.borrow_and_update().is_none() {
-                return None;
-            }
+            let wished = *wish.borrow_and_update();
+            wished.bound?;
             if let Some(answer) = self.lock().taken.take() {
                 return Some(Ok(answer));
             }
-            if let Standing::Failed(reason) = &*standing.borrow_and_update() {
+            if let (of, Standing::Failed(reason)) = &*standing.borrow_and_update()
+                && *of == wished.number
+            {
                 return Some(Err(reason.clone()));
             }
             tokio::select! {
                 () = came => {}
-                _ = bound.changed() => {}
+                _ = wish.changed() => {}
                 _ = standing.changed() => {}
             }
         }
@@ -148,47 +172,54 @@ impl Answers {
 
     /// Takes answers whenever they are wanted, and begins again when the broker is back.
     pub(super) async fn run(self: Arc<Self>, dialler: Dialler, camera: CameraName) {
-        let mut bound = self.bound.subscribe();
-        let mut told = false;
+        let mut wish = self.wish.subscribe();
+        // Since when another program takes them, and whether that was logged.
+        let mut taken: Option<(Instant, bool)> = None;
         loop {
-            let Some(wanted) = *bound.borrow_and_update() else {
-                if bound.changed().await.is_err() {
+            let Wish { number, bound } = *wish.borrow_and_update();
+            let Some(bound) = bound else {
+                if wish.changed().await.is_err() {
                     return;
                 }
                 continue;
             };
-            let bound_ns = u64::try_from(wanted.as_nanos()).unwrap_or(u64::MAX).max(1);
+            let bound_ns = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1);
             let request = pb::TakeAnswersRequest { camera: camera.to_string(), bound_ns };
             let ended = tokio::select! {
-                reason = self.take(&dialler, request) => Some(reason),
-                _ = bound.changed() => None,
+                reason = self.take(&dialler, number, request) => Some(reason),
+                _ = wish.changed() => None,
             };
             self.lock().handle_end();
             let Some(reason) = ended else { continue };
+            if is_taken(&reason) {
+                let (since, is_told) = taken.get_or_insert((monotonic_now(), false));
+                if monotonic_now() >= *since + BEGIN_TIME_MAX && !std::mem::replace(is_told, true) {
+                    warn!(%camera, "no answers come until the other program ends: {reason}");
+                }
+            } else {
+                taken = None;
+            }
             if !reason.is_passing() && !is_taken(&reason) {
                 warn!(%camera, "no answers come: {reason}");
-                self.standing.send_replace(Standing::Failed(reason));
-                let _ = bound.changed().await;
+                self.standing.send_replace((number, Standing::Failed(reason)));
+                let _ = wish.changed().await;
                 continue;
             }
-            if is_taken(&reason) && !std::mem::replace(&mut told, true) {
-                warn!(%camera, "no answers come yet: {reason}");
-            }
-            self.standing.send_replace(Standing::Away(reason));
+            self.standing.send_replace((number, Standing::Away(reason)));
             tokio::select! {
                 () = tokio::time::sleep(REDIAL_INTERVAL) => {}
-                _ = bound.changed() => {}
+                _ = wish.changed() => {}
             }
         }
     }
 
     /// Takes answers until the stream ends. Returns the reason.
-    async fn take(&self, dialler: &Dialler, request: pb::TakeAnswersRequest) -> ClientError {
+    async fn take(&self, dialler: &Dialler, number: u64, request: pb::TakeAnswersRequest) -> ClientError {
         let mut stream = match dialler.take_answers(request).await {
             Ok(stream) => stream,
             Err(reason) => return reason,
         };
-        self.standing.send_replace(Standing::Taking);
+        self.standing.send_replace((number, Standing::Taking));
         loop {
             let pb::TakeAnswersResponse { answer, skipped } = match stream.next().await {
                 Ok(Some(response)) => response,
@@ -206,7 +237,7 @@ impl Answers {
             let mut state = self.lock();
             state.handle(&skipped, answer);
             // The publisher may have stopped taking answers meanwhile.
-            if self.bound.borrow().is_none() {
+            if self.wish.borrow().bound.is_none() {
                 state.taken.clear();
             }
             drop(state);
@@ -229,6 +260,21 @@ fn is_taken(reason: &ClientError) -> bool {
     matches!(reason, ClientError::Refused(error) if error.reason == ANSWERS_TAKEN)
 }
 
+/// Takes a wish back, unless it was granted: also if nobody waits for it any more.
+struct Begun<'a> {
+    answers: &'a Answers,
+    number: u64,
+    is_granted: bool,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.is_granted && self.answers.wish.borrow().number == self.number {
+            self.answers.set(None);
+        }
+    }
+}
+
 impl PublisherClient {
     /// Sets whether the publisher takes answers: pictures that applications make of its frames. `bound`: the longest time from a frame's
     /// capture until its whole answer has left the edge. `None`, the default: no answers. Does not wait. A broker that is away is told when it is back.
@@ -239,8 +285,11 @@ impl PublisherClient {
     /// Like [`PublisherClient::set_answers`] with a bound, and waits until the broker agrees. If it is away, does not wait for it. An error: the
     /// broker refuses, for example because another program takes the answers. Then none are taken.
     pub async fn begin_answers(&self, bound: Duration) -> Result<(), ClientError> {
-        self.answers.set(Some(bound));
-        self.answers.begun().await.inspect_err(|_| self.answers.set(None))
+        let number = self.answers.set(Some(bound));
+        let mut begun = Begun { answers: &self.answers, number, is_granted: false };
+        begun.answers.begun(number).await?;
+        begun.is_granted = true;
+        Ok(())
     }
 
     /// Waits for an answer that is newer than the last one, and returns the newest, with the counts of answers skipped since the last one. There is no
@@ -301,5 +350,11 @@ mod tests {
         assert_eq!(state.taken.skipped().get(AnswerSkip::Late), 3);
         let (given, skipped) = state.taken.take().unwrap();
         assert_eq!((given.frame.sequence, skipped.get(AnswerSkip::Unread)), (Sequence(7), 1));
+        // A broker that lost its state counts from the beginning.
+        state.handle_end();
+        state.handle(&[], answer(1));
+        state.handle(&[], answer(1));
+        let (given, skipped) = state.taken.take().unwrap();
+        assert_eq!((given.frame.sequence, skipped.get(AnswerSkip::Refused)), (Sequence(1), 1));
     }
 }
