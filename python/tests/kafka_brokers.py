@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from tests.pipelines_kafka import TOOL
 
 
@@ -59,7 +61,10 @@ class Brokers:
 def drive(folder: Path, mib: int) -> Iterator[None]:
     """A drive of this size at a new folder. Needs root."""
     folder.mkdir(mode=0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,size={mib}m", "none", folder], check=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"mode=700,size={mib}m", "none", str(folder)]
+    mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no drive can be mounted here: {mounted.stderr.strip()}")
     try:
         yield
     finally:
