@@ -78,8 +78,8 @@ _Note: TypeAlias = tuple[
     _Source | None,
 ]
 
-# Epoch, sequence, capture time, kind, width and height, payload, boxes, seconds since the capture by stage, what
-# was not given before it by reason.
+# Epoch, sequence, capture time, kind, width and height, payload, boxes, seconds since the capture by stage,
+# and what was not given before it by reason.
 _AnswerParts: TypeAlias = tuple[
     int,
     int,
