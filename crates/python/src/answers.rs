@@ -1,4 +1,4 @@
-//! Answers: pictures that a program makes of frames, and what is to be drawn over frames. Encodes them for the way to the camera, and passes them to the camera's publisher.
+//! Answers to frames: pictures, overlays and boxes. Encodes them for the way to the camera, and passes them to the camera's publisher.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -24,10 +24,12 @@ use crate::{error, reply};
 
 /// The JPEG qualities of pictures, best first.
 const QUALITIES: [u8; 9] = [90, 82, 74, 66, 58, 50, 40, 30, 20];
+/// Their bytes: four qualities lower, a picture has half.
 const QUALITY_LADDER: Ladder = Ladder { sizes: &[1.0, 0.84, 0.71, 0.59, 0.50, 0.42, 0.35, 0.30, 0.25] };
 /// How overlays are encoded, best first: by how much their sides are divided, and with which effort. The device stretches them over the frame.
 const OVERLAYS: [(u32, Effort); 5] =
     [(1, Effort::Fast), (1, Effort::Small), (2, Effort::Small), (4, Effort::Small), (8, Effort::Small)];
+/// Their bytes: the effort saves four fifths, and half the side about three fifths.
 const OVERLAY_LADDER: Ladder = Ladder { sizes: &[1.0, 0.2, 0.08, 0.032, 0.013] };
 /// Maximum number of cameras whose last quality is remembered.
 const CAMERAS_MAX: usize = 256;

@@ -1,4 +1,5 @@
-//! Brings pictures that applications make of a camera's frames, and what they draw over them, back to the camera's publisher, the newest first
+//! Brings answers of applications to a camera's frames back to the camera's publisher, the newest first. An answer is a picture made of a frame, or an
+//! overlay or boxes to draw over it
 //! (`docs/decisions/0062-answers.md`).
 //!
 //! Each part is a state machine without clock or socket, like the broker that owns it.

@@ -180,7 +180,7 @@ impl CameraHandle {
         }
     }
 
-    /// Sets whether the publisher takes answers: pictures that applications make of its frames. `bound`: the longest time from a frame's
+    /// Sets whether the publisher takes answers of applications to its frames. `bound`: the longest time from a frame's
     /// capture until its whole answer has left the edge; later answers are given up and counted. `None`, the default: no answers.
     pub fn set_answers(&self, bound: Option<Duration>) {
         self.shared.answer_bound.send_replace(bound);

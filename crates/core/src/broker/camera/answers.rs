@@ -1,4 +1,4 @@
-//! Receives answers: pictures that applications made of the camera's frames. An inlet decides which of them are accepted ([`crate::answers`]).
+//! Receives answers of applications to the camera's frames. An inlet decides which of them are accepted ([`crate::answers`]).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sends answers to a camera: pictures that applications make of its frames.
+//! Sends a camera the answers of applications to its frames.
 //! The camera's outlet ([`crate::answers`]) decides which answer is sent when.
 
 use bytes::Bytes;
@@ -17,9 +17,9 @@ use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, Report};
 
 impl EdgeBroker {
-    /// An application has made a picture of a frame. Returns the limits for its next picture.
+    /// An application has answered a frame. Returns the limits for its next answer.
     ///
-    /// The newest picture goes to the camera if its publisher takes answers. For every other picture, the publisher is told why it did not come.
+    /// The newest answer goes to the camera if its publisher takes answers. For every other answer, the publisher is told why it did not come.
     pub fn handle_answer(
         &mut self,
         now: Instant,

@@ -276,7 +276,7 @@ impl Drop for Begun<'_> {
 }
 
 impl PublisherClient {
-    /// Sets whether the publisher takes answers: pictures that applications make of its frames. `bound`: the longest time from a frame's
+    /// Sets whether the publisher takes answers of applications to its frames. `bound`: the longest time from a frame's
     /// capture until its whole answer has left the edge. `None`, the default: no answers. Does not wait. A broker that is away is told when it is back.
     pub fn set_answers(&self, bound: Option<Duration>) {
         self.answers.set(bound);
