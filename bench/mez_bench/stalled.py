@@ -18,7 +18,7 @@ HALF_BYTES: Final = 300_000
 
 STREAMS_OF_CONNECTION: Final = 20
 
-_MAGIC: Final = b"MEZLOCL5"
+_MAGIC: Final = b"MEZLOCL6"
 _SUBSCRIBE: Final = 3
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _SETTINGS, _PING = 0, 1, 4, 6

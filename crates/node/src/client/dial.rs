@@ -19,7 +19,7 @@ use super::error::ClientError;
 use super::frame::BrokerClock;
 use super::remote::Remote;
 use super::streams::{
-    AnswerSource, AnswerStream, EventSource, EventStream, FrameSink, TakenAnswers, TakenSource,
+    AnswerSource, AnswerStream, EventSource, EventStream, FrameSink, TakenAnswers, TakenSource, Upstream,
 };
 use crate::api::pb::answer_request;
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
@@ -439,7 +439,9 @@ impl Dialler {
                     let _ =
                         said.inspect_err(|error| tracing::debug!(%error, "the broker closed the connection"));
                     let (memory, pictures) = (None, PictureTaker::default());
-                    EventStream::new(&self.0.address, EventSource::Local { reader, writer, memory, pictures })
+                    let upstream = Arc::new(Upstream::new(writer));
+                    let from = EventSource::Local { reader, upstream, memory, pictures };
+                    EventStream::new(&self.0.address, from)
                 }
                 Way::Grpc(remote) => {
                     let channel = self.open_grpc(&remote.endpoint()).await?;

@@ -1,11 +1,14 @@
 //! Streams between a client and its broker, over a Unix socket or gRPC: events, frames and their answers.
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use mez_media::stream::OwnedPicture;
 use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tonic::Streaming;
 
 use super::address::Address;
@@ -15,6 +18,7 @@ use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::pb::reply::Content as ReplyContent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::local::pictures::PictureHead;
+use crate::local::reports::{CONFIRM, Confirmed};
 use crate::local::shared::{
     self, Filler, Layout, NotThere, PictureTaker, Reserved, SHARED_BYTES_MIN, Taker, is_for_pictures,
 };
@@ -45,13 +49,58 @@ pub(super) enum EventSource {
     Local {
         reader: PacketReader<DescriptorReader>,
         /// Closing it would end the subscription.
-        writer: PacketWriter<OwnedWriteHalf>,
+        upstream: Arc<Upstream>,
         /// The shared memory into which the broker writes frames.
         memory: Option<Taker>,
         /// The shared memory for pictures.
         pictures: PictureTaker,
     },
     Grpc(Streaming<pb::SubscribeEvent>),
+}
+
+/// Sends packets to the broker on the connection of a stream.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    writer: tokio::sync::Mutex<PacketWriter<OwnedWriteHalf>>,
+    /// How many reports of a member of a group were sent.
+    reports: AtomicU32,
+    /// How many of them the edge has confirmed.
+    confirmed: AtomicU32,
+    heard: Notify,
+}
+
+impl Upstream {
+    pub(super) fn new(writer: PacketWriter<OwnedWriteHalf>) -> Self {
+        let (reports, confirmed, heard) = (AtomicU32::new(0), AtomicU32::new(0), Notify::new());
+        Self { writer: tokio::sync::Mutex::new(writer), reports, confirmed, heard }
+    }
+
+    async fn write(&self, kind: Kind, message: &impl prost::Message, payload: Bytes) -> io::Result<()> {
+        self.writer.lock().await.write(kind, message, payload).await
+    }
+
+    /// Sends a report of a member, and returns its number. `confirm`: the edge is to confirm it at once, and not with the next record.
+    pub(super) async fn report(&self, request: &pb::SettleRecordsRequest, confirm: bool) -> io::Result<u32> {
+        let payload = if confirm { Bytes::from_static(CONFIRM) } else { Bytes::new() };
+        let mut writer = self.writer.lock().await;
+        writer.write(Kind::SettleRecords, request, payload).await?;
+        Ok(self.reports.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// The number of the last report that the edge has confirmed, with all before it.
+    pub(super) fn confirmed(&self) -> u32 {
+        self.confirmed.load(Ordering::Relaxed)
+    }
+
+    fn is_confirmed(&self, reports: u32) {
+        self.confirmed.store(reports, Ordering::Relaxed);
+        self.heard.notify_one();
+    }
+
+    /// Waits until the edge confirms a report. Cancel-safe, for one task.
+    pub(super) async fn hears(&self) {
+        self.heard.notified().await;
+    }
 }
 
 impl EventStream {
@@ -64,17 +113,30 @@ impl EventStream {
         std::mem::take(&mut self.beside)
     }
 
+    /// What sends packets on this connection. `None` over gRPC.
+    pub(super) fn upstream(&self) -> Option<Arc<Upstream>> {
+        match &self.from {
+            EventSource::Local { upstream, .. } => Some(Arc::clone(upstream)),
+            EventSource::Grpc(_) => None,
+        }
+    }
+
     /// The next event, and `None` after the last. Must not be cancelled.
     pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
         let address = &self.address;
         let event = match &mut self.from {
-            EventSource::Local { reader, writer, memory, pictures } => {
+            EventSource::Local { reader, upstream, memory, pictures } => {
                 let fault = |error| ClientError::from_packet(error, address);
                 let packet = loop {
                     let (layout, file) = match read(reader, address).await? {
                         None => return Ok(None),
                         Some(Came::Packet(packet)) if packet.kind == Kind::Picture => {
                             self.beside = beside(packet, pictures).map_err(fault)?;
+                            continue;
+                        }
+                        Some(Came::Packet(packet)) if packet.kind == Kind::SettleRecords => {
+                            let Confirmed { reports } = packet.decode(Kind::SettleRecords).map_err(fault)?;
+                            upstream.is_confirmed(reports);
                             continue;
                         }
                         Some(Came::Packet(packet)) => break packet,
@@ -90,7 +152,7 @@ impl EventStream {
                     };
                     match mapped {
                         Ok(()) => {
-                            let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
+                            let said = upstream.write(Kind::Mapped, &(), vec![layout.number].into()).await;
                             said.map_err(|error| ClientError::from_io(&error, address))?;
                         }
                         // The broker continues through the socket.
@@ -154,7 +216,7 @@ pub(super) enum FrameSink {
 }
 
 /// The connection takes no more frames.
-pub(super) struct SinkLost(Option<std::io::Error>);
+pub(super) struct SinkLost(Option<io::Error>);
 
 impl SinkLost {
     pub(super) fn explain(&self, address: &Address) -> ClientError {

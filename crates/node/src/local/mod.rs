@@ -29,6 +29,7 @@
 //! | `TakeAnswers` | `TakeAnswers` …; `Error` after a failure. Then the connection is closed |
 //! | `Mapped`, with the number of a memory | nothing: from then on it may use that memory for `SubscribeEvent` |
 //! | `TakesPictures`, after `Subscribe` | nothing: from then on a `Picture` may come before a frame of a chain |
+//! | `SettleRecords`, after `Subscribe`, from a member of a group | `SettleRecords` with the number of reports so far: before the next event, or after a second. With the payload 1: at once |
 //!
 //! `Memory`, with a descriptor, may come between any two events of a subscription or of a stream of frames. A subscriber that maps the memory
 //! answers `Mapped`. A publisher may use it without an answer. The payload is the memory's number, its number of slots, two zeros, and the
@@ -44,14 +45,15 @@
 //! bytes, means that the memory with this number is no longer used. The memory with the number 128 is only a head of 64 KiB:
 //! `Picture` names one of its first three words, which is then 1, and the client sets it to 0 when it has finished with the picture.
 //!
-//! A subscription, a stream of frames and a stream of answers have separate connections, and closing the connection ends them. Nothing is
-//! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its
+//! A subscription, a stream of frames and a stream of answers have separate connections, and closing the connection ends them. Nothing but
+//! `SettleRecords` is acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its
 //! share of memory (`docs/limits.md`). If the reader loses its share in the middle of that frame, the broker closes
 //! the connection. The kernel's default buffers limit the bytes in the socket, so their sizes are not changed.
 
 mod client;
 mod packet;
 pub(crate) mod pictures;
+pub(crate) mod reports;
 pub(crate) mod server;
 pub(crate) mod shared;
 
@@ -60,4 +62,4 @@ pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 pub use shared::{DescriptorReader, Place};
 
 /// The first bytes of a client of the local protocol. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the protocol's version.
-pub const MAGIC: &[u8; 8] = b"MEZLOCL5";
+pub const MAGIC: &[u8; 8] = b"MEZLOCL6";

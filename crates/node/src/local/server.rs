@@ -16,6 +16,7 @@ use tracing::debug;
 use super::MAGIC;
 use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, too_slow};
 use super::pictures::{Pictures, Said};
+use super::reports::Reports;
 use super::shared::{Incoming, Layout, Outgoing};
 use crate::api::camera::{PublishAnswers, PublishRequests};
 use crate::api::edge::EdgeApi;
@@ -232,7 +233,7 @@ async fn subscribe(
         Broker::Edge(api) => api.subscribe(principal, request).await?,
         Broker::Camera(api) => api.subscribe(principal, request)?,
     };
-    send_events(reader, writer, feed, principal).await
+    send_events(reader, writer, feed, (broker, principal)).await
 }
 
 fn not_here(why: &str) -> ApiError {
@@ -256,9 +257,9 @@ async fn send_events(
     mut reader: Reader,
     writer: &mut Writer,
     mut feed: Feed,
-    principal: &Principal,
+    (broker, principal): (&Broker, &Principal),
 ) -> Result<(), PacketError> {
-    let said = Said::default();
+    let (said, reports) = (Said::default(), Reports::default());
     let send = async {
         let (mut memory, mut pictures) = (Outgoing::new(&said.frames), Pictures::new(&said, principal));
         let mut is_over = false;
@@ -266,6 +267,10 @@ async fn send_events(
             let (told, beside) = tokio::select! {
                 biased;
                 came = pictures.ready() => came.checked(&mut feed)?,
+                () = reports.must_confirm() => {
+                    reports.confirm(writer).await?;
+                    continue;
+                }
                 event = feed.next(), if !is_over && !pictures.are_full() => {
                     is_over = event.is_none();
                     match event.transpose()?.and_then(|told| pictures.take(told, &mut feed)) {
@@ -276,6 +281,7 @@ async fn send_events(
             };
             let Told { event, mut payload } = told;
             let shared = feed.memory_of(&event, &beside);
+            reports.queue(writer)?;
             pictures.queue(&beside, (&event, payload.as_mut()), shared, writer).await?;
             send_event(event, payload, &mut memory, writer).await?;
         }
@@ -286,6 +292,7 @@ async fn send_events(
             match (packet.kind, &packet.payload[..]) {
                 (Kind::Mapped, [number]) => said.mapped(*number),
                 (Kind::TakesPictures, []) => said.takes_pictures(),
+                (Kind::SettleRecords, _) => reports.take_in(broker, principal, &packet).await?,
                 _ => return Err(PacketError::Malformed { what: "a subscriber does not send this" }),
             }
         }

@@ -7,6 +7,7 @@ use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
 
+use super::group::flush;
 use super::shared::Shared;
 use crate::api::contract::Profile;
 use crate::api::{contract, pb};
@@ -39,8 +40,10 @@ impl SubscriptionControl {
     /// Leaves the group. First tells the edge what the program has reported about its records, for at
     /// most `patience`. Records that the program holds and has not reported are given to others at once.
     pub async fn leave(&self, patience: Duration) -> Result<(), ClientError> {
-        let Some(member) = &self.shared.member else { return Ok(()) };
-        member.flush(patience).await;
+        if self.shared.member.is_none() {
+            return Ok(());
+        }
+        flush(&self.shared, patience).await;
         let (edge, subscription_id) = {
             let opened = self.shared.opened();
             (opened.edge.clone(), opened.id)

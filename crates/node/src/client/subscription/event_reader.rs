@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 
 use super::decoded::DecodedFrames;
 use super::event::Event;
-use super::group::Member;
 use super::shared::Shared;
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
@@ -23,7 +22,7 @@ use crate::client::dial::Dialler;
 use crate::client::edges::Edges;
 use crate::client::error::ClientError;
 use crate::client::frame::{ReceivedFrame, contract_state};
-use crate::client::streams::EventStream;
+use crate::client::streams::{EventStream, Upstream};
 use crate::clock::monotonic_now;
 
 /// The reason of a refusal for lack of a grant.
@@ -261,16 +260,19 @@ impl EventReader {
             request.begin_utc_ns = captured.min().or(request.begin_utc_ns);
         }
         let mut preferred = preferred;
+        // The stream is over, so nothing more is confirmed.
+        let confirmed = self.shared.opened().upstream.as_deref().map_or(0, Upstream::confirmed);
         loop {
             if preferred.is_none() {
                 tokio::time::sleep(REDIAL_INTERVAL).await;
             }
-            request.group = self.shared.member.as_ref().map(Member::request);
+            request.group = self.shared.member.as_ref().map(|member| member.request(confirmed));
             match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
             {
                 Ok((edge, stream, started)) => {
                     let mut opened = self.shared.opened();
                     (opened.edge, opened.id) = (edge.clone(), started.subscription_id);
+                    opened.upstream = stream.upstream();
                     drop(opened);
                     self.dialler = edge;
                     return Ok((stream, started.cameras));

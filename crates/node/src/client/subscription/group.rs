@@ -15,6 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::shared::Shared;
 use crate::api::group::SETTLEMENTS_MAX;
 use crate::api::pb;
+use crate::client::ClientError;
+use crate::client::streams::Upstream;
 
 /// The pause before a failed report is repeated, unless the program joins again first.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
@@ -58,7 +60,7 @@ pub(super) struct Member {
     changed: Notify,
     /// Signals that the program has joined.
     joined: Notify,
-    /// Signals that everything was reported.
+    /// Signals that a report was sent.
     said: Notify,
 }
 
@@ -66,15 +68,25 @@ pub(super) struct Member {
 struct State {
     /// The life of the group (`GroupJoined.life`) that this member last got.
     life: Bytes,
+    /// The edge has admitted the member, and the connection is not known to be lost. Nothing is reported otherwise.
+    is_joined: bool,
     /// How often the member has joined.
     joins: u64,
+    /// How many records the member could take, as its last request to join said.
+    at_once: u32,
     /// Records that arrived and were not settled by the program.
     holds: BTreeSet<Key>,
     /// Of `holds`, the record that is done when the next one is requested.
     in_hand: Option<Key>,
     unsaid: VecDeque<Said>,
-    /// The reports that are being sent.
+    /// The report that is being sent.
     saying: Vec<Said>,
+    /// Reports on the connection of the stream, with their numbers, that the edge has not confirmed.
+    unconfirmed: VecDeque<(u32, Vec<Said>)>,
+    /// The program leaves, so the edge is asked to confirm reports at once.
+    is_leaving: bool,
+    /// The edge is to be asked even if there is nothing to report.
+    asks_to_confirm: bool,
     /// Requested records that have not arrived.
     asked: u32,
     /// Of these, the number that is not reported to the edge yet.
@@ -86,6 +98,15 @@ struct State {
 struct Said {
     key: Key,
     failed: Option<String>,
+}
+
+/// A report to send.
+struct ToSay {
+    request: pb::SettleRecordsRequest,
+    /// The edge is asked to confirm it at once.
+    confirm: bool,
+    /// How often the member had joined.
+    joins: u64,
 }
 
 impl Member {
@@ -102,10 +123,14 @@ impl Member {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request to join the group now.
-    pub(super) fn request(&self) -> pb::GroupRequest {
+    /// The request to join the group now. Until the edge has admitted the member, nothing is reported. `confirmed`: the last
+    /// report that was confirmed on the connection that is lost.
+    pub(super) fn request(&self, confirmed: u32) -> pb::GroupRequest {
         let mut state = self.lock();
-        let unsaid = state.unsaid.iter().chain(&state.saying).map(|said| &said.key);
+        state.forget_confirmed(confirmed);
+        state.is_joined = false;
+        let unconfirmed = state.unconfirmed.iter().flat_map(|(_, said)| said);
+        let unsaid = state.unsaid.iter().chain(&state.saying).chain(unconfirmed).map(|said| &said.key);
         let holds: BTreeSet<&Key> = state.holds.iter().chain(unsaid).collect();
         let holds = holds.into_iter().map(|(camera, frame)| pb::HeldRecord {
             camera: camera.as_str().into(),
@@ -117,7 +142,7 @@ impl Member {
             let held = u32::try_from(state.holds.len()).unwrap_or(u32::MAX);
             state.asked = self.asks.at_once.saturating_sub(held);
         }
-        state.untold = 0;
+        state.at_once = state.asked;
         let Membership { name, ordered, again_after, tries, open_max, .. } = &self.asks;
         pb::GroupRequest {
             name: name.to_string(),
@@ -132,13 +157,19 @@ impl Member {
         }
     }
 
-    /// The edge has admitted the member.
+    /// The edge has admitted the member. What was reported on an earlier connection and not confirmed is reported again.
     pub(super) fn has_joined(&self, life: Bytes) {
         let mut state = self.lock();
         state.life = life;
         state.joins += 1;
+        state.is_joined = true;
+        state.untold = state.asked.saturating_sub(state.at_once);
+        for (_, said) in std::mem::take(&mut state.unconfirmed).into_iter().rev() {
+            state.put_back(said);
+        }
         drop(state);
         self.joined.notify_one();
+        self.changed.notify_one();
     }
 
     /// A record has arrived.
@@ -194,10 +225,11 @@ impl Member {
         true
     }
 
-    /// The reports to send now, and the number of joins so far.
-    fn take(&self) -> Option<(pb::SettleRecordsRequest, u64)> {
+    /// The report to send now.
+    fn take(&self) -> Option<ToSay> {
         let mut state = self.lock();
-        if state.unsaid.is_empty() && state.untold == 0 {
+        let asks_to_confirm = std::mem::take(&mut state.asks_to_confirm);
+        if !state.is_joined || state.unsaid.is_empty() && state.untold == 0 && !asks_to_confirm {
             return None;
         }
         let count = state.unsaid.len().min(SETTLEMENTS_MAX);
@@ -210,62 +242,122 @@ impl Member {
             failed: failed.is_some(),
             error: failed.clone().unwrap_or_default(),
         });
-        let (settlements, joins) = (settlements.collect(), state.joins);
+        let (settlements, confirm, joins) = (settlements.collect(), state.is_leaving, state.joins);
         let (group, member) = (self.asks.name.to_string(), Bytes::copy_from_slice(&self.id));
-        Some((pb::SettleRecordsRequest { group, member, settlements, ready }, joins))
+        Some(ToSay {
+            request: pb::SettleRecordsRequest { group, member, settlements, ready },
+            confirm,
+            joins,
+        })
     }
 
-    /// The reports were sent.
-    fn was_said(&self) {
+    /// The report was sent. `number`: its number on the connection of the stream, where it is confirmed later. `None`: the edge has answered it.
+    fn was_said(&self, number: Option<u32>, joins: u64) {
         let mut state = self.lock();
-        state.saying.clear();
+        let said = std::mem::take(&mut state.saying);
+        match number {
+            Some(_) if state.joins != joins => state.put_back(said),
+            Some(number) => state.unconfirmed.push_back((number, said)),
+            None => {}
+        }
         drop(state);
         self.said.notify_waiters();
     }
 
-    /// The reports could not be sent. Returns whether the program has joined again meanwhile.
+    /// The report could not be sent. Returns whether the program has joined again meanwhile.
     fn was_not_said(&self, ready: u32, joins: u64) -> bool {
         let mut state = self.lock();
-        for said in std::mem::take(&mut state.saying).into_iter().rev() {
-            state.unsaid.push_front(said);
-        }
+        let said = std::mem::take(&mut state.saying);
+        state.put_back(said);
         let again = state.joins != joins;
-        if !again {
+        if !again && state.is_joined {
+            // Otherwise the request to join says it.
             state.untold += ready;
         }
         again
     }
 
-    fn has_said_all(&self) -> bool {
-        let state = self.lock();
-        state.unsaid.is_empty() && state.saying.is_empty()
+    /// Whether the edge has got everything. `confirmed`: the last report that it has confirmed on the connection of the stream.
+    fn has_said_all(&self, confirmed: u32) -> bool {
+        let mut state = self.lock();
+        state.forget_confirmed(confirmed);
+        state.unsaid.is_empty() && state.saying.is_empty() && state.unconfirmed.is_empty()
     }
 
-    /// Waits until the edge has got all reports so far, for at most `patience`. Returns whether it has.
-    pub(super) async fn flush(&self, patience: Duration) -> bool {
-        let all_said = async {
-            loop {
-                let said = self.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if self.has_said_all() {
-                    return;
-                }
-                said.await;
-            }
-        };
-        timeout(patience, all_said).await.is_ok()
+    /// Asks the edge to confirm what is reported, from now on at once.
+    fn asks_to_confirm(&self) {
+        let mut state = self.lock();
+        (state.is_leaving, state.asks_to_confirm) = (true, true);
+        drop(state);
+        self.changed.notify_one();
     }
 }
 
-/// Sends the program's reports on its records to the edge, as long as the subscription lives.
+impl State {
+    /// Puts reports back in front of those that were not sent.
+    fn put_back(&mut self, said: Vec<Said>) {
+        said.into_iter().rev().for_each(|said| self.unsaid.push_front(said));
+    }
+
+    fn forget_confirmed(&mut self, confirmed: u32) {
+        while self.unconfirmed.front().is_some_and(|(number, _)| *number <= confirmed) {
+            self.unconfirmed.pop_front();
+        }
+    }
+}
+
+/// Waits until the edge has got all reports so far, for at most `patience`. Returns whether it has.
+pub(super) async fn flush(shared: &Shared, patience: Duration) -> bool {
+    let Some(member) = &shared.member else { return true };
+    let all_said = async {
+        let mut has_asked = false;
+        loop {
+            let upstream = shared.opened().upstream.clone();
+            let said = member.said.notified();
+            tokio::pin!(said);
+            said.as_mut().enable();
+            if member.has_said_all(upstream.as_deref().map_or(0, Upstream::confirmed)) {
+                return;
+            }
+            if !std::mem::replace(&mut has_asked, true) {
+                member.asks_to_confirm();
+            }
+            let confirmed = async {
+                match &upstream {
+                    Some(upstream) => upstream.hears().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = said => {}
+                () = confirmed => {}
+            }
+        }
+    };
+    timeout(patience, all_said).await.is_ok()
+}
+
+/// Sends the program's reports on its records to the edge, as long as the subscription lives. To an edge on this
+/// host they go on the connection of the stream, and are confirmed with the next record. Other edges get calls.
 pub(super) async fn speak(shared: Arc<Shared>) {
     let Some(member) = &shared.member else { return };
     loop {
-        while let Some((request, joins)) = member.take() {
-            let (edge, ready) = (shared.opened().edge.clone(), request.ready);
-            match edge.settle_records(request).await {
-                Ok(_) => member.was_said(),
+        while let Some(ToSay { request, confirm, joins }) = member.take() {
+            let (edge, upstream) = {
+                let opened = shared.opened();
+                (opened.edge.clone(), opened.upstream.clone())
+            };
+            let ready = request.ready;
+            let sent = match upstream {
+                Some(upstream) => {
+                    member.lock().forget_confirmed(upstream.confirmed());
+                    let sent = upstream.report(&request, confirm).await;
+                    sent.map(Some).map_err(|error| ClientError::from_io(&error, edge.address()))
+                }
+                None => edge.settle_records(request).await.map(|_| None),
+            };
+            match sent {
+                Ok(number) => member.was_said(number, joins),
                 Err(error) => {
                     tracing::debug!("settled records were not reported to the edge: {error}");
                     if !member.was_not_said(ready, joins) {
@@ -295,16 +387,34 @@ mod tests {
         FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
     }
 
+    /// What the member reports now, by a call.
     fn said(member: &Member) -> Option<(Vec<(u64, bool)>, u32)> {
-        let (request, _) = member.take()?;
-        member.was_said();
-        Some((request.settlements.iter().map(|said| (said.sequence, said.failed)).collect(), request.ready))
+        let ToSay { request, joins, .. } = member.take()?;
+        member.was_said(None, joins);
+        Some(of(&request))
+    }
+
+    fn of(request: &pb::SettleRecordsRequest) -> (Vec<(u64, bool)>, u32) {
+        (request.settlements.iter().map(|said| (said.sequence, said.failed)).collect(), request.ready)
+    }
+
+    /// A member that the edge has admitted.
+    fn joined(asks: Membership) -> Member {
+        let member = Member::new(asks);
+        let (at_once, held) = (member.asks.at_once, member.request(0));
+        let settles_itself = member.asks.settles_itself;
+        assert_eq!(held.at_once, if settles_itself { 0 } else { at_once });
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        member
+    }
+
+    fn one_at_a_time() -> Membership {
+        Membership::new("detect".parse().unwrap())
     }
 
     #[test]
     fn whoever_asks_for_the_next_has_done_the_one_before() {
-        let member = Member::new(Membership::new("detect".parse().unwrap()));
-        assert_eq!(member.request().at_once, 0, "nobody asks yet");
+        let member = joined(one_at_a_time());
         member.asks_next(false);
         member.asks_next(false);
         assert_eq!(said(&member), Some((vec![], 1)));
@@ -323,10 +433,7 @@ mod tests {
 
     #[test]
     fn several_at_once_are_settled_one_by_one() {
-        let asks =
-            Membership { at_once: 3, settles_itself: false, ..Membership::new("detect".parse().unwrap()) };
-        let member = Member::new(asks);
-        assert_eq!(member.request().at_once, 3);
+        let member = joined(Membership { at_once: 3, settles_itself: false, ..one_at_a_time() });
         for sequence in 0..3 {
             member.came(&camera(), frame(sequence));
             member.took(&camera(), frame(sequence));
@@ -335,25 +442,94 @@ mod tests {
         assert_eq!(said(&member), None);
         member.settle(&camera(), frame(1), None);
         assert_eq!(said(&member), Some((vec![(1, false)], 1)));
-        let again = member.request();
+        let again = member.request(0);
         assert_eq!((again.at_once, again.holds.len()), (1, 2), "when it joins again");
     }
 
     /// The connection is lost while a report is being sent.
     #[test]
     fn what_was_not_said_is_held_and_said_after_joining_again() {
-        let member = Member::new(Membership::new("detect".parse().unwrap()));
+        let member = joined(one_at_a_time());
         member.asks_next(false);
         assert_eq!(said(&member), Some((vec![], 1)));
         member.came(&camera(), frame(0));
         member.took(&camera(), frame(0));
         member.asks_next(false);
-        let (request, joins) = member.take().unwrap();
-        let again = member.request();
-        assert_eq!(again.holds.iter().map(|held| held.sequence).collect::<Vec<_>>(), [0]);
+        let ToSay { request, joins, .. } = member.take().unwrap();
+        let again = member.request(0);
+        assert_eq!(held(&again), [0]);
         assert_eq!(again.at_once, 1, "it waits for the next");
         member.has_joined(Bytes::from_static(&[1; 16]));
         assert!(member.was_not_said(request.ready, joins));
         assert_eq!(said(&member), Some((vec![(0, false)], 0)), "that it is ready was said with the request");
+    }
+
+    fn held(request: &pb::GroupRequest) -> Vec<u64> {
+        request.holds.iter().map(|held| held.sequence).collect()
+    }
+
+    /// The edge confirms reports on the connection of the stream with the next record.
+    #[test]
+    fn what_was_not_confirmed_is_held_and_said_after_joining_again() {
+        let member = joined(Membership { at_once: 3, settles_itself: false, ..one_at_a_time() });
+        for sequence in 0..3 {
+            member.came(&camera(), frame(sequence));
+            member.settle(&camera(), frame(sequence), None);
+            let ToSay { joins, .. } = member.take().unwrap();
+            member.was_said(Some(1 + sequence as u32), joins);
+        }
+        assert!(!member.has_said_all(2));
+        let again = member.request(0);
+        assert_eq!((held(&again), again.at_once), (vec![2], 3), "two were confirmed");
+        assert_eq!(said(&member), None, "it has not joined");
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert!(!member.has_said_all(u32::MAX));
+        assert_eq!(said(&member), Some((vec![(2, false)], 0)));
+        assert!(member.has_said_all(0));
+    }
+
+    /// A report that was written to a connection that is lost already.
+    #[test]
+    fn what_was_said_on_a_lost_connection_is_said_again() {
+        let member = joined(one_at_a_time());
+        member.asks_next(false);
+        said(&member);
+        member.came(&camera(), frame(0));
+        member.took(&camera(), frame(0));
+        member.asks_next(false);
+        let ToSay { joins, .. } = member.take().unwrap();
+        assert_eq!(held(&member.request(0)), [0]);
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        member.was_said(Some(2), joins);
+        assert_eq!(said(&member), Some((vec![(0, false)], 0)));
+    }
+
+    /// The program asks for a record while its request to join is on its way.
+    #[test]
+    fn what_was_asked_while_joining_is_said_afterwards() {
+        let member = Member::new(one_at_a_time());
+        assert_eq!(member.request(0).at_once, 0, "nobody asks yet");
+        member.asks_next(false);
+        assert_eq!(said(&member), None, "it has not joined");
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert_eq!(said(&member), Some((vec![], 1)));
+        assert_eq!(member.request(0).at_once, 1);
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert_eq!(said(&member), None, "the request has said it");
+    }
+
+    /// Whoever leaves wants to know that its reports have arrived.
+    #[test]
+    fn who_leaves_asks_to_confirm() {
+        let member = joined(one_at_a_time());
+        member.asks_next(false);
+        let ToSay { confirm, joins, .. } = member.take().unwrap();
+        assert!(!confirm);
+        member.was_said(Some(1), joins);
+        assert!(!member.has_said_all(0) && member.has_said_all(1), "what it asked for counts as a report");
+        member.asks_to_confirm();
+        let ToSay { request, confirm, .. } = member.take().unwrap();
+        assert_eq!((of(&request), confirm), ((vec![], 0), true), "though there is nothing to report");
+        assert!(member.take().is_none());
     }
 }

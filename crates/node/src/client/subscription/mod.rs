@@ -76,7 +76,7 @@ impl Subscription {
         check_decoders(&options.accept_encodings).await?;
         let (mut request, opened) = (options.message(application), wall_now());
         let member = options.group.map(Member::new);
-        request.group = member.as_ref().map(Member::request);
+        request.group = member.as_ref().map(|member| member.request(0));
         let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
@@ -90,6 +90,7 @@ impl Subscription {
             opened: Mutex::new(Opened {
                 edge: dialler.clone(),
                 id: started.subscription_id,
+                upstream: stream.upstream(),
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
             member,

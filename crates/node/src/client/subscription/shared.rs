@@ -1,6 +1,6 @@
 //! The state that a subscription's program and its tasks share.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -10,6 +10,7 @@ use crate::api::pb;
 use crate::client::dial::Dialler;
 use crate::client::frame::ReceivedFrame;
 use crate::client::mailbox::Mailbox;
+use crate::client::streams::Upstream;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -31,6 +32,8 @@ pub(super) struct Opened {
     pub(super) edge: Dialler,
     /// The edge's number for the subscription.
     pub(super) id: u64,
+    /// Sends packets on the connection of the stream, to an edge on this host.
+    pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) request: pb::SubscribeRequest,
 }
 
