@@ -300,12 +300,7 @@ impl Group {
     /// Ends the time of members that have had a record for too long, and removes members that did not come back in time.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        let gone: Vec<_> = self
-            .readers
-            .iter()
-            .filter(|(_, member)| is_over(member.away_until()))
-            .map(|(id, _)| id)
-            .collect();
+        let gone: Vec<_> = self.readers.away().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();
         for member in gone {
             self.handle_leave(member);
         }
@@ -375,7 +370,7 @@ impl Group {
     /// When to call [`Group::handle_timeout`] at the latest, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let leases = self.leases.values().filter_map(|lease| lease.until);
-        leases.chain(self.readers.iter().filter_map(|(_, member)| member.away_until())).min()
+        leases.chain(self.readers.away().map(|(_, until)| until)).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ use crate::subscription::LastFrame;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     lanes: BTreeMap<CameraName, Lane>,
+    /// How many records of all lanes are open. The sum is read far more often than it changes.
+    open: usize,
 }
 
 /// How far a group has come with one camera.
@@ -46,17 +48,17 @@ impl Place {
                     Entry::Occupied(mut holders) => holders.get_mut().push(*member),
                     Entry::Vacant(none) if is_new => {
                         none.insert(vec![*member]);
+                        self.open += 1;
                     }
                     Entry::Vacant(_) => {}
                 }
             }
             Change::Settled { camera, frame, .. } => {
-                if let Some(lane) = self.lanes.get_mut(camera) {
-                    lane.open.remove(frame);
-                }
+                let lane = self.lanes.get_mut(camera);
+                self.open -= usize::from(lane.is_some_and(|lane| lane.open.remove(frame).is_some()));
             }
             Change::Forgotten { camera } => {
-                self.lanes.remove(camera);
+                self.open -= self.lanes.remove(camera).map_or(0, |lane| lane.open.len());
             }
         }
     }
@@ -99,7 +101,12 @@ impl Place {
 
     /// How many records are not settled.
     pub fn open_count(&self) -> usize {
-        self.lanes.values().map(|lane| lane.open.len()).sum()
+        debug_assert_eq!(
+            self.open,
+            self.lanes.values().map(|lane| lane.open.len()).sum::<usize>(),
+            "the sum is that of all lanes"
+        );
+        self.open
     }
 
     /// The members that an unsettled record was given to, in order. Empty for any other record.

@@ -24,10 +24,6 @@ impl Member {
     pub(super) fn is_here(&self) -> bool {
         self.away_until.is_none()
     }
-
-    pub(super) fn away_until(&self) -> Option<Instant> {
-        self.away_until
-    }
 }
 
 /// All readers.
@@ -36,6 +32,8 @@ pub(super) struct Readers {
     members: BTreeMap<MemberId, Member>,
     /// How many records all members can take. The sum is read far more often than it changes.
     free: usize,
+    /// How many members are away. Nearly always none.
+    away: usize,
     /// How many members have left so far.
     left: u64,
 }
@@ -65,6 +63,12 @@ impl Readers {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
+    /// The members that are away, and until when each may come back.
+    pub(super) fn away(&self) -> impl Iterator<Item = (MemberId, Instant)> {
+        let all = if self.away == 0 { None } else { Some(self.iter()) };
+        all.into_iter().flatten().filter_map(|(id, member)| Some((id, member.away_until?)))
+    }
+
     /// How many records all members can take now.
     pub(super) fn free(&self) -> usize {
         debug_assert_eq!(
@@ -88,13 +92,15 @@ impl Readers {
     /// A member is here, for the first time or again, and can take nothing yet.
     pub(super) fn join(&mut self, member: MemberId) {
         self.set_free(member, 0);
-        self.members.entry(member).or_default().away_until = None;
+        self.away -= usize::from(self.members.entry(member).or_default().away_until.take().is_some());
     }
 
     /// A member had records before the edge was started again, and may come back.
     pub(super) fn restore(&mut self, member: MemberId, away_until: Instant) -> &mut Member {
-        let away = Member { away_until: Some(away_until), ..Member::default() };
-        self.members.entry(member).or_insert(away)
+        self.members.entry(member).or_insert_with(|| {
+            self.away += 1;
+            Member { away_until: Some(away_until), ..Member::default() }
+        })
     }
 
     /// A member can take `records` more records, unless it is away. Returns whether it is a member.
@@ -119,13 +125,17 @@ impl Readers {
     pub(super) fn lose(&mut self, member: MemberId, until: Instant) {
         self.set_free(member, 0);
         if let Some(entry) = self.members.get_mut(&member) {
+            self.away += usize::from(entry.away_until.is_none());
             entry.away_until.get_or_insert(until);
         }
     }
 
     pub(super) fn remove(&mut self, member: MemberId) {
         self.set_free(member, 0);
-        self.left += u64::from(self.members.remove(&member).is_some());
+        if let Some(member) = self.members.remove(&member) {
+            self.left += 1;
+            self.away -= usize::from(!member.is_here());
+        }
     }
 
     fn set_free(&mut self, member: MemberId, free: u32) {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::frame::{Encoding, Epoch, Frame, FrameId, Sequence, SkipReason};
+use mez_core::group::MemberId;
+use mez_core::group::members::GroupKey;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes};
 use mez_core::stills::PictureAnswer;
@@ -48,6 +50,13 @@ impl From<Event> for Told {
     fn from(event: Event) -> Self {
         Self { event, payload: None }
     }
+}
+
+/// A group, and one of its members.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupSeat {
+    pub(crate) key: GroupKey,
+    pub(crate) member: MemberId,
 }
 
 /// The events of one subscription. Dropping it unsubscribes.
@@ -176,6 +185,14 @@ impl Feed {
             if event.is_some() {
                 return event;
             }
+        }
+    }
+
+    /// The group that this is a member's stream of.
+    pub(crate) fn group_seat(&self) -> Option<GroupSeat> {
+        match &self.source {
+            Source::Group(membership) => Some(membership.seat()),
+            Source::Edge(_) | Source::Camera(_) => None,
         }
     }
 

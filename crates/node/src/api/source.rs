@@ -14,6 +14,7 @@ use mez_core::subscription::{Delivery, SubscriptionSpec};
 use mez_core::units::Instant;
 use tokio::sync::{oneshot, watch};
 
+use super::feed::GroupSeat;
 use super::group::GroupAsk;
 use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
@@ -103,6 +104,12 @@ pub(super) struct Membership {
     member: GroupMember,
     key: GroupKey,
     edge: EdgeHandle,
+}
+
+impl Membership {
+    pub(super) fn seat(&self) -> GroupSeat {
+        GroupSeat { key: self.key.clone(), member: self.member.id() }
+    }
 }
 
 /// A subscription to the log of a camera in this process.

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use mez_media::stream::OwnedPicture;
 use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 
 use super::address::Address;
@@ -48,7 +48,6 @@ pub(super) enum Shared {
 pub(super) enum EventSource {
     Local {
         reader: PacketReader<DescriptorReader>,
-        /// Closing it would end the subscription.
         upstream: Arc<Upstream>,
         /// The shared memory into which the broker writes frames.
         memory: Option<Taker>,
@@ -58,48 +57,50 @@ pub(super) enum EventSource {
     Grpc(Streaming<pb::SubscribeEvent>),
 }
 
-/// Sends packets to the broker on the connection of a stream.
+/// Sends packets to the broker on the connection of a stream. Dropping it ends the stream.
 #[derive(Debug)]
 pub(super) struct Upstream {
     writer: tokio::sync::Mutex<PacketWriter<OwnedWriteHalf>>,
     /// How many reports of a member of a group were sent.
-    reports: AtomicU32,
+    reports: AtomicU64,
     /// How many of them the edge has confirmed.
-    confirmed: AtomicU32,
-    heard: Notify,
+    confirmed: watch::Sender<u64>,
 }
 
 impl Upstream {
     pub(super) fn new(writer: PacketWriter<OwnedWriteHalf>) -> Self {
-        let (reports, confirmed, heard) = (AtomicU32::new(0), AtomicU32::new(0), Notify::new());
-        Self { writer: tokio::sync::Mutex::new(writer), reports, confirmed, heard }
+        let writer = tokio::sync::Mutex::new(writer);
+        Self { writer, reports: AtomicU64::new(0), confirmed: watch::Sender::new(0) }
     }
 
     async fn write(&self, kind: Kind, message: &impl prost::Message, payload: Bytes) -> io::Result<()> {
         self.writer.lock().await.write(kind, message, payload).await
     }
+}
 
-    /// Sends a report of a member, and returns its number. `confirm`: the edge is to confirm it at once, and not with the next record.
-    pub(super) async fn report(&self, request: &pb::SettleRecordsRequest, confirm: bool) -> io::Result<u32> {
-        let payload = if confirm { Bytes::from_static(CONFIRM) } else { Bytes::new() };
-        let mut writer = self.writer.lock().await;
-        writer.write(Kind::SettleRecords, request, payload).await?;
-        Ok(self.reports.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
+/// The way of a member's reports on the connection of its stream. It does not keep the stream open.
+#[derive(Clone, Debug)]
+pub(super) struct ReportLine {
+    upstream: Weak<Upstream>,
     /// The number of the last report that the edge has confirmed, with all before it.
-    pub(super) fn confirmed(&self) -> u32 {
-        self.confirmed.load(Ordering::Relaxed)
+    pub(super) confirmed: watch::Receiver<u64>,
+}
+
+impl ReportLine {
+    /// A line whose stream has ended.
+    #[cfg(test)]
+    pub(super) fn without_stream(confirmed: watch::Receiver<u64>) -> Self {
+        Self { upstream: Weak::new(), confirmed }
     }
 
-    fn is_confirmed(&self, reports: u32) {
-        self.confirmed.store(reports, Ordering::Relaxed);
-        self.heard.notify_one();
-    }
-
-    /// Waits until the edge confirms a report. Cancel-safe, for one task.
-    pub(super) async fn hears(&self) {
-        self.heard.notified().await;
+    /// Sends a report, and returns its number. `confirm`: the edge is to confirm it at once, and not with the next record.
+    pub(super) async fn report(&self, request: &pb::SettleRecordsRequest, confirm: bool) -> io::Result<u64> {
+        let ended = || io::Error::new(io::ErrorKind::NotConnected, "the stream has ended");
+        let upstream = self.upstream.upgrade().ok_or_else(ended)?;
+        let payload = if confirm { Bytes::from_static(CONFIRM) } else { Bytes::new() };
+        let mut writer = upstream.writer.lock().await;
+        writer.write(Kind::SettleRecords, request, payload).await?;
+        Ok(upstream.reports.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
@@ -113,10 +114,13 @@ impl EventStream {
         std::mem::take(&mut self.beside)
     }
 
-    /// What sends packets on this connection. `None` over gRPC.
-    pub(super) fn upstream(&self) -> Option<Arc<Upstream>> {
+    /// The way of reports on this connection. `None` over gRPC, where reports are calls.
+    pub(super) fn report_line(&self) -> Option<ReportLine> {
         match &self.from {
-            EventSource::Local { upstream, .. } => Some(Arc::clone(upstream)),
+            EventSource::Local { upstream, .. } => {
+                let confirmed = upstream.confirmed.subscribe();
+                Some(ReportLine { upstream: Arc::downgrade(upstream), confirmed })
+            }
             EventSource::Grpc(_) => None,
         }
     }
@@ -136,7 +140,7 @@ impl EventStream {
                         }
                         Some(Came::Packet(packet)) if packet.kind == Kind::SettleRecords => {
                             let Confirmed { reports } = packet.decode(Kind::SettleRecords).map_err(fault)?;
-                            upstream.is_confirmed(reports);
+                            upstream.confirmed.send_replace(reports);
                             continue;
                         }
                         Some(Came::Packet(packet)) => break packet,

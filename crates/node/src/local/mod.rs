@@ -23,7 +23,7 @@
 //!
 //! | the client sends | the broker answers |
 //! | --- | --- |
-//! | `Connect`, `GetCameraInfo`, `Reply`, `Answer` and all other calls | the same kind, or `Error`; one answer to each, in order |
+//! | before `Subscribe`: `Connect`, `GetCameraInfo`, `Reply`, `Answer` and all other calls | the same kind, or `Error`; one answer to each, in order |
 //! | `Subscribe` | `SubscribeEvent` … until the end; `Error` after a failure. Then the connection is closed |
 //! | `Publish` … | `PublishEvent` …; `Error` after a failure of the stream. Then the connection is closed |
 //! | `TakeAnswers` | `TakeAnswers` …; `Error` after a failure. Then the connection is closed |

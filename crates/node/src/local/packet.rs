@@ -64,7 +64,8 @@ pub enum Kind {
     GetNotes = 18,
     /// [`pb::ForgetCameraRequest`], [`pb::ForgetCameraResponse`].
     ForgetCamera = 19,
-    /// [`pb::SettleRecordsRequest`], [`pb::SettleRecordsResponse`].
+    /// [`pb::SettleRecordsRequest`], [`pb::SettleRecordsResponse`]. On the connection of a member's
+    /// stream the edge answers with [`Confirmed`](super::reports::Confirmed) instead.
     SettleRecords = 30,
     /// [`pb::GetGroupsRequest`], [`pb::GetGroupsResponse`].
     GetGroups = 31,

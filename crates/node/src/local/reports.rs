@@ -1,10 +1,10 @@
 //! What a member of a group reports about its records, on the connection of its stream.
 //!
 //! A call would take a second connection, an answer, and so another wake-up of both sides for each record. Here the next
-//! record confirms the reports before it. If none comes within a second, or the member asks, the edge confirms them alone.
+//! record confirms the reports before it. If none comes within a second, or the member asks, a packet of its own confirms them.
 
-use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,8 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::packet::{Kind, Packet, PacketError, PacketWriter};
+use crate::api::edge::EdgeApi;
+use crate::api::feed::GroupSeat;
+use crate::api::pb;
 use crate::api::principal::Principal;
-use crate::api::{ApiError, Broker, pb};
 
 /// The payload of a report that is to be confirmed at once.
 pub(crate) const CONFIRM: &[u8] = &[1];
@@ -25,49 +27,65 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Confirmed {
     /// How many reports of this connection the edge has carried out.
-    #[prost(uint32, tag = "1")]
-    pub(crate) reports: u32,
+    #[prost(uint64, tag = "1")]
+    pub(crate) reports: u64,
 }
 
 /// The reports of one connection. One task takes them in and confirms them.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// How many were carried out.
-    carried_out: AtomicU32,
+    carried_out: AtomicU64,
     /// How many of these are confirmed.
-    confirmed: AtomicU32,
+    confirmed: AtomicU64,
+    /// Why a report was not carried out.
+    refused: Mutex<Option<PacketError>>,
     /// Signals that a report was carried out.
     came: Notify,
-    /// Signals that the member asks to confirm.
+    /// Signals that something must be sent now.
     asked: Notify,
 }
 
 impl Reports {
-    /// Takes in a report, and waits until it is carried out. An error ends the stream.
-    pub(super) async fn take_in(
-        &self,
-        broker: &Broker,
-        principal: &Principal,
-        packet: &Packet,
-    ) -> Result<(), PacketError> {
-        let Broker::Edge(api) = broker else {
-            return Err(PacketError::Malformed { what: "a report on records to a broker without groups" });
-        };
-        let request: pb::SettleRecordsRequest = packet.decode(Kind::SettleRecords)?;
-        // What each report was worth is of interest to clients of other languages only. They use the call.
-        let _: pb::SettleRecordsResponse = api.settle_records(principal, request).await?;
-        self.carried_out.fetch_add(1, Ordering::Relaxed);
-        self.came.notify_one();
-        match &packet.payload[..] {
-            [] => {}
-            CONFIRM => self.asked.notify_one(),
-            _ => {
-                return Err(
-                    ApiError::invalid("payload", "MALFORMED", "a report with an unknown payload").into()
-                );
+    /// Takes in a report, and waits until it is carried out. A refusal ends the stream, between two packets.
+    pub(super) async fn take_in(&self, whose: Option<(&EdgeApi, &Principal, &GroupSeat)>, packet: &Packet) {
+        match Self::carry_out(whose, packet).await {
+            Ok(is_group_over) => {
+                // The stream of a group that is over ends with the reason.
+                if !is_group_over {
+                    self.carried_out.fetch_add(1, Ordering::Relaxed);
+                    self.came.notify_one();
+                }
+                if &packet.payload[..] == CONFIRM {
+                    self.asked.notify_one();
+                }
+            }
+            Err(error) => {
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                (self.came.notify_one(), self.asked.notify_one());
+                std::future::pending().await
             }
         }
-        Ok(())
+    }
+
+    /// Returns whether the group is over.
+    async fn carry_out(
+        whose: Option<(&EdgeApi, &Principal, &GroupSeat)>,
+        packet: &Packet,
+    ) -> Result<bool, PacketError> {
+        let Some((api, principal, seat)) = whose else {
+            return Err(PacketError::Malformed { what: "a report on records by a program without a group" });
+        };
+        if !matches!(&packet.payload[..], [] | CONFIRM) {
+            return Err(PacketError::Malformed { what: "a report on records with an unknown payload" });
+        }
+        let request: pb::SettleRecordsRequest = packet.decode(Kind::SettleRecords)?;
+        // The result for each record is not sent here. Clients that want it use the call.
+        Ok(api.settle_of_seat(principal, seat, request).await?.is_none())
+    }
+
+    fn refusal(&self) -> Option<PacketError> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The confirmation that is due with the next packet.
@@ -81,27 +99,34 @@ impl Reports {
     }
 
     /// Queues a confirmation before the next packet, if one is due.
-    pub(super) fn queue<W: AsyncWrite + Unpin>(&self, writer: &mut PacketWriter<W>) -> io::Result<()> {
-        match self.due() {
-            Some(confirmed) => writer.queue(Kind::SettleRecords, &confirmed, None),
-            None => Ok(()),
+    pub(super) fn queue<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut PacketWriter<W>,
+    ) -> Result<(), PacketError> {
+        if let Some(confirmed) = self.due() {
+            writer.queue(Kind::SettleRecords, &confirmed, None)?;
         }
+        Ok(())
     }
 
-    /// Sends a confirmation, if one is due.
+    /// Sends a confirmation, if one is due. The error is the refusal of a report, if there was one.
     pub(super) async fn confirm<W: AsyncWrite + Unpin>(
         &self,
         writer: &mut PacketWriter<W>,
-    ) -> io::Result<()> {
-        match self.due() {
-            Some(confirmed) => writer.write(Kind::SettleRecords, &confirmed, Bytes::new()).await,
-            None => Ok(()),
+    ) -> Result<(), PacketError> {
+        if let Some(confirmed) = self.due() {
+            writer.write(Kind::SettleRecords, &confirmed, Bytes::new()).await?;
         }
+        self.refusal().map_or(Ok(()), Err)
     }
 
-    /// Waits until a confirmation must not wait for a record any longer. Cancel safe.
+    /// Waits until a confirmation must not wait for a record any longer, or a report was refused. Cancel safe.
     pub(super) async fn must_confirm(&self) {
         while !self.is_due() {
+            let has_refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+            if has_refused {
+                return;
+            }
             self.came.notified().await;
         }
         tokio::select! {
@@ -116,6 +141,16 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_program_without_a_group_that_reports_loses_its_stream_between_two_packets() {
+        let (reports, mut writer) = (Reports::default(), PacketWriter::new(Vec::new()));
+        let report =
+            Packet { kind: Kind::SettleRecords, message: Bytes::new(), payload: Bytes::new(), shared: None };
+        assert!(reports.take_in(None, &report).now_or_never().is_none(), "nothing more is read");
+        reports.must_confirm().await;
+        assert!(matches!(reports.confirm(&mut writer).await, Err(PacketError::Malformed { .. })));
+    }
 
     fn carried_out(reports: &Reports) {
         reports.carried_out.fetch_add(1, Ordering::Relaxed);

@@ -260,6 +260,11 @@ async fn send_events(
     (broker, principal): (&Broker, &Principal),
 ) -> Result<(), PacketError> {
     let (said, reports) = (Said::default(), Reports::default());
+    let seat = feed.group_seat();
+    let whose = match (broker, &seat) {
+        (Broker::Edge(api), Some(seat)) => Some((&**api, principal, seat)),
+        _ => None,
+    };
     let send = async {
         let (mut memory, mut pictures) = (Outgoing::new(&said.frames), Pictures::new(&said, principal));
         let mut is_over = false;
@@ -292,16 +297,18 @@ async fn send_events(
             match (packet.kind, &packet.payload[..]) {
                 (Kind::Mapped, [number]) => said.mapped(*number),
                 (Kind::TakesPictures, []) => said.takes_pictures(),
-                (Kind::SettleRecords, _) => reports.take_in(broker, principal, &packet).await?,
+                (Kind::SettleRecords, _) => reports.take_in(whose, &packet).await,
                 _ => return Err(PacketError::Malformed { what: "a subscriber does not send this" }),
             }
         }
         Ok(())
     };
     tokio::select! {
-        sent = send => sent,
-        // Otherwise, a client that leaves while no frame comes would stay subscribed.
+        biased;
+        // First, so that a record confirms the report that it follows. A client that leaves while no frame comes would otherwise
+        // stay subscribed.
         left = listen => left,
+        sent = send => sent,
     }
 }
 

@@ -10,6 +10,9 @@ use mez_node::client::{Event, Membership, SubscribeOptions};
 use crate::api_support::{Served, frame, image, number, within};
 use crate::support::{by_hand, detect, done, every, failed, first, joined, until};
 
+/// Longer than a test runs.
+const NEVER: Duration = Duration::from_secs(3_600);
+
 /// Runs a case over the local protocol and over TLS.
 macro_rules! both_ways {
     ($($name:ident: $case:ident;)*) => { $(
@@ -32,6 +35,7 @@ both_ways! {
     a_record_that_fails_comes_again_and_becomes_a_dead_letter: dead_letters;
     a_record_whose_member_is_lost_comes_again: lost;
     a_member_that_leaves_gives_its_records_back: leaves;
+    a_member_that_leaves_need_not_take_what_waits: leaves_with_records_waiting;
     a_record_whose_member_says_nothing_comes_again_and_late_work_counts: silent;
     order_is_kept_and_nobody_else_waits: ordered;
     what_is_not_settled_is_bounded_and_told: held_back;
@@ -146,7 +150,8 @@ async fn lost(way: usize) {
     let record = first(&rig.camera, &mut one).await;
     let mut other = client.subscribe(every(detect())).await.unwrap();
     joined(&mut other).await;
-    // As if its program was killed.
+    // A handle does not keep the subscription open. To the edge this is as if its program was killed.
+    let _control = one.control();
     drop(one);
     loop {
         let again = frame(&mut other).await;
@@ -167,12 +172,33 @@ async fn leaves(way: usize) {
     rig.camera.publish(image(9_000, 100)).unwrap();
     let second = frame(&mut one).await;
     assert!(done(&one, &first_record));
-    one.control().leave(Duration::from_secs(10)).await.unwrap();
+    within(one.control().leave(NEVER)).await.unwrap();
     drop(one);
     let mut other = client.subscribe(every(detect())).await.unwrap();
     let again = frame(&mut other).await;
     assert_eq!((again.meta.id, again.attempt), (second.meta.id, 2), "what was done does not come again");
     let group = until(&client, |group| group.account.left == 1).await;
+    assert_eq!(group.account.done, 1);
+}
+
+/// The confirmation of its report comes behind records that it does not take.
+async fn leaves_with_records_waiting(way: usize) {
+    let rig = Served::new().await;
+    let client = rig.client_by(way).await;
+    let mut one = client.subscribe(every(by_hand(40))).await.unwrap();
+    let first_record = first(&rig.camera, &mut one).await;
+    let camera = rig.camera.clone();
+    let publishing = tokio::spawn(async move {
+        for value in 9_000.. {
+            camera.publish(image(value, 100)).unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    until(&client, |group| group.account.open == 40).await;
+    publishing.abort();
+    assert!(done(&one, &first_record));
+    within(one.control().leave(NEVER)).await.unwrap();
+    let group = until(&client, |group| group.members.is_empty()).await;
     assert_eq!(group.account.done, 1);
 }
 

@@ -7,8 +7,8 @@ use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
 
-use super::group::flush;
 use super::shared::Shared;
+use super::speak::flush;
 use crate::api::contract::Profile;
 use crate::api::{contract, pb};
 use crate::client::ClientError;

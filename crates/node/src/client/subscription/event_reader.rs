@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::decoded::DecodedFrames;
 use super::event::Event;
+use super::group::Member;
 use super::shared::Shared;
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
@@ -22,7 +23,7 @@ use crate::client::dial::Dialler;
 use crate::client::edges::Edges;
 use crate::client::error::ClientError;
 use crate::client::frame::{ReceivedFrame, contract_state};
-use crate::client::streams::{EventStream, Upstream};
+use crate::client::streams::{EventStream, ReportLine};
 use crate::clock::monotonic_now;
 
 /// The reason of a refusal for lack of a grant.
@@ -65,7 +66,16 @@ pub(super) struct EventReader {
 }
 
 impl EventReader {
-    pub(super) async fn run(mut self, mut stream: EventStream) {
+    pub(super) async fn run(mut self, stream: EventStream) {
+        let last = self.read_all(stream).await;
+        if let Some(member) = &self.shared.member {
+            member.stream_is_over();
+        }
+        self.shared.put(|mailbox| mailbox.finish(last));
+    }
+
+    /// Reads one stream after the other, and returns the last event.
+    async fn read_all(&mut self, mut stream: EventStream) -> Event {
         loop {
             let read = self.read(&mut stream).await;
             let owed = self.decoders.finish().await;
@@ -74,7 +84,7 @@ impl EventReader {
                     for (camera, skipped, not_held) in &mut rest {
                         owed.get(camera).copied().unwrap_or_default().tell(skipped, not_held);
                     }
-                    return self.shared.put(|mailbox| mailbox.finish(Event::Ended { rest }));
+                    return Event::Ended { rest };
                 }
                 // The remaining counts are then part of the frames missed meanwhile. Missing time spans are reported with the next frame.
                 Err(Lost { reason, preferred }) => {
@@ -84,7 +94,7 @@ impl EventReader {
                 }
             };
             if !self.reconnect || !reason.is_passing() {
-                return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
+                return Event::Failed { reason };
             }
             let taken = reason.is_change_of_rights().then(|| reason.to_string());
             self.shared.put(|mailbox| {
@@ -93,7 +103,7 @@ impl EventReader {
             });
             let (next, has) = match self.redial(preferred).await {
                 Ok(opened) => opened,
-                Err(reason) => return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason })),
+                Err(reason) => return Event::Failed { reason },
             };
             stream = next;
             self.compare.notify_one();
@@ -132,7 +142,7 @@ impl EventReader {
             };
             match self.next(stream, &mut look).await?.ok_or_else(lost)? {
                 Message::Started(_) => {}
-                Message::GroupJoined(joined) => self.has_joined(joined),
+                Message::GroupJoined(joined) => self.has_joined(joined, stream.report_line()),
                 Message::GroupHeld(held) => {
                     let open = held.held_back.then_some(held.open as usize);
                     self.shared.put(|mailbox| mailbox.put_notice(Event::Held { open }));
@@ -192,7 +202,7 @@ impl EventReader {
     }
 
     /// Handles the message that the program is in its group.
-    fn has_joined(&self, joined: pb::GroupJoined) {
+    fn has_joined(&self, joined: pb::GroupJoined, line: Option<ReportLine>) {
         let place = match joined.place() {
             pb::GroupPlace::Restored => PlaceTold::Restored,
             pb::GroupPlace::Lost => PlaceTold::Lost,
@@ -200,7 +210,7 @@ impl EventReader {
         };
         let survives = joined.survives;
         if let Some(member) = &self.shared.member {
-            member.has_joined(joined.life);
+            member.has_joined(joined.life, line);
         }
         self.shared.put(|mailbox| mailbox.put_notice(Event::Joined { place, survives }));
     }
@@ -260,19 +270,16 @@ impl EventReader {
             request.begin_utc_ns = captured.min().or(request.begin_utc_ns);
         }
         let mut preferred = preferred;
-        // The stream is over, so nothing more is confirmed.
-        let confirmed = self.shared.opened().upstream.as_deref().map_or(0, Upstream::confirmed);
         loop {
             if preferred.is_none() {
                 tokio::time::sleep(REDIAL_INTERVAL).await;
             }
-            request.group = self.shared.member.as_ref().map(|member| member.request(confirmed));
+            request.group = self.shared.member.as_ref().map(Member::request);
             match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
             {
                 Ok((edge, stream, started)) => {
                     let mut opened = self.shared.opened();
                     (opened.edge, opened.id) = (edge.clone(), started.subscription_id);
-                    opened.upstream = stream.upstream();
                     drop(opened);
                     self.dialler = edge;
                     return Ok((stream, started.cameras));

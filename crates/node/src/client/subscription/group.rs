@@ -1,7 +1,7 @@
 //! A member's side of a group: which records it holds, which reports are not sent yet, and how many records it can take.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,17 +9,11 @@ use mez_core::frame::FrameId;
 use mez_core::group::members::GroupName;
 use mez_core::name::CameraName;
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Notify, watch};
 
-use super::shared::Shared;
 use crate::api::group::SETTLEMENTS_MAX;
 use crate::api::pb;
-use crate::client::ClientError;
-use crate::client::streams::Upstream;
-
-/// The pause before a failed report is repeated, unless the program joins again first.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
+use crate::client::streams::ReportLine;
 
 /// A program's request to a group. All members must request the same, except for `at_once` and `settles_itself`.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,19 +51,21 @@ pub(super) struct Member {
     id: [u8; 16],
     state: Mutex<State>,
     /// Signals that there is something to report.
-    changed: Notify,
-    /// Signals that the program has joined.
-    joined: Notify,
+    pub(super) changed: Notify,
+    /// Signals that the program has joined, or never will again.
+    pub(super) joined: Notify,
     /// Signals that a report was sent.
-    said: Notify,
+    pub(super) said: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// The life of the group (`GroupJoined.life`) that this member last got.
     life: Bytes,
-    /// The edge has admitted the member, and the connection is not known to be lost. Nothing is reported otherwise.
+    /// The member has a stream, or had its last one. Nothing is reported while it joins.
     is_joined: bool,
+    /// The way of reports on the connection of the stream. `None`: reports are calls.
+    line: Option<ReportLine>,
     /// How often the member has joined.
     joins: u64,
     /// How many records the member could take, as its last request to join said.
@@ -82,7 +78,7 @@ struct State {
     /// The report that is being sent.
     saying: Vec<Said>,
     /// Reports on the connection of the stream, with their numbers, that the edge has not confirmed.
-    unconfirmed: VecDeque<(u32, Vec<Said>)>,
+    unconfirmed: VecDeque<(u64, Vec<Said>)>,
     /// The program leaves, so the edge is asked to confirm reports at once.
     is_leaving: bool,
     /// The edge is to be asked even if there is nothing to report.
@@ -101,12 +97,14 @@ struct Said {
 }
 
 /// A report to send.
-struct ToSay {
-    request: pb::SettleRecordsRequest,
+pub(super) struct ToSay {
+    pub(super) request: pb::SettleRecordsRequest,
     /// The edge is asked to confirm it at once.
-    confirm: bool,
+    pub(super) confirm: bool,
+    /// The way that it goes. `None`: a call.
+    pub(super) line: Option<ReportLine>,
     /// How often the member had joined.
-    joins: u64,
+    pub(super) joins: u64,
 }
 
 impl Member {
@@ -123,14 +121,12 @@ impl Member {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request to join the group now. Until the edge has admitted the member, nothing is reported. `confirmed`: the last
-    /// report that was confirmed on the connection that is lost.
-    pub(super) fn request(&self, confirmed: u32) -> pb::GroupRequest {
+    /// The request to join the group now. Nothing is reported until the edge has admitted the member.
+    pub(super) fn request(&self) -> pb::GroupRequest {
         let mut state = self.lock();
-        state.forget_confirmed(confirmed);
         state.is_joined = false;
-        let unconfirmed = state.unconfirmed.iter().flat_map(|(_, said)| said);
-        let unsaid = state.unsaid.iter().chain(&state.saying).chain(unconfirmed).map(|said| &said.key);
+        state.leave_line();
+        let unsaid = state.unsaid.iter().chain(&state.saying).map(|said| &said.key);
         let holds: BTreeSet<&Key> = state.holds.iter().chain(unsaid).collect();
         let holds = holds.into_iter().map(|(camera, frame)| pb::HeldRecord {
             camera: camera.as_str().into(),
@@ -142,7 +138,10 @@ impl Member {
             let held = u32::try_from(state.holds.len()).unwrap_or(u32::MAX);
             state.asked = self.asks.at_once.saturating_sub(held);
         }
-        state.at_once = state.asked;
+        let at_once = state.asked;
+        state.at_once = at_once;
+        drop(state);
+        self.said.notify_waiters();
         let Membership { name, ordered, again_after, tries, open_max, .. } = &self.asks;
         pb::GroupRequest {
             name: name.to_string(),
@@ -152,24 +151,39 @@ impl Member {
             tries: *tries,
             open_max: *open_max,
             life,
-            at_once: state.asked,
+            at_once,
             holds,
         }
     }
 
-    /// The edge has admitted the member. What was reported on an earlier connection and not confirmed is reported again.
-    pub(super) fn has_joined(&self, life: Bytes) {
+    /// The edge has admitted the member. `line`: the way of its reports, unless they are calls.
+    pub(super) fn has_joined(&self, life: Bytes, line: Option<ReportLine>) {
         let mut state = self.lock();
-        state.life = life;
+        (state.life, state.line) = (life, line);
         state.joins += 1;
         state.is_joined = true;
         state.untold = state.asked.saturating_sub(state.at_once);
-        for (_, said) in std::mem::take(&mut state.unconfirmed).into_iter().rev() {
-            state.put_back(said);
-        }
         drop(state);
         self.joined.notify_one();
+        self.wake();
+    }
+
+    /// There will be no stream any more. What it has not confirmed is reported again, by calls.
+    pub(super) fn stream_is_over(&self) {
+        self.lock().leave_line();
+        self.joined.notify_one();
+        self.wake();
+    }
+
+    /// Wakes whoever reports, and whoever waits until everything is reported.
+    fn wake(&self) {
         self.changed.notify_one();
+        self.said.notify_waiters();
+    }
+
+    /// The program leaves the group, or has left.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.lock().is_leaving
     }
 
     /// A record has arrived.
@@ -226,12 +240,13 @@ impl Member {
     }
 
     /// The report to send now.
-    fn take(&self) -> Option<ToSay> {
+    pub(super) fn take(&self) -> Option<ToSay> {
         let mut state = self.lock();
-        let asks_to_confirm = std::mem::take(&mut state.asks_to_confirm);
-        if !state.is_joined || state.unsaid.is_empty() && state.untold == 0 && !asks_to_confirm {
+        if !state.is_joined || state.unsaid.is_empty() && state.untold == 0 && !state.asks_to_confirm {
             return None;
         }
+        state.asks_to_confirm = false;
+        state.forget_confirmed();
         let count = state.unsaid.len().min(SETTLEMENTS_MAX);
         state.saying = state.unsaid.drain(..count).collect();
         let ready = std::mem::take(&mut state.untold);
@@ -242,22 +257,26 @@ impl Member {
             failed: failed.is_some(),
             error: failed.clone().unwrap_or_default(),
         });
-        let (settlements, confirm, joins) = (settlements.collect(), state.is_leaving, state.joins);
-        let (group, member) = (self.asks.name.to_string(), Bytes::copy_from_slice(&self.id));
-        Some(ToSay {
-            request: pb::SettleRecordsRequest { group, member, settlements, ready },
-            confirm,
-            joins,
-        })
+        let settlements = settlements.collect();
+        let (line, confirm, joins) = (state.line.clone(), state.is_leaving, state.joins);
+        let (group, member) = match line {
+            // The edge knows whose stream it is.
+            Some(_) => (String::new(), Bytes::new()),
+            None => (self.asks.name.to_string(), Bytes::copy_from_slice(&self.id)),
+        };
+        let request = pb::SettleRecordsRequest { group, member, settlements, ready };
+        Some(ToSay { request, confirm, line, joins })
     }
 
     /// The report was sent. `number`: its number on the connection of the stream, where it is confirmed later. `None`: the edge has answered it.
-    fn was_said(&self, number: Option<u32>, joins: u64) {
+    pub(super) fn was_said(&self, number: Option<u64>, joins: u64) {
         let mut state = self.lock();
         let said = std::mem::take(&mut state.saying);
+        let is_same_line = state.joins == joins && state.line.is_some();
         match number {
-            Some(_) if state.joins != joins => state.put_back(said),
-            Some(number) => state.unconfirmed.push_back((number, said)),
+            Some(number) if is_same_line => state.unconfirmed.push_back((number, said)),
+            // Nobody confirms it any more.
+            Some(_) => state.put_back(said),
             None => {}
         }
         drop(state);
@@ -265,7 +284,7 @@ impl Member {
     }
 
     /// The report could not be sent. Returns whether the program has joined again meanwhile.
-    fn was_not_said(&self, ready: u32, joins: u64) -> bool {
+    pub(super) fn was_not_said(&self, ready: u32, joins: u64) -> bool {
         let mut state = self.lock();
         let said = std::mem::take(&mut state.saying);
         state.put_back(said);
@@ -277,19 +296,34 @@ impl Member {
         again
     }
 
-    /// Whether the edge has got everything. `confirmed`: the last report that it has confirmed on the connection of the stream.
-    fn has_said_all(&self, confirmed: u32) -> bool {
+    /// Whether the edge has got everything.
+    pub(super) fn has_said_all(&self) -> bool {
         let mut state = self.lock();
-        state.forget_confirmed(confirmed);
+        state.forget_confirmed();
         state.unsaid.is_empty() && state.saying.is_empty() && state.unconfirmed.is_empty()
     }
 
     /// Asks the edge to confirm what is reported, from now on at once.
-    fn asks_to_confirm(&self) {
+    pub(super) fn asks_to_confirm(&self) {
         let mut state = self.lock();
-        (state.is_leaving, state.asks_to_confirm) = (true, true);
+        (state.is_leaving, state.asks_to_confirm) = (true, state.line.is_some());
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Waits until the edge confirms a report that is not confirmed now. Never completes if reports are calls, which have answers.
+    pub(super) fn confirmed(&self) -> impl Future<Output = ()> + use<> {
+        let mut confirmed = self.lock().line.as_ref().map(|line| line.confirmed.clone());
+        confirmed.iter_mut().for_each(watch::Receiver::mark_unchanged);
+        async move {
+            if let Some(mut confirmed) = confirmed
+                && confirmed.changed().await.is_ok()
+            {
+                return;
+            }
+            // Without a stream, or after its end, `said` wakes whoever waits.
+            std::future::pending().await
+        }
     }
 }
 
@@ -299,77 +333,21 @@ impl State {
         said.into_iter().rev().for_each(|said| self.unsaid.push_front(said));
     }
 
-    fn forget_confirmed(&mut self, confirmed: u32) {
+    fn forget_confirmed(&mut self) {
+        let Some(line) = &self.line else { return };
+        let confirmed = *line.confirmed.borrow();
         while self.unconfirmed.front().is_some_and(|(number, _)| *number <= confirmed) {
             self.unconfirmed.pop_front();
         }
     }
-}
 
-/// Waits until the edge has got all reports so far, for at most `patience`. Returns whether it has.
-pub(super) async fn flush(shared: &Shared, patience: Duration) -> bool {
-    let Some(member) = &shared.member else { return true };
-    let all_said = async {
-        let mut has_asked = false;
-        loop {
-            let upstream = shared.opened().upstream.clone();
-            let said = member.said.notified();
-            tokio::pin!(said);
-            said.as_mut().enable();
-            if member.has_said_all(upstream.as_deref().map_or(0, Upstream::confirmed)) {
-                return;
-            }
-            if !std::mem::replace(&mut has_asked, true) {
-                member.asks_to_confirm();
-            }
-            let confirmed = async {
-                match &upstream {
-                    Some(upstream) => upstream.hears().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = said => {}
-                () = confirmed => {}
-            }
+    /// The connection of the stream is gone. What it has not confirmed is to be reported again.
+    fn leave_line(&mut self) {
+        self.forget_confirmed();
+        self.line = None;
+        for (_, said) in std::mem::take(&mut self.unconfirmed).into_iter().rev() {
+            self.put_back(said);
         }
-    };
-    timeout(patience, all_said).await.is_ok()
-}
-
-/// Sends the program's reports on its records to the edge, as long as the subscription lives. To an edge on this
-/// host they go on the connection of the stream, and are confirmed with the next record. Other edges get calls.
-pub(super) async fn speak(shared: Arc<Shared>) {
-    let Some(member) = &shared.member else { return };
-    loop {
-        while let Some(ToSay { request, confirm, joins }) = member.take() {
-            let (edge, upstream) = {
-                let opened = shared.opened();
-                (opened.edge.clone(), opened.upstream.clone())
-            };
-            let ready = request.ready;
-            let sent = match upstream {
-                Some(upstream) => {
-                    member.lock().forget_confirmed(upstream.confirmed());
-                    let sent = upstream.report(&request, confirm).await;
-                    sent.map(Some).map_err(|error| ClientError::from_io(&error, edge.address()))
-                }
-                None => edge.settle_records(request).await.map(|_| None),
-            };
-            match sent {
-                Ok(number) => member.was_said(number, joins),
-                Err(error) => {
-                    tracing::debug!("settled records were not reported to the edge: {error}");
-                    if !member.was_not_said(ready, joins) {
-                        tokio::select! {
-                            () = member.joined.notified() => {}
-                            () = sleep(SAY_AGAIN) => {}
-                        }
-                    }
-                }
-            }
-        }
-        member.changed.notified().await;
     }
 }
 
@@ -378,6 +356,8 @@ mod tests {
     use mez_core::frame::{Epoch, Sequence};
 
     use super::*;
+
+    const LIFE: Bytes = Bytes::from_static(&[1; 16]);
 
     fn camera() -> CameraName {
         "dock/cam1".parse().unwrap()
@@ -401,11 +381,19 @@ mod tests {
     /// A member that the edge has admitted.
     fn joined(asks: Membership) -> Member {
         let member = Member::new(asks);
-        let (at_once, held) = (member.asks.at_once, member.request(0));
+        let (at_once, held) = (member.asks.at_once, member.request());
         let settles_itself = member.asks.settles_itself;
         assert_eq!(held.at_once, if settles_itself { 0 } else { at_once });
-        member.has_joined(Bytes::from_static(&[1; 16]));
+        member.has_joined(LIFE, None);
         member
+    }
+
+    /// The same, whose reports go on the connection of its stream.
+    fn joined_here(asks: Membership) -> (watch::Sender<u64>, Member) {
+        let (member, confirmed) = (joined(asks), watch::Sender::new(0));
+        member.request();
+        member.has_joined(LIFE, Some(ReportLine::without_stream(confirmed.subscribe())));
+        (confirmed, member)
     }
 
     fn one_at_a_time() -> Membership {
@@ -442,7 +430,7 @@ mod tests {
         assert_eq!(said(&member), None);
         member.settle(&camera(), frame(1), None);
         assert_eq!(said(&member), Some((vec![(1, false)], 1)));
-        let again = member.request(0);
+        let again = member.request();
         assert_eq!((again.at_once, again.holds.len()), (1, 2), "when it joins again");
     }
 
@@ -456,10 +444,10 @@ mod tests {
         member.took(&camera(), frame(0));
         member.asks_next(false);
         let ToSay { request, joins, .. } = member.take().unwrap();
-        let again = member.request(0);
+        let again = member.request();
         assert_eq!(held(&again), [0]);
         assert_eq!(again.at_once, 1, "it waits for the next");
-        member.has_joined(Bytes::from_static(&[1; 16]));
+        member.has_joined(LIFE, None);
         assert!(member.was_not_said(request.ready, joins));
         assert_eq!(said(&member), Some((vec![(0, false)], 0)), "that it is ready was said with the request");
     }
@@ -471,65 +459,91 @@ mod tests {
     /// The edge confirms reports on the connection of the stream with the next record.
     #[test]
     fn what_was_not_confirmed_is_held_and_said_after_joining_again() {
-        let member = joined(Membership { at_once: 3, settles_itself: false, ..one_at_a_time() });
+        let asks = Membership { at_once: 3, settles_itself: false, ..one_at_a_time() };
+        let (confirmed, member) = joined_here(asks);
         for sequence in 0..3 {
             member.came(&camera(), frame(sequence));
             member.settle(&camera(), frame(sequence), None);
-            let ToSay { joins, .. } = member.take().unwrap();
-            member.was_said(Some(1 + sequence as u32), joins);
+            let ToSay { request, joins, .. } = member.take().unwrap();
+            assert!(
+                request.group.is_empty() && request.member.is_empty(),
+                "the edge knows whose stream it is"
+            );
+            member.was_said(Some(1 + sequence), joins);
         }
-        assert!(!member.has_said_all(2));
-        let again = member.request(0);
+        confirmed.send_replace(2);
+        assert!(!member.has_said_all());
+        let again = member.request();
         assert_eq!((held(&again), again.at_once), (vec![2], 3), "two were confirmed");
         assert_eq!(said(&member), None, "it has not joined");
-        member.has_joined(Bytes::from_static(&[1; 16]));
-        assert!(!member.has_said_all(u32::MAX));
+        member.has_joined(LIFE, None);
+        assert!(!member.has_said_all());
         assert_eq!(said(&member), Some((vec![(2, false)], 0)));
-        assert!(member.has_said_all(0));
+        assert!(member.has_said_all());
     }
 
     /// A report that was written to a connection that is lost already.
     #[test]
     fn what_was_said_on_a_lost_connection_is_said_again() {
-        let member = joined(one_at_a_time());
+        let (_confirmed, member) = joined_here(one_at_a_time());
         member.asks_next(false);
         said(&member);
         member.came(&camera(), frame(0));
         member.took(&camera(), frame(0));
         member.asks_next(false);
         let ToSay { joins, .. } = member.take().unwrap();
-        assert_eq!(held(&member.request(0)), [0]);
-        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert_eq!(held(&member.request()), [0]);
+        member.has_joined(LIFE, None);
         member.was_said(Some(2), joins);
         assert_eq!(said(&member), Some((vec![(0, false)], 0)));
+    }
+
+    /// The contract cannot be kept, or another program has the member's number.
+    #[test]
+    fn what_was_not_confirmed_is_said_by_a_call_after_the_last_stream() {
+        let (_confirmed, member) = joined_here(one_at_a_time());
+        member.came(&camera(), frame(0));
+        member.took(&camera(), frame(0));
+        member.asks_next(false);
+        let ToSay { joins, .. } = member.take().unwrap();
+        member.was_said(Some(1), joins);
+        assert_eq!(said(&member), None);
+        member.stream_is_over();
+        let ToSay { request, line, .. } = member.take().unwrap();
+        assert_eq!((of(&request), line.is_none()), ((vec![(0, false)], 0), true));
+        assert_eq!((request.group.as_str(), request.member.len()), ("detect", 16));
     }
 
     /// The program asks for a record while its request to join is on its way.
     #[test]
     fn what_was_asked_while_joining_is_said_afterwards() {
         let member = Member::new(one_at_a_time());
-        assert_eq!(member.request(0).at_once, 0, "nobody asks yet");
+        assert_eq!(member.request().at_once, 0, "nobody asks yet");
         member.asks_next(false);
         assert_eq!(said(&member), None, "it has not joined");
-        member.has_joined(Bytes::from_static(&[1; 16]));
+        member.has_joined(LIFE, None);
         assert_eq!(said(&member), Some((vec![], 1)));
-        assert_eq!(member.request(0).at_once, 1);
-        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert_eq!(member.request().at_once, 1);
+        member.has_joined(LIFE, None);
         assert_eq!(said(&member), None, "the request has said it");
     }
 
     /// Whoever leaves wants to know that its reports have arrived.
-    #[test]
-    fn who_leaves_asks_to_confirm() {
-        let member = joined(one_at_a_time());
+    #[tokio::test]
+    async fn who_leaves_asks_to_confirm() {
+        let (confirmed, member) = joined_here(one_at_a_time());
         member.asks_next(false);
         let ToSay { confirm, joins, .. } = member.take().unwrap();
-        assert!(!confirm);
+        assert!(!confirm && !member.is_leaving());
         member.was_said(Some(1), joins);
-        assert!(!member.has_said_all(0) && member.has_said_all(1), "what it asked for counts as a report");
+        assert!(!member.has_said_all(), "what it asked for is a report too");
+        let (heard, also) = (member.confirmed(), member.confirmed());
         member.asks_to_confirm();
         let ToSay { request, confirm, .. } = member.take().unwrap();
         assert_eq!((of(&request), confirm), ((vec![], 0), true), "though there is nothing to report");
-        assert!(member.take().is_none());
+        assert!(member.take().is_none() && member.is_leaving());
+        confirmed.send_replace(1);
+        tokio::join!(heard, also);
+        assert!(member.has_said_all());
     }
 }

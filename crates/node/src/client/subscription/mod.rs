@@ -9,7 +9,8 @@
 //! | `decoded` | receives the pictures of decoders |
 //! | `shared` | the state that program and task share |
 //! | `taken`, `reporter` | when the program took frames, and the task that reports this to the edge |
-//! | `group` | which records of a group the program holds, and the task that reports on them to the edge |
+//! | `group` | which records of a group the program holds, and what is to be reported on them |
+//! | `speak` | the task that sends these reports to the edge |
 //! | `control` | changes a running subscription, and reports to it |
 
 mod control;
@@ -20,6 +21,7 @@ mod group;
 mod options;
 mod reporter;
 mod shared;
+mod speak;
 mod taken;
 
 use std::collections::{BTreeSet, HashMap};
@@ -35,12 +37,13 @@ pub use self::control::SubscriptionControl;
 use self::decoded::DecodedFrames;
 pub use self::event::Event;
 use self::event_reader::EventReader;
+use self::group::Member;
 pub use self::group::Membership;
-use self::group::{Member, speak};
 use self::options::check_decoders;
 pub use self::options::{DECODED_HERE, Resume, SubscribeOptions};
 use self::reporter::report;
 use self::shared::{Opened, Shared};
+use self::speak::speak;
 use self::taken::TakenFrames;
 use super::OwnedTask;
 use super::chains::ChainDecoders;
@@ -76,7 +79,7 @@ impl Subscription {
         check_decoders(&options.accept_encodings).await?;
         let (mut request, opened) = (options.message(application), wall_now());
         let member = options.group.map(Member::new);
-        request.group = member.as_ref().map(|member| member.request(0));
+        request.group = member.as_ref().map(Member::request);
         let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
@@ -90,7 +93,6 @@ impl Subscription {
             opened: Mutex::new(Opened {
                 edge: dialler.clone(),
                 id: started.subscription_id,
-                upstream: stream.upstream(),
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
             member,

@@ -1,6 +1,6 @@
 //! The state that a subscription's program and its tasks share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -10,7 +10,6 @@ use crate::api::pb;
 use crate::client::dial::Dialler;
 use crate::client::frame::ReceivedFrame;
 use crate::client::mailbox::Mailbox;
-use crate::client::streams::Upstream;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -32,8 +31,6 @@ pub(super) struct Opened {
     pub(super) edge: Dialler,
     /// The edge's number for the subscription.
     pub(super) id: u64,
-    /// Sends packets on the connection of the stream, to an edge on this host.
-    pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) request: pb::SubscribeRequest,
 }
 
@@ -70,10 +67,12 @@ impl Shared {
         self.put(|mailbox| mailbox.put_given(frame));
     }
 
-    /// Waits until one more frame may come. Returns whether it had to wait.
+    /// Waits until one more frame may come. Returns whether it had to wait. A member that leaves a group takes
+    /// what is on its way, because the confirmation of its reports comes behind it.
     pub(super) async fn has_room(&self) -> bool {
         let mut waited = false;
-        while !self.lock().has_room() {
+        let leaves = || self.member.as_ref().is_some_and(Member::is_leaving);
+        while !self.lock().has_room() && !leaves() {
             waited = true;
             self.went.notified().await;
         }

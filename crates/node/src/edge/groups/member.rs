@@ -36,6 +36,8 @@ struct State {
     /// The group wants to be rung when the stream can take a record.
     is_wanted: bool,
     record: Option<Served>,
+    /// That the member has joined. It is the first message, and none of `news`, which may be dropped.
+    joined: Option<Served>,
     news: VecDeque<Served>,
     /// The last message of the stream, such as its end.
     last: Option<Served>,
@@ -97,6 +99,12 @@ impl Seat {
         self.filled.notify_one();
     }
 
+    /// A seat whose stream gets `joined` first.
+    pub(super) fn new(joined: Served) -> Self {
+        let state = State { joined: Some(joined), ..State::default() };
+        Self { state: Mutex::new(state), filled: Notify::new() }
+    }
+
     /// Queues news for the stream.
     pub(super) fn tell(&self, news: Served) {
         let mut state = lock(&self.state);
@@ -132,11 +140,19 @@ impl GroupMember {
         Self { id, seat, group }
     }
 
+    /// The member.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
     /// Waits for the next message. Cancel-safe.
     pub async fn next(&mut self) -> Served {
         loop {
             {
                 let mut state = lock(&self.seat.state);
+                if let Some(joined) = state.joined.take() {
+                    return joined;
+                }
                 if let Some(news) = state.news.pop_front() {
                     return news;
                 }
@@ -190,6 +206,16 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    /// Without it, the member would say nothing of its records.
+    #[tokio::test]
+    async fn that_it_has_joined_is_told_first_however_much_news_waits() {
+        let seat = Arc::new(Seat::new(Served::Held(Some(7))));
+        (0..2 * NEWS_MAX).for_each(|matching| seat.tell(Served::Waiting { matching }));
+        let mut member = GroupMember::new(MemberId(1), seat, Arc::default());
+        assert!(matches!(member.next().await, Served::Held(Some(7))));
+        assert!(matches!(member.next().await, Served::Waiting { matching: NEWS_MAX }));
+    }
 
     /// A member that works on many records at once gets them one after the other. The group is not woken for anything else in between.
     #[tokio::test]

@@ -25,7 +25,7 @@ use super::finding::{Finding, Found};
 use super::journal::Journals;
 use super::member::{Bell, Going, GroupMember, Seat};
 use super::registry::{Registry, Without};
-use super::waits::{changed, stopped, until};
+use super::waits::{Timer, changed, stopped};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::accounts::{Accounts, Open as OpenAccount};
 use crate::edge::failure::Stopped;
@@ -147,6 +147,10 @@ impl GroupTask {
 
     async fn serve_always(mut self) {
         let mut stop = self.tools.stop.clone();
+        let bell = Arc::clone(&self.bell);
+        // These live across turns, because to register anew takes longer than to look.
+        let (stopped, rung, mut timer) = (stopped(&mut stop), bell.wait(), Timer::new());
+        tokio::pin!(stopped, rung);
         loop {
             self.serve().await;
             if self.over {
@@ -161,11 +165,11 @@ impl GroupTask {
                     Some(command) => self.take(command).await,
                     None => return self.end().await,
                 },
-                () = self.bell.wait() => {}
+                () = &mut rung => rung.set(bell.wait()),
                 () = changed(mailbox.as_deref()) => {}
                 found = self.finding.next() => self.take_in(found),
-                () = until(due) => {}
-                () = stopped(&mut stop) => {
+                () = timer.until(due) => {}
+                () = &mut stopped => {
                     self.seats.values().for_each(|seated| seated.seat.end(Served::Stopped));
                     return;
                 }
@@ -227,8 +231,7 @@ impl GroupTask {
         let mut joined = self.session.join(member, knows)?;
         self.session.holds(member, &joining.holds);
         joined.survives &= self.degraded.is_none();
-        let seat = Arc::<Seat>::default();
-        seat.tell(Served::Joined(joined));
+        let seat = Arc::new(Seat::new(Served::Joined(joined)));
         if let Some(matching) = self.waiting {
             seat.tell(Served::Waiting { matching });
         }
@@ -415,11 +418,12 @@ impl GroupTask {
             }
         }
         self.write_down().await;
-        outputs.into_iter().for_each(|output| self.tell(output));
+        // Before the records, so that a record confirms the report before it.
         for (answer, settled) in self.answers.drain(..) {
             // The asker may have gone.
             let _ = answer.send(settled);
         }
+        outputs.into_iter().for_each(|output| self.tell(output));
         self.let_go().await;
     }
 

@@ -20,8 +20,8 @@ use crate::memory::buffer;
 /// more slots, a program that stops reading would fall further behind before the broker notices.
 pub(super) const SLOTS: u8 = 3;
 const _: () = assert!(2 * SLOTS as usize <= WORDS);
-/// The size of a slot is a multiple of this, the largest page size of any Linux.
-const ALIGN_BYTES: usize = 64 << 10;
+/// The size of a slot is a multiple of this, the usual page size. Where pages are larger, slots share one, which is harmless.
+const ALIGN_BYTES: usize = 4 << 10;
 
 /// Bytes that the writer fills before it updates the slot's count of filled bytes.
 const PART_BYTES: usize = 64 << 10;
