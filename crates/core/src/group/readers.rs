@@ -65,6 +65,11 @@ impl Readers {
 
     /// The members that are away, and until when each may come back.
     pub(super) fn away(&self) -> impl Iterator<Item = (MemberId, Instant)> {
+        debug_assert_eq!(
+            self.away,
+            self.members.values().filter(|member| !member.is_here()).count(),
+            "the number is that of all members that are away"
+        );
         let all = if self.away == 0 { None } else { Some(self.iter()) };
         all.into_iter().flatten().filter_map(|(id, member)| Some((id, member.away_until?)))
     }

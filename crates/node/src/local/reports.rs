@@ -11,12 +11,13 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tonic::Code;
 
 use super::packet::{Kind, Packet, PacketError, PacketWriter};
 use crate::api::edge::EdgeApi;
 use crate::api::feed::GroupSeat;
-use crate::api::pb;
 use crate::api::principal::Principal;
+use crate::api::{ApiError, pb};
 
 /// The payload of a report that is to be confirmed at once.
 pub(crate) const CONFIRM: &[u8] = &[1];
@@ -50,12 +51,9 @@ impl Reports {
     /// Takes in a report, and waits until it is carried out. A refusal ends the stream, between two packets.
     pub(super) async fn take_in(&self, whose: Option<(&EdgeApi, &Principal, &GroupSeat)>, packet: &Packet) {
         match Self::carry_out(whose, packet).await {
-            Ok(is_group_over) => {
-                // The stream of a group that is over ends with the reason.
-                if !is_group_over {
-                    self.carried_out.fetch_add(1, Ordering::Relaxed);
-                    self.came.notify_one();
-                }
+            Ok(()) => {
+                self.carried_out.fetch_add(1, Ordering::Relaxed);
+                self.came.notify_one();
                 if &packet.payload[..] == CONFIRM {
                     self.asked.notify_one();
                 }
@@ -68,11 +66,10 @@ impl Reports {
         }
     }
 
-    /// Returns whether the group is over.
     async fn carry_out(
         whose: Option<(&EdgeApi, &Principal, &GroupSeat)>,
         packet: &Packet,
-    ) -> Result<bool, PacketError> {
+    ) -> Result<(), PacketError> {
         let Some((api, principal, seat)) = whose else {
             return Err(PacketError::Malformed { what: "a report on records by a program without a group" });
         };
@@ -81,7 +78,9 @@ impl Reports {
         }
         let request: pb::SettleRecordsRequest = packet.decode(Kind::SettleRecords)?;
         // The result for each record is not sent here. Clients that want it use the call.
-        Ok(api.settle_of_seat(principal, seat, request).await?.is_none())
+        let _: pb::SettleRecordsResponse =
+            api.settle_of_seat(principal, seat, request).await?.ok_or_else(is_over)?;
+        Ok(())
     }
 
     fn refusal(&self) -> Option<PacketError> {
@@ -134,6 +133,11 @@ impl Reports {
             () = sleep_until(Instant::now() + CONFIRM_AFTER) => {}
         }
     }
+}
+
+/// The error of a stream whose group is over, because the edge stops, or because the group's task has failed. Joining again succeeds.
+fn is_over() -> ApiError {
+    ApiError::new(Code::Aborted, "GROUP_OVER", "the group has ended at the edge; join it again")
 }
 
 #[cfg(test)]

@@ -278,6 +278,10 @@ async fn send_events(
                 }
                 event = feed.next(), if !is_over && !pictures.are_full() => {
                     is_over = event.is_none();
+                    if matches!(event, Some(Err(_))) {
+                        // Otherwise the member would repeat what has been carried out.
+                        reports.queue(writer)?;
+                    }
                     match event.transpose()?.and_then(|told| pictures.take(told, &mut feed)) {
                         Some(ready) => ready,
                         None => continue,

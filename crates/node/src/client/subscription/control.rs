@@ -40,15 +40,20 @@ impl SubscriptionControl {
     /// Leaves the group. First tells the edge what the program has reported about its records, for at
     /// most `patience`. Records that the program holds and has not reported are given to others at once.
     pub async fn leave(&self, patience: Duration) -> Result<(), ClientError> {
-        if self.shared.member.is_none() {
-            return Ok(());
-        }
+        let Some(member) = &self.shared.member else { return Ok(()) };
+        member.set_leaving(true);
+        // What waits behind a full mailbox may come now.
+        self.shared.went.notify_one();
         flush(&self.shared, patience).await;
         let (edge, subscription_id) = {
             let opened = self.shared.opened();
             (opened.edge.clone(), opened.id)
         };
-        edge.unsubscribe(pb::UnsubscribeRequest { subscription_id }).await.map(|_| ())
+        let left = edge.unsubscribe(pb::UnsubscribeRequest { subscription_id }).await;
+        if left.is_err() {
+            member.set_leaving(false);
+        }
+        left.map(|_| ())
     }
 
     /// Reports how accurate the application's own result on a frame of `camera` was, from 0 to 1.

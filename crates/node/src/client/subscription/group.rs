@@ -170,7 +170,11 @@ impl Member {
 
     /// There will be no stream any more. What it has not confirmed is reported again, by calls.
     pub(super) fn stream_is_over(&self) {
-        self.lock().leave_line();
+        let mut state = self.lock();
+        state.leave_line();
+        // Also where the edge has refused to admit the member again.
+        state.is_joined = true;
+        drop(state);
         self.joined.notify_one();
         self.wake();
     }
@@ -181,7 +185,7 @@ impl Member {
         self.said.notify_waiters();
     }
 
-    /// The program leaves the group, or has left.
+    /// Whether the program leaves the group, or has left.
     pub(super) fn is_leaving(&self) -> bool {
         self.lock().is_leaving
     }
@@ -303,10 +307,15 @@ impl Member {
         state.unsaid.is_empty() && state.saying.is_empty() && state.unconfirmed.is_empty()
     }
 
-    /// Asks the edge to confirm what is reported, from now on at once.
+    /// The program leaves the group, or did not get away. Whoever leaves gets reports confirmed at once.
+    pub(super) fn set_leaving(&self, leaves: bool) {
+        self.lock().is_leaving = leaves;
+    }
+
+    /// Asks the edge to confirm what is reported.
     pub(super) fn asks_to_confirm(&self) {
         let mut state = self.lock();
-        (state.is_leaving, state.asks_to_confirm) = (true, state.line.is_some());
+        state.asks_to_confirm = state.line.is_some();
         drop(state);
         self.changed.notify_one();
     }
@@ -514,6 +523,21 @@ mod tests {
         assert_eq!((request.group.as_str(), request.member.len()), ("detect", 16));
     }
 
+    /// Its rights have changed, and the edge does not let it in again.
+    #[test]
+    fn what_was_not_confirmed_is_said_by_a_call_when_the_edge_refuses_the_member() {
+        let (_confirmed, member) = joined_here(one_at_a_time());
+        member.came(&camera(), frame(0));
+        member.took(&camera(), frame(0));
+        member.asks_next(false);
+        let ToSay { joins, .. } = member.take().unwrap();
+        member.was_said(Some(1), joins);
+        member.request();
+        assert_eq!(said(&member), None);
+        member.stream_is_over();
+        assert_eq!(said(&member).map(|(records, _)| records), Some(vec![(0, false)]));
+    }
+
     /// The program asks for a record while its request to join is on its way.
     #[test]
     fn what_was_asked_while_joining_is_said_afterwards() {
@@ -538,6 +562,7 @@ mod tests {
         member.was_said(Some(1), joins);
         assert!(!member.has_said_all(), "what it asked for is a report too");
         let (heard, also) = (member.confirmed(), member.confirmed());
+        member.set_leaving(true);
         member.asks_to_confirm();
         let ToSay { request, confirm, .. } = member.take().unwrap();
         assert_eq!((of(&request), confirm), ((vec![], 0), true), "though there is nothing to report");

@@ -26,7 +26,6 @@ pub(super) async fn flush(shared: &Shared, patience: Duration) -> bool {
             }
             if !std::mem::replace(&mut has_asked, true) {
                 member.asks_to_confirm();
-                shared.went.notify_one();
             }
             tokio::select! {
                 () = said => {}
