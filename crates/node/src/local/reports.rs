@@ -60,7 +60,8 @@ impl Reports {
             }
             Err(error) => {
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                (self.came.notify_one(), self.asked.notify_one());
+                self.came.notify_one();
+                self.asked.notify_one();
                 std::future::pending().await
             }
         }
