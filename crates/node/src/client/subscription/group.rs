@@ -405,6 +405,17 @@ mod tests {
         (confirmed, member)
     }
 
+    /// A member that has reported a record, which the edge has not confirmed.
+    fn with_one_unconfirmed() -> Member {
+        let (_, member) = joined_here(one_at_a_time());
+        member.came(&camera(), frame(0));
+        member.took(&camera(), frame(0));
+        member.asks_next(false);
+        let ToSay { joins, .. } = member.take().unwrap();
+        member.was_said(Some(1), joins);
+        member
+    }
+
     fn one_at_a_time() -> Membership {
         Membership::new("detect".parse().unwrap())
     }
@@ -510,12 +521,7 @@ mod tests {
     /// The contract cannot be kept, or another program has the member's number.
     #[test]
     fn what_was_not_confirmed_is_said_by_a_call_after_the_last_stream() {
-        let (_confirmed, member) = joined_here(one_at_a_time());
-        member.came(&camera(), frame(0));
-        member.took(&camera(), frame(0));
-        member.asks_next(false);
-        let ToSay { joins, .. } = member.take().unwrap();
-        member.was_said(Some(1), joins);
+        let member = with_one_unconfirmed();
         assert_eq!(said(&member), None);
         member.stream_is_over();
         let ToSay { request, line, .. } = member.take().unwrap();
@@ -526,12 +532,7 @@ mod tests {
     /// Its rights have changed, and the edge does not let it in again.
     #[test]
     fn what_was_not_confirmed_is_said_by_a_call_when_the_edge_refuses_the_member() {
-        let (_confirmed, member) = joined_here(one_at_a_time());
-        member.came(&camera(), frame(0));
-        member.took(&camera(), frame(0));
-        member.asks_next(false);
-        let ToSay { joins, .. } = member.take().unwrap();
-        member.was_said(Some(1), joins);
+        let member = with_one_unconfirmed();
         member.request();
         assert_eq!(said(&member), None);
         member.stream_is_over();

@@ -12,9 +12,9 @@ use crate::client::ClientError;
 /// The pause before a failed report is repeated, unless the program joins again first.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits until the edge has got all reports so far, for at most `patience`. Returns whether it has.
-pub(super) async fn flush(shared: &Shared, patience: Duration) -> bool {
-    let Some(member) = &shared.member else { return true };
+/// Waits until the edge has got all reports so far, for at most `patience`.
+pub(super) async fn flush(shared: &Shared, patience: Duration) {
+    let Some(member) = &shared.member else { return };
     let all_said = async {
         let mut has_asked = false;
         loop {
@@ -33,7 +33,8 @@ pub(super) async fn flush(shared: &Shared, patience: Duration) -> bool {
             }
         }
     };
-    timeout(patience, all_said).await.is_ok()
+    // What has not arrived by then, the edge gives to others.
+    let _ = timeout(patience, all_said).await;
 }
 
 /// Sends the program's reports on its records to the edge, as long as the subscription lives. To an edge on this
