@@ -24,6 +24,9 @@ FIRST_RATE_MIN: Final = 1_000_000
 """In bits per second. Until the time of an emulated link begins, the link has its first rate. If that is less
 than this, no device could connect: so the time begins before they do. Otherwise it begins with the play."""
 
+GONE_S_MAX: Final = 20.0
+"""How long it may take until the edge has noticed that a device is gone."""
+
 TOLD_S_MAX: Final = 30.0
 """How long a process of a play may take to write its result."""
 
@@ -116,15 +119,32 @@ class Site:
                 time.sleep(asked.seconds / 2)
             # While the devices are connected: later the edge has no round trip of them.
             cameras = mez_client.cameras(f"bench/p{self._plays}/*", edge=self._brokers.socket)
-            told = devices.answer(asked.seconds + TOLD_S_MAX)
+            answered = devices.answer(asked.seconds + TOLD_S_MAX)
             passed: Any = None if link is None else link.ask("")
-            return Told(
-                played=_played(told),
+            told = Told(
+                played=_played(answered),
                 worked=[worked for engine in engines for worked in _worked(engine)],
                 round_trip_ms=cameras[0].round_trip_time_ms if cameras else None,
                 link=None if passed is None else passed[0],
                 cameras=names,
             )
+        self._forget(names)
+        return told
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """Make the edge forget the devices of a play, because it knows at most 64 cameras."""
+        for name in names:
+            deadline = time.monotonic() + GONE_S_MAX
+            while True:
+                try:
+                    mez_client.forget_camera(name, edge=self._brokers.socket)
+                    break
+                except mez_client.NotFoundError:
+                    break
+                except mez_client.BrokerError as error:
+                    if error.reason != "CAMERA_CONNECTED" or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
 
     def _link(self, asked: Asked) -> Child | None:
         if asked.network.link is None:
