@@ -154,9 +154,12 @@ class Site:
         return self._run.children.start("link", mez(*words))
 
     def _engines(self, asked: Asked) -> list[Child]:
+        group = asked.engine.group
         plan = asdict(asked.engine) | {
             "pattern": f"bench/p{self._plays}/*",
             "edge": self._brokers.socket,
+            # For a second after the last play, its engines are still members of their group.
+            "group": group and f"{group}-{self._plays}",
         }
         engines = [self._start(f"engine {number}", "engine", plan) for number in range(asked.engines)]
         for engine in engines:
