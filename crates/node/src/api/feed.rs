@@ -7,8 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::frame::{Encoding, Epoch, Frame, FrameId, Sequence, SkipReason};
-use mez_core::group::MemberId;
-use mez_core::group::members::GroupKey;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes};
 use mez_core::stills::PictureAnswer;
@@ -29,7 +27,7 @@ use super::source::Source;
 use super::subscriptions::Place;
 use super::{ApiError, convert, pb};
 use crate::clock::{monotonic_now, wall_now};
-use crate::edge::Served;
+use crate::edge::{MemberReports, Served};
 use crate::pictures::{Beside, ChainedFrame, Choice, MayMap, SharedPictures};
 
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
@@ -50,13 +48,6 @@ impl From<Event> for Told {
     fn from(event: Event) -> Self {
         Self { event, payload: None }
     }
-}
-
-/// A group, and one of its members.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupSeat {
-    pub(crate) key: GroupKey,
-    pub(crate) member: MemberId,
 }
 
 /// The events of one subscription. Dropping it unsubscribes.
@@ -188,10 +179,10 @@ impl Feed {
         }
     }
 
-    /// The group that this is a member's stream of.
-    pub(crate) fn group_seat(&self) -> Option<GroupSeat> {
+    /// The way of the member's reports to its group. `None`: this is no stream of a member.
+    pub(crate) fn member_reports(&self) -> Option<MemberReports> {
         match &self.source {
-            Source::Group(membership) => Some(membership.seat()),
+            Source::Group(membership) => Some(membership.reports()),
             Source::Edge(_) | Source::Camera(_) => None,
         }
     }

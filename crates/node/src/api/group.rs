@@ -14,6 +14,7 @@ use mez_core::subscription::SubscriptionSpec;
 use super::contract::Profile;
 use super::error::ApiError;
 use super::pb;
+use crate::edge::Settlement;
 
 /// The most records that one call may settle.
 pub const SETTLEMENTS_MAX: usize = 1_024;
@@ -108,9 +109,7 @@ fn number_of(field: &str, bytes: &[u8]) -> Result<u128, ApiError> {
 }
 
 /// Parses the settlements of a member: the record, and why the work failed, if it did.
-pub fn settlements(
-    settlements: Vec<pb::Settlement>,
-) -> Result<Vec<(CameraName, FrameId, Option<String>)>, ApiError> {
+pub fn settlements(settlements: Vec<pb::Settlement>) -> Result<Vec<Settlement>, ApiError> {
     if settlements.len() > SETTLEMENTS_MAX {
         let message =
             format!("{} records were settled; settle at most {SETTLEMENTS_MAX} at once", settlements.len());

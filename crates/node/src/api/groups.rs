@@ -12,41 +12,43 @@ use mez_core::subscription::Deliver;
 use tonic::Code;
 
 use super::edge::EdgeApi;
-use super::feed::GroupSeat;
 use super::principal::Principal;
 use super::{ApiError, group, pb};
-use crate::edge::{ForgetGroupFailure, GroupReport, GroupStanding, JoinFailure, Settlements};
+use crate::edge::{ForgetGroupFailure, GroupReport, GroupStanding, JoinFailure, MemberReports, Settlements};
 
 impl EdgeApi {
-    /// Takes in the settlements of a member.
+    /// Takes in the settlements of a member, and says what each is worth.
     pub async fn settle_records(
         &self,
         principal: &Principal,
         request: pb::SettleRecordsRequest,
     ) -> Result<pb::SettleRecordsResponse, ApiError> {
-        let key = GroupKey { owner: principal.bearer(), name: group::name(&request.group)? };
-        let seat = GroupSeat { key, member: group::member(&request.member)? };
-        self.settle_of_seat(principal, &seat, request).await?.ok_or_else(|| {
-            let GroupKey { owner, name } = &seat.key;
+        let pb::SettleRecordsRequest { group, member, settlements, ready } = request;
+        let key = GroupKey { owner: principal.bearer(), name: group::name(&group)? };
+        let member = group::member(&member)?;
+        let settlements = Settlements { member, records: group::settlements(settlements)?, ready };
+        self.access.check_not_revoked(principal)?;
+        let Some(settled) = self.edge.settle(&key, settlements).await else {
+            let GroupKey { owner, name } = &key;
             let message = format!("group {name} of {owner} has no members; join the group first");
-            ApiError::new(Code::NotFound, "UNKNOWN_GROUP", message).at("group")
-        })
+            return Err(ApiError::new(Code::NotFound, "UNKNOWN_GROUP", message).at("group"));
+        };
+        let results = settled.results.iter().map(|result| worth(result) as i32).collect();
+        Ok(pb::SettleRecordsResponse { results, joined: settled.joined })
     }
 
-    /// Takes in the settlements of a member, whatever group and member the request names. `None`: the group has no members.
-    pub(crate) async fn settle_of_seat(
+    /// Takes in the settlements that come on the connection of a member's stream. They are carried out later.
+    pub(crate) async fn pass_on_settlements(
         &self,
         principal: &Principal,
-        seat: &GroupSeat,
+        member: &MemberReports,
         request: pb::SettleRecordsRequest,
-    ) -> Result<Option<pb::SettleRecordsResponse>, ApiError> {
+    ) -> Result<(), ApiError> {
         let pb::SettleRecordsRequest { settlements, ready, .. } = request;
-        let settlements =
-            Settlements { member: seat.member, records: group::settlements(settlements)?, ready };
+        let records = group::settlements(settlements)?;
         self.access.check_not_revoked(principal)?;
-        let Some(settled) = self.edge.settle(&seat.key, settlements).await else { return Ok(None) };
-        let results = settled.results.iter().map(|result| worth(result) as i32).collect();
-        Ok(Some(pb::SettleRecordsResponse { results, joined: settled.joined }))
+        member.pass_on(records, ready).await;
+        Ok(())
     }
 
     /// The groups of a principal with their state. [`Bearer::Owner`] gets the groups of all principals.

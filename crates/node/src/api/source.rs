@@ -14,11 +14,12 @@ use mez_core::subscription::{Delivery, SubscriptionSpec};
 use mez_core::units::Instant;
 use tokio::sync::{oneshot, watch};
 
-use super::feed::GroupSeat;
 use super::group::GroupAsk;
 use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
-use crate::edge::{EdgeHandle, EdgeSubscription, GroupMember, JoinFailure, Joining, Served, Stopped};
+use crate::edge::{
+    EdgeHandle, EdgeSubscription, GroupMember, JoinFailure, Joining, MemberReports, Served, Stopped,
+};
 use crate::profiles::HeldProfile;
 use crate::reading::{AsksStills, PastSources, Reading};
 use crate::stills::Stills;
@@ -107,8 +108,8 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub(super) fn seat(&self) -> GroupSeat {
-        GroupSeat { key: self.key.clone(), member: self.member.id() }
+    pub(super) fn reports(&self) -> MemberReports {
+        self.member.reports()
     }
 }
 

@@ -37,10 +37,11 @@ pub use self::derived::{DeriveFailure, DerivedFailure, DerivedPublisher};
 use self::driver::Driver;
 pub use self::failure::{AnswerFailure, ReplyFailure, Stopped};
 pub use self::forget::{ForgetFailure, ForgetReport};
+pub(crate) use self::groups::MemberReports;
 use self::groups::{EdgeGroups, Journals, Tools};
 pub use self::groups::{
     ForgetGroupFailure, GroupMember, GroupReport, GroupStanding, JoinFailure, Joining, SettledRecords,
-    Settlements,
+    Settlement, Settlements,
 };
 pub use self::handle::EdgeHandle;
 pub(crate) use self::look::{CameraLook, NewestFrame};

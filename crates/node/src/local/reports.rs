@@ -3,21 +3,22 @@
 //! A call would take a second connection, an answer, and so another wake-up of both sides for each record. Here the next
 //! record confirms the reports before it. If none comes within a second, or the member asks, a packet of its own confirms them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
-use tonic::Code;
+use tokio::time::sleep;
 
 use super::packet::{Kind, Packet, PacketError, PacketWriter};
 use crate::api::edge::EdgeApi;
-use crate::api::feed::GroupSeat;
+use crate::api::pb;
 use crate::api::principal::Principal;
-use crate::api::{ApiError, pb};
+use crate::edge::MemberReports;
 
 /// The payload of a report that is to be confirmed at once.
 pub(crate) const CONFIRM: &[u8] = &[1];
@@ -33,69 +34,75 @@ pub(crate) struct Confirmed {
 }
 
 /// The reports of one connection. One task takes them in and confirms them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Reports {
-    /// How many were carried out.
-    carried_out: AtomicU64,
-    /// How many of these are confirmed.
+    /// The way to the group. `None`: the stream is not one of a member.
+    member: Option<MemberReports>,
+    /// How many were passed on to the group.
+    taken_in: AtomicU64,
+    /// How many were confirmed.
     confirmed: AtomicU64,
-    /// Why a report was not carried out.
+    /// The member asks for a confirmation of all reports so far.
+    is_asked: AtomicBool,
+    /// Why a report was not passed on.
     refused: Mutex<Option<PacketError>>,
-    /// Signals that a report was carried out.
-    came: Notify,
-    /// Signals that something must be sent now.
-    asked: Notify,
 }
 
 impl Reports {
-    /// Takes in a report, and waits until it is carried out. A refusal ends the stream, between two packets.
-    pub(super) async fn take_in(&self, whose: Option<(&EdgeApi, &Principal, &GroupSeat)>, packet: &Packet) {
-        match Self::carry_out(whose, packet).await {
+    pub(super) fn new(member: Option<MemberReports>) -> Self {
+        Self { member, ..Self::default() }
+    }
+
+    /// Takes in a report. A refusal ends the stream, between two packets.
+    pub(super) async fn take_in(&self, whose: Option<(&EdgeApi, &Principal)>, packet: &Packet) {
+        match self.pass_on(whose, packet).await {
             Ok(()) => {
-                self.carried_out.fetch_add(1, Ordering::Relaxed);
-                self.came.notify_one();
+                self.taken_in.fetch_add(1, Ordering::Relaxed);
                 if &packet.payload[..] == CONFIRM {
-                    self.asked.notify_one();
+                    self.is_asked.store(true, Ordering::Relaxed);
                 }
             }
             Err(error) => {
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                self.came.notify_one();
-                self.asked.notify_one();
                 std::future::pending().await
             }
         }
     }
 
-    async fn carry_out(
-        whose: Option<(&EdgeApi, &Principal, &GroupSeat)>,
+    async fn pass_on(
+        &self,
+        whose: Option<(&EdgeApi, &Principal)>,
         packet: &Packet,
     ) -> Result<(), PacketError> {
-        let Some((api, principal, seat)) = whose else {
+        let (Some(member), Some((api, principal))) = (&self.member, whose) else {
             return Err(PacketError::Malformed { what: "a report on records by a program without a group" });
         };
         if !matches!(&packet.payload[..], [] | CONFIRM) {
             return Err(PacketError::Malformed { what: "a report on records with an unknown payload" });
         }
         let request: pb::SettleRecordsRequest = packet.decode(Kind::SettleRecords)?;
-        // The result for each record is not sent here. Clients that want it use the call.
-        let _: pb::SettleRecordsResponse =
-            api.settle_of_seat(principal, seat, request).await?.ok_or_else(is_over)?;
-        Ok(())
+        Ok(api.pass_on_settlements(principal, member, request).await?)
     }
 
-    fn refusal(&self) -> Option<PacketError> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn has_refused(&self) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn carried_out(&self) -> u64 {
+        self.member.as_ref().map_or(0, MemberReports::carried_out)
     }
 
     /// The confirmation that is due with the next packet.
     fn due(&self) -> Option<Confirmed> {
-        let reports = self.carried_out.load(Ordering::Relaxed);
+        let reports = self.carried_out();
+        if reports == self.taken_in.load(Ordering::Relaxed) {
+            self.is_asked.store(false, Ordering::Relaxed);
+        }
         (self.confirmed.swap(reports, Ordering::Relaxed) != reports).then_some(Confirmed { reports })
     }
 
-    fn is_due(&self) -> bool {
-        self.carried_out.load(Ordering::Relaxed) != self.confirmed.load(Ordering::Relaxed)
+    fn are_all_confirmed(&self) -> bool {
+        self.taken_in.load(Ordering::Relaxed) == self.confirmed.load(Ordering::Relaxed)
     }
 
     /// Queues a confirmation before the next packet, if one is due.
@@ -117,33 +124,36 @@ impl Reports {
         if let Some(confirmed) = self.due() {
             writer.write(Kind::SettleRecords, &confirmed, Bytes::new()).await?;
         }
-        self.refusal().map_or(Ok(()), Err)
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
-    /// Waits until a confirmation must not wait for a record any longer, or a report was refused. Cancel safe.
+    /// Waits until a confirmation must not wait for a record any longer, and has all reports carried out; or until a report was
+    /// refused. Cancel safe.
+    ///
+    /// The task that calls [`Reports::take_in`] must poll this afterwards. Nothing wakes it for a report: a task that wakes itself
+    /// is queued again, which wakes another thread of the runtime.
     pub(super) async fn must_confirm(&self) {
-        while !self.is_due() {
-            let has_refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-            if has_refused {
-                return;
+        let ready = |is_ready| if is_ready { Poll::Ready(()) } else { Poll::Pending };
+        poll_fn(|_| ready(!self.are_all_confirmed() || self.has_refused())).await;
+        let mut waited = pin!(sleep(CONFIRM_AFTER));
+        poll_fn(|context| {
+            if self.is_asked.load(Ordering::Relaxed) || self.has_refused() {
+                return Poll::Ready(());
             }
-            self.came.notified().await;
-        }
-        tokio::select! {
-            () = self.asked.notified() => {}
-            () = sleep_until(Instant::now() + CONFIRM_AFTER) => {}
+            waited.as_mut().poll(context)
+        })
+        .await;
+        match &self.member {
+            Some(member) if !self.has_refused() => member.until_carried_out().await,
+            _ => {}
         }
     }
-}
-
-/// The error of a stream whose group is over, because the edge stops, or because the group's task has failed. Joining again succeeds.
-fn is_over() -> ApiError {
-    ApiError::new(Code::Aborted, "GROUP_OVER", "the group has ended at the edge; join it again")
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -157,33 +167,56 @@ mod tests {
         assert!(matches!(reports.confirm(&mut writer).await, Err(PacketError::Malformed { .. })));
     }
 
-    fn carried_out(reports: &Reports) {
-        reports.carried_out.fetch_add(1, Ordering::Relaxed);
-        reports.came.notify_one();
+    async fn report(reports: &Reports) {
+        reports.member.as_ref().unwrap().pass_on(vec![], 1).await;
+        reports.taken_in.fetch_add(1, Ordering::Relaxed);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_report_is_confirmed_with_the_next_record_or_after_a_second() {
-        let (reports, mut writer) = (Reports::default(), PacketWriter::new(Vec::new()));
+        let (member, carry_out) = MemberReports::without_group();
+        let (reports, mut writer) = (Reports::new(Some(member)), PacketWriter::new(Vec::new()));
         assert!(reports.must_confirm().now_or_never().is_none(), "there is none");
-        carried_out(&reports);
-        carried_out(&reports);
+        report(&reports).await;
+        report(&reports).await;
+        assert_eq!(reports.due(), None, "none is carried out");
+        carry_out();
         assert_eq!(reports.due(), Some(Confirmed { reports: 2 }));
         assert_eq!(reports.due(), None, "it is on its way");
         reports.queue(&mut writer).unwrap();
         assert!(reports.must_confirm().now_or_never().is_none());
 
-        carried_out(&reports);
+        report(&reports).await;
+        carry_out();
         let began = Instant::now();
         reports.must_confirm().await;
         assert_eq!(began.elapsed().as_millis(), 1_000);
         reports.confirm(&mut writer).await.unwrap();
-        assert!(!reports.is_due());
+        assert!(reports.are_all_confirmed());
 
-        carried_out(&reports);
-        reports.asked.notify_one();
+        report(&reports).await;
+        carry_out();
+        reports.is_asked.store(true, Ordering::Relaxed);
         let began = Instant::now();
         reports.must_confirm().await;
         assert_eq!(began.elapsed().as_millis(), 0, "the member asks");
+    }
+
+    /// A group at ease carries out reports when it wakes up next.
+    #[tokio::test(start_paused = true)]
+    async fn what_must_be_confirmed_is_carried_out_first() {
+        let (member, carry_out) = MemberReports::without_group();
+        let (reports, mut writer) = (Reports::new(Some(member)), PacketWriter::new(Vec::new()));
+        report(&reports).await;
+        reports.is_asked.store(true, Ordering::Relaxed);
+        assert!(reports.must_confirm().now_or_never().is_none());
+        reports.queue(&mut writer).unwrap();
+        assert!(!reports.are_all_confirmed(), "a record must not confirm what is not carried out");
+        let confirms = reports.must_confirm();
+        carry_out();
+        confirms.await;
+        reports.confirm(&mut writer).await.unwrap();
+        assert!(reports.are_all_confirmed());
+        assert!(reports.must_confirm().now_or_never().is_none(), "nothing is asked any more");
     }
 }

@@ -259,11 +259,10 @@ async fn send_events(
     mut feed: Feed,
     (broker, principal): (&Broker, &Principal),
 ) -> Result<(), PacketError> {
-    let (said, reports) = (Said::default(), Reports::default());
-    let seat = feed.group_seat();
-    let whose = match (broker, &seat) {
-        (Broker::Edge(api), Some(seat)) => Some((&**api, principal, seat)),
-        _ => None,
+    let (said, reports) = (Said::default(), Reports::new(feed.member_reports()));
+    let whose = match broker {
+        Broker::Edge(api) => Some((&**api, principal)),
+        Broker::Camera(_) => None,
     };
     let send = async {
         let (mut memory, mut pictures) = (Outgoing::new(&said.frames), Pictures::new(&said, principal));
@@ -309,8 +308,7 @@ async fn send_events(
     };
     tokio::select! {
         biased;
-        // First, so that a record confirms the report that it follows. A client that leaves while no frame comes would otherwise
-        // stay subscribed.
+        // First, as `Reports::must_confirm` asks. A client that leaves while no frame comes would otherwise stay subscribed.
         left = listen => left,
         sent = send => sent,
     }

@@ -37,13 +37,16 @@ pub struct Joining {
     pub holds: BTreeSet<(CameraName, FrameId)>,
 }
 
+/// A record that a member settles. If its work was not done, the reason.
+pub type Settlement = (CameraName, FrameId, Option<String>);
+
 /// What a member reports of records.
 #[derive(Clone, Debug)]
 pub struct Settlements {
     /// The member that reports.
     pub member: MemberId,
-    /// The records. For each record whose work was not done, the reason.
-    pub records: Vec<(CameraName, FrameId, Option<String>)>,
+    /// The records.
+    pub records: Vec<Settlement>,
     /// How many more records the member can take.
     pub ready: u32,
 }

@@ -5,12 +5,15 @@
 //! | `mod.rs` | lets members in, forwards their reports, lists and forgets groups |
 //! | `registry` | knows the groups and their tasks |
 //! | `task` | serves one group: drives [`GroupSession`](mez_core::group::session::GroupSession) |
+//! | `task/seats` | what connected members report, and what they are given |
 //! | `member` | what a group and one stream of a member share |
+//! | `bell` | names the members that a group must look at, and wakes it |
 //! | `finding` | finds stills and frames of the past |
 //! | `journal/` | keeps the places of groups on disk |
 //! | `waits` | what tasks wait for |
 //! | `command` | the commands of tasks, and their answers |
 
+mod bell;
 mod command;
 mod finding;
 mod journal;
@@ -28,9 +31,12 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use self::command::Command;
-pub use self::command::{GroupReport, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
+pub use self::command::{
+    GroupReport, GroupStanding, JoinFailure, Joining, SettledRecords, Settlement, Settlements,
+};
 pub(super) use self::journal::Journals;
 pub use self::member::GroupMember;
+pub(crate) use self::member::MemberReports;
 use self::registry::{Known, Registry};
 use self::task::GroupTask;
 pub(super) use self::task::Tools;

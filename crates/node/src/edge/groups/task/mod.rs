@@ -3,6 +3,8 @@
 //! [`GroupSession`] makes the decisions. The task lives as long as the group is known. While the group
 //! has members it is open, and is one subscription to the edge broker.
 
+mod seats;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +13,8 @@ use std::time::Duration;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::watch::Change as ContractChange;
 use mez_core::group::members::{Asks, GroupKey};
-use mez_core::group::session::{GivenRecord, GroupOutput, GroupSession, Life};
-use mez_core::group::{Acknowledged, Change, MemberId};
+use mez_core::group::session::{GroupOutput, GroupSession, Life};
+use mez_core::group::{Change, MemberId};
 use mez_core::name::CameraName;
 use mez_core::subscription::LastFrame;
 use mez_core::units::Instant;
@@ -20,11 +22,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::command::{Command, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
+use self::seats::Seated;
+use super::bell::Bell;
+use super::command::{Command, GroupStanding, JoinFailure, Joining, SettledRecords};
 use super::finding::{Finding, Found};
 use super::journal::Journals;
-use super::member::{Bell, Going, GroupMember, Seat};
-use super::registry::{Registry, Without};
+use super::member::{GroupMember, Seat};
+use super::registry::Registry;
 use super::waits::{Timer, changed, stopped};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::accounts::{Accounts, Open as OpenAccount};
@@ -38,6 +42,8 @@ use crate::reading::PastSources;
 
 /// How long a group waits until it retries a failed write of its place.
 const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long reports wait that do not wake the group. It wakes up for records long before, if there are any.
+const REPORTS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// The most commands that are carried out before members are served.
 const COMMANDS_AT_ONCE: usize = 64;
 
@@ -51,16 +57,6 @@ pub(crate) struct Tools {
     /// The journals of places. `None`: places are not kept.
     pub(crate) journals: Option<Journals>,
     pub(crate) stop: watch::Receiver<bool>,
-}
-
-/// A member that is connected.
-struct Seated {
-    seat: Arc<Seat>,
-    application: String,
-    /// How many records the member has asked for and was not given yet.
-    credits: u32,
-    /// The group session knows that the member can take a record.
-    is_free: bool,
 }
 
 /// The subscription of a group that has members.
@@ -96,6 +92,8 @@ pub(super) struct GroupTask {
     degraded: Option<(String, Instant)>,
     /// Answers that wait until the changes behind them are written.
     answers: Vec<(oneshot::Sender<SettledRecords>, SettledRecords)>,
+    /// How many reports of streams were carried out. Their members hear of it when the changes behind them are written.
+    carried_out: Vec<(Arc<Seat>, usize)>,
     over: bool,
 }
 
@@ -140,6 +138,7 @@ impl GroupTask {
             waiting: None,
             degraded: None,
             answers: Vec::new(),
+            carried_out: Vec::new(),
             over: false,
         };
         task.serve_always().await;
@@ -156,9 +155,13 @@ impl GroupTask {
             if self.over {
                 return;
             }
+            let at_ease = self.is_at_ease();
+            bell.set_at_ease(at_ease);
             let looked = monotonic_now();
             let retry = self.degraded.as_ref().map(|(_, at)| *at);
-            let due = self.session.poll_timeout(looked).into_iter().chain(retry).min();
+            let look =
+                (at_ease && self.session.group().place().open_count() > 0).then(|| looked + REPORTS_WAIT_MAX);
+            let due = self.session.poll_timeout(looked).into_iter().chain(retry).chain(look).min();
             let mailbox = self.open.as_ref().map(|open| Arc::clone(&open.mailbox));
             tokio::select! {
                 command = self.commands.recv() => match command {
@@ -170,6 +173,9 @@ impl GroupTask {
                 found = self.finding.next() => self.take_in(found),
                 () = timer.until(due) => {}
                 () = &mut stopped => {
+                    // Otherwise, work that was reported would be done again after the start.
+                    self.look_at_seats();
+                    self.write_down().await;
                     self.seats.values().for_each(|seated| seated.seat.end(Served::Stopped));
                     return;
                 }
@@ -201,7 +207,9 @@ impl GroupTask {
                 let _ = answer.send(self.join(*joining).await);
             }
             Command::Settle(settlements, answer) => {
-                let settled = self.settle(settlements);
+                // Reports that came earlier go before it.
+                self.look_at_seats();
+                let settled = self.settle(&settlements);
                 self.answers.push((answer, settled));
             }
             Command::Taken(reports) => {
@@ -213,7 +221,11 @@ impl GroupTask {
                     }
                 }
             }
-            Command::Report(answer) => drop(answer.send(self.standing())),
+            Command::Report(answer) => {
+                self.look_at_seats();
+                self.write_down().await;
+                drop(answer.send(self.standing()));
+            }
         }
     }
 
@@ -227,6 +239,11 @@ impl GroupTask {
         if self.open.as_ref().is_none_or(is_other) {
             self.close().await;
             self.open(joining.clone()).await?;
+        }
+        if let Some(before) = self.seats.get(&member) {
+            let before = Arc::clone(&before.seat);
+            let reports = before.take().reports;
+            self.carry_out_reports(vec![(before, reports)]);
         }
         let mut joined = self.session.join(member, knows)?;
         self.session.holds(member, &joining.holds);
@@ -242,27 +259,6 @@ impl GroupTask {
         }
         self.bell.note(member);
         Ok(GroupMember::new(member, seat, Arc::clone(&self.bell)))
-    }
-
-    fn settle(&mut self, settlements: Settlements) -> SettledRecords {
-        let Settlements { member, records, ready } = settlements;
-        let mut results: Vec<Result<Acknowledged, _>> = Vec::with_capacity(records.len());
-        for (camera, frame, failure) in records {
-            results.push(match failure {
-                None => self.session.done(member, &camera, frame),
-                Some(why) => self.session.failed(member, &camera, frame, &why),
-            });
-        }
-        let joined = self.seats.contains_key(&member);
-        if let Some(seated) = self.seats.get_mut(&member).filter(|_| ready > 0) {
-            // In a group of the newest, `ready` settles the records that the member had. Room for more is passed
-            // on when the stream can take a record.
-            let known = self.session.ready(member, 0);
-            debug_assert!(known.is_ok(), "who has a seat is a member");
-            seated.credits = seated.credits.saturating_add(ready);
-            self.bell.note(member);
-        }
-        SettledRecords { results, joined }
     }
 
     fn standing(&self) -> GroupStanding {
@@ -399,8 +395,9 @@ impl GroupTask {
 
     /// Gives members their records and news, and answers them.
     async fn serve(&mut self) {
-        self.read_letters().await;
+        // Before news of cameras, which ends the records of a camera that is forgotten.
         self.look_at_seats();
+        self.read_letters().await;
         let mut outputs = Vec::new();
         loop {
             while let Some(output) = self.session.poll(monotonic_now(), &self.cameras) {
@@ -422,6 +419,9 @@ impl GroupTask {
         for (answer, settled) in self.answers.drain(..) {
             // The asker may have gone.
             let _ = answer.send(settled);
+        }
+        for (seat, reports) in self.carried_out.drain(..) {
+            seat.has_carried_out(reports);
         }
         outputs.into_iter().for_each(|output| self.tell(output));
         self.let_go().await;
@@ -465,36 +465,6 @@ impl GroupTask {
         }
     }
 
-    /// Looks at the seats that the bell names: what their streams report, and whether they can take a record.
-    fn look_at_seats(&mut self) {
-        let now = monotonic_now();
-        let mut gone = Vec::new();
-        for member in self.bell.take() {
-            // The member may have gone since.
-            let Some(seated) = self.seats.get_mut(&member) else { continue };
-            let (going, not_passed) = seated.seat.told();
-            for (camera, frame, why) in not_passed {
-                // The member has not seen the record, and can take another one.
-                let _ = self.session.failed(member, &camera, frame, &why);
-                seated.credits = seated.credits.saturating_add(1);
-            }
-            match going {
-                Some(going) => gone.push((member, going)),
-                None if seated.credits > 0 && !seated.is_free && seated.seat.can_take() => {
-                    seated.is_free = self.session.room(member, 1).is_ok();
-                }
-                None => {}
-            }
-        }
-        for (member, going) in gone {
-            self.seats.remove(&member);
-            match going {
-                Going::Away => self.session.away(now, member),
-                Going::Left => self.session.leave(member),
-            }
-        }
-    }
-
     fn take_in(&mut self, found: Found) {
         match found {
             Found::Still(camera, frame, answer) => self.session.handle_still(&camera, frame, answer),
@@ -521,21 +491,6 @@ impl GroupTask {
         }
     }
 
-    fn give(&mut self, record: GivenRecord) {
-        let GivenRecord { given, delivery, times, verdict } = record;
-        // If the member's stream is being lost, the record is given again once the member is back or gone.
-        let Some(seated) = self.seats.get_mut(&given.member) else { return };
-        seated.is_free = false;
-        seated.credits = seated.credits.saturating_sub(1);
-        let attempt = u32::try_from(given.attempt).unwrap_or(u32::MAX);
-        let wants_more = seated.credits > 0;
-        let served = Served::Frame { delivery: Box::new(delivery), times, verdict, attempt };
-        if let Some(open) = &self.open {
-            open.account.note_served(&served);
-        }
-        seated.seat.give(served, wants_more);
-    }
-
     /// Publishes the contract's state to those who ask the broker.
     fn note_standing(&mut self, change: &ContractChange) {
         let Some(Open { id, joining, account, .. }) = &self.open else { return };
@@ -544,28 +499,6 @@ impl GroupTask {
         let application = format!("group {}", self.key.name);
         let standing = Standing { application, contract: joining.asks.contract.clone(), state, reason };
         lock(&self.tools.standings).entry(camera).or_default().insert(*id, standing);
-    }
-
-    /// Lets go of members that have left.
-    async fn let_go(&mut self) {
-        let group = self.session.group();
-        let left_count = group.left_count();
-        if self.left.replace(left_count) == Some(left_count) {
-            return;
-        }
-        let left: Vec<MemberId> =
-            self.admitted.iter().filter(|member| !group.has_member(**member)).copied().collect();
-        for member in left {
-            self.admitted.remove(&member);
-            match self.registry.leave(monotonic_now(), &self.key, member) {
-                Without::Others => {}
-                Without::Nobody => self.close().await,
-                Without::Over => {
-                    self.close().await;
-                    self.over = true;
-                }
-            }
-        }
     }
 }
 
