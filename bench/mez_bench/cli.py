@@ -49,7 +49,7 @@ examples:
 
 exit code:
   0  the experiment ran
-  1  it could not be run, or with --check a target was missed
+  1  it or a part of it could not be run, or with --check a target was missed
   130  interrupted; nothing was written
 
 MEZ_BENCH_BINARY=target/release/mez measures that binary (built with the feature
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for word, takers in SUBJECTS.items():
         if getattr(options, word) and options.name not in takers:
             parser.error(f"--{word} is for {', '.join(takers)}")
-    missed = False
+    missed = failed = False
     for name in names:
         try:
             result = _run(EXPERIMENTS[name], options, console)
@@ -93,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"mez bench {name}: {error}", file=sys.stderr)
             return 1
         missed |= any(not target["met"] for target in result["targets"])
-    return 1 if missed and options.check else 0
+        for failure in result["failures"]:
+            print(f"mez bench {name}: {failure}", file=sys.stderr)
+            failed = True
+    return 1 if failed or (missed and options.check) else 0
 
 
 def _run(experiment: Experiment, options: argparse.Namespace, console: Console) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Outcome:
         tables: Tables to print.
         plot: Draws the plot.
         notes: What a reader of the figures must know, such as what was left out, and why.
+        failures: Parts that could not be run, and why. The figures of the other parts are complete.
     """
 
     parameters: dict[str, Cell | Sequence[Cell]] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Outcome:
     tables: list[RenderableType] = field(default_factory=list)
     plot: Callable[[Figure], None] | None = None
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

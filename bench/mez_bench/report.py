@@ -39,6 +39,7 @@ def document(
             if target.metric in outcome.metrics and not (quick and target.full_only)
         ],
         "notes": outcome.notes,
+        "failures": outcome.failures,
         "rows": [
             {key: _rounded(value) if isinstance(value, float) else value for key, value in row.items()}
             for row in outcome.rows
