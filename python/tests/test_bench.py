@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from mez import __main__ as command
 from mez import _checkout
-from mez_bench import report
+from mez_bench import cli, report
 from mez_bench.children import Children, mez
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Outcome, Target
@@ -118,6 +119,19 @@ def test_a_result_can_be_read_by_anything_and_says_what_was_met() -> None:
     assert quick["targets"][0]["met"]
     full: dict[str, Any] = report.document("x", "c", {}, False, outcome)
     assert [target["met"] for target in full["targets"]] == [True, False]
+
+
+def test_the_figures_of_other_parts_are_written_if_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parts take up to half an hour."""
+    outcome = Outcome(metrics={"gap_s": Interval.exactly(1.0)}, failures=["kill: engine 0 ended with status 1"])
+    monkeypatch.setitem(EXPERIMENTS, "log", replace(EXPERIMENTS["log"], run=lambda _: outcome))
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert cli.main(["log", "--quick"]) == 1
+    assert json.loads((tmp_path / "log.json").read_text())["metrics"] == {"gap_s": 1.0}
+    assert "mez bench log: kill: engine 0 ended with status 1" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_is_named_with_what_it_logged(tmp_path: Path) -> None:

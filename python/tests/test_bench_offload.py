@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,7 +148,8 @@ def test_a_play_tells_what_all_its_processes_did(run: Run) -> None:
         answer_ms=10_000.0,
     )
     killed: list[int] = []
-    told = Site(run).play(asked, kill_after(1.0, killed))
+    site = Site(run)
+    told = site.play(asked, kill_after(1.0, killed))
     assert len(killed) == 1
     assert len(told.played.captured) == 180
     assert all(frame.is_sent for frame in told.played.captured)
@@ -158,3 +160,6 @@ def test_a_play_tells_what_all_its_processes_did(run: Run) -> None:
     assert set(play.frame_bytes) == {2_000.0}, "the engine's frames are found by camera and capture time"
     assert told.link is not None
     assert told.link["up"]["bytes"] > 2_000 < told.link["down"]["bytes"]
+    again = site.play(replace(asked, seconds=1.0))
+    assert {answer.camera for answer in again.played.got} == set(again.cameras), "nothing of a play is left"
+    assert site.cameras() == []

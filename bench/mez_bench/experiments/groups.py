@@ -460,7 +460,7 @@ def _run(run: Run) -> Outcome:
     if unknown:
         raise ExperimentError(f"--only takes {', '.join(PARTS)}; {unknown[0]} is none of them")
     rounds, seconds, count = (1, 3.0, 4) if run.quick else (5, 20.0, 100)
-    # The edge's cost varies from start to start more than within one, so there are more starts, and shorter ones.
+    # The edge's cost varies more from start to start than within one: so more starts, and shorter ones.
     starts, start_s = (rounds, seconds) if run.quick else (2 * rounds, seconds / 2)
     steps = {"latency": 2 * rounds + 1, "cost": 2 * starts, "kills": count}
     run.expect(sum(steps[name] for name in chosen))

@@ -131,6 +131,10 @@ class Site:
         self._forget(names)
         return told
 
+    def cameras(self) -> list[str]:
+        """Return the names of the cameras that the edge knows."""
+        return [camera.camera for camera in mez_client.cameras(edge=self._brokers.socket)]
+
     def _forget(self, names: Sequence[str]) -> None:
         """Make the edge forget the devices of a play, because it knows at most 64 cameras."""
         for name in names:
