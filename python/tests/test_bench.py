@@ -125,7 +125,9 @@ def test_the_figures_of_other_parts_are_written_if_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Parts take up to half an hour."""
-    outcome = Outcome(metrics={"gap_s": Interval.exactly(1.0)}, failures=["kill: engine 0 ended with status 1"])
+    outcome = Outcome(
+        metrics={"gap_s": Interval.exactly(1.0)}, failures=["kill: engine 0 ended with status 1"]
+    )
     monkeypatch.setitem(EXPERIMENTS, "log", replace(EXPERIMENTS["log"], run=lambda _: outcome))
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from mez_bench.children import mez
 from mez_bench.offload import device, pictures, shown
+from mez_bench.offload.bare import Exchange, times_ms
 from mez_bench.offload.networks import CHANGING, NETWORKS, Network
 from mez_bench.offload.plans import Captured, Engine, Got, Played, Worked
 from mez_bench.offload.site import Asked, Site, kill_after
@@ -163,3 +164,11 @@ def test_a_play_tells_what_all_its_processes_did(run: Run) -> None:
     again = site.play(replace(asked, seconds=1.0))
     assert {answer.camera for answer in again.played.got} == set(again.cameras), "nothing of a play is left"
     assert site.cameras() == []
+
+
+def test_bare_datagrams_take_at_least_the_round_trip_and_the_compute(run: Run) -> None:
+    """What comes back does so over the emulated link, frame by frame."""
+    exchange = Exchange(request_bytes=5_000, response_bytes=9_000, compute_ms=5.0)
+    took = times_ms(run, NETWORKS["wan_east"], exchange, seconds=2.0, fps=30.0, seed=1)
+    assert 0 < len(took) <= 30, "without the warm-up"
+    assert took.min() >= 46 + 5

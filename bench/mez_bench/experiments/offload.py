@@ -16,6 +16,7 @@ from mez_bench.arms import in_turn
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.offload import pictures
+from mez_bench.offload.bare import Exchange, times_ms
 from mez_bench.offload.engine import PIXELS
 from mez_bench.offload.networks import CHANGING, LOOPBACK, NETWORKS, Network
 from mez_bench.offload.plans import Engine
@@ -234,6 +235,17 @@ def _paper(bench: Bench) -> None:
         bench.row("paper's bytes", name, WIFI, cells)
         for percent in (50, 90):
             bench.time(f"e2e_ms_p{percent}_{name}", cells, percent)
+    for size in SIZES:
+        exchange = Exchange(size.request_bytes, size.response_bytes, size.compute_ms)
+        bare = []
+        for number in range(bench.extent.rounds):
+            bench.run.step(f"the paper's bytes as bare datagrams: {size.name}")
+            extent, seed = bench.extent, SEED + number
+            bare.append(
+                times_ms(bench.run, NETWORKS[WIFI], exchange, seconds=extent.seconds, fps=FPS, seed=seed)
+            )
+        for percent in (50, 90):
+            bench.outcome.metrics[f"bare_ms_p{percent}_{size.name}"] = interval(bare, percentile(percent))
 
 
 def _chosen(bench: Bench) -> None:
@@ -500,6 +512,8 @@ def _notes() -> list[str]:
         "by the number of pixels",
         "the paper's bytes: JPEGs of exactly its mean request and response, made in advance; the paper "
         "defines end to end as RTT plus compute",
+        "bare: the same bytes and compute on the same channel as bare datagrams, without a messaging system: "
+        "what the channel itself takes. No frame waits for the engine",
         "own_ms_p50_720p: a picture of the 720p play (quality 95 up, 90 down) that was encoded in advance, "
         "and an engine that does nothing: Mez's own time without encoding",
         f"motion to photon: from a light that goes on until a display of {DISPLAY_HZ:g} Hz shows it at its "
