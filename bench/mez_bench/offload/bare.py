@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from mez_bench.children import mez
+from mez_bench.errors import ExperimentError
 from mez_bench.offload.networks import Network
 from mez_bench.offload.shown import WARM_UP_S
 from mez_bench.run import Run
@@ -23,6 +24,8 @@ NUMBER_BYTES: Final = 4
 """Each datagram begins with the number of its frame."""
 
 LOOK_S: Final = 0.2
+"""How long a thread waits for a datagram until it looks whether the measurement is over."""
+
 LAST_S: Final = 1.0
 """How long answers may come after the last frame."""
 
@@ -49,7 +52,11 @@ class Exchange:
 def times_ms(
     run: Run, network: Network, exchange: Exchange, *, seconds: float, fps: float, seed: int
 ) -> Values:
-    """Return the milliseconds from a frame until all of its answer is back, of all that came back."""
+    """Return the milliseconds from a frame until all of its answer is back, of all that came back.
+
+    Raises:
+        ExperimentError: No answer came back.
+    """
     sent_s: dict[int, float] = {}
     took_s: dict[int, float] = {}
     over = threading.Event()
@@ -91,7 +98,10 @@ def times_ms(
             over.set()
             for taker in takers:
                 taker.join()
-    return np.array([1e3 * took for number, took in took_s.items() if number >= WARM_UP_S * fps])
+    took_ms = [1e3 * took for number, took in took_s.items() if number >= WARM_UP_S * fps]
+    if not took_ms:
+        raise ExperimentError(f"no bare datagrams came back over the link {network.name}")
+    return np.array(took_ms)
 
 
 def _socket() -> socket.socket:
