@@ -8,8 +8,8 @@ from mez.errors import EndedError
 
 if TYPE_CHECKING:
     # Name, records at once, whether taking the next record settles the previous one, whether records of a
-    # camera are ordered, `again_after` in seconds, tries, `open_max`.
-    GroupAsk = tuple[str, int, bool, bool, float | None, int | None, int | None]
+    # camera are ordered, whether fresh records are waited for, `again_after` in seconds, tries, `open_max`.
+    GroupAsk = tuple[str, int, bool, bool, bool, float | None, int | None, int | None]
 
 
 class Settled:
@@ -67,6 +67,7 @@ def asked(
     group: str | None,
     *,
     ordered: str | None,
+    fresh: bool,
     again_after: float | None,
     tries: int | None,
     open_max: int | None,
@@ -78,6 +79,8 @@ def asked(
         for name, value in given.items():
             if value is not None:
                 raise arguments.invalid(name, f"{name} needs a group; give group, or leave {name} out")
+        if fresh:
+            raise arguments.invalid("fresh", "fresh needs a group; give group, or leave fresh out")
         if at_once != 1:
             raise arguments.invalid("at_once", "at_once needs a group; give group, or leave at_once out")
         return None
@@ -89,6 +92,7 @@ def asked(
         several,
         several == 1,
         ordered == "camera",
+        bool(fresh),
         arguments.optional_number("again_after", again_after),
         None if tries is None else arguments.whole("tries", tries, 1, 100),
         None if open_max is None else arguments.whole("open_max", open_max, 1, 10_000),

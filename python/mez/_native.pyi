@@ -269,7 +269,7 @@ class Client:
         for_export: bool,
         resume: str,
         after: Sequence[tuple[str, int, int, int | None]],
-        group: tuple[str, int, bool, bool, float | None, int | None, int | None] | None,
+        group: tuple[str, int, bool, bool, bool, float | None, int | None, int | None] | None,
     ) -> Subscription: ...
 
 @final

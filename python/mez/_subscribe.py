@@ -41,6 +41,7 @@ def subscribe(
     priority: int = 0,
     group: str | None = None,
     ordered: Literal["camera"] | None = None,
+    fresh: bool = False,
     again_after: float | None = None,
     tries: int | None = None,
     open_max: int | None = None,
@@ -133,7 +134,12 @@ def subscribe(
             members must use the same cameras, contract and options. When your loop asks for the next frame,
             the previous one counts as done; if its work failed, call `frame.failed`.
         ordered: `"camera"`: the frames of a camera are processed in order, one after the other. Only with
-            `group`, like the next four arguments. Default: no order.
+            `group`, like the next five arguments. Default: no order.
+        fresh: For programs that are slower than the camera. When your loop asks for a frame, the newest one
+            may already be old. If the next one should come sooner than the newest one is old, your loop waits
+            for it. So your results are of fresher frames, and you get fewer of them: at most a quarter fewer
+            if frames come regularly. Nobody waits while another camera has a frame (docs/groups.md). Not with
+            `deliver="every"`. Default: your loop gets the newest frame at once.
         again_after: With `deliver="every"`: seconds that a program may work on a frame before it is given to
             another one. Default: 30. Set it to more than your work takes.
         tries: With `deliver="every"`: how often a frame is given before it becomes a dead letter (`mez
@@ -184,6 +190,7 @@ def subscribe(
     asked = groups.asked(
         group,
         ordered=ordered,
+        fresh=fresh,
         again_after=again_after,
         tries=tries,
         open_max=open_max,

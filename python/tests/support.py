@@ -1,5 +1,6 @@
 """Pictures that can be told apart, getting a first frame through, a camera broker, keys."""
 
+import json
 import re
 import subprocess
 import sys
@@ -22,6 +23,13 @@ def picture(number: int, width: int = 64, height: int = 48) -> NDArray[np.uint8]
     ramp = (x / width + y / height) * 10
     channels = [ramp + 10 + 2 * number, ramp + 20 + 2 * number, ramp[::-1] + 30 + 2 * number]
     return np.stack(channels, axis=2).astype(np.uint8)
+
+
+def groups(edge: mez.Edge) -> list[dict[str, Any]]:
+    """What `mez groups --json` says."""
+    words = [str(Path(sys.executable).parent / "mez"), "groups", "--json", "--edge", f"unix://{edge.socket}"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def number_of(image: NDArray[np.uint8]) -> int:

@@ -28,7 +28,7 @@ from mez.engine import answers
 from mez.engine.style.painter import SHIPPED
 from mez.engine.supervisor import Supervisor
 from mez.engine.worker import Work
-from tests.support import flowing, picture
+from tests.support import flowing, groups, picture
 
 _PATIENCE_S = 60.0
 
@@ -201,6 +201,21 @@ def _engine(
             thread.join(_PATIENCE_S)
 
 
+@pytest.mark.parametrize("options", [(), ("--no-fresh",)])
+def test_workers_wait_for_fresh_frames_unless_told_otherwise(
+    edge: mez.Edge, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Their group has what the command line says."""
+    with (
+        flowing("a/one", edge=edge) as (camera,),
+        camera.answers(answer_ms=20_000) as answers,
+        _engine("noop", f"unix://{edge.socket}", tmp_path, *options),
+    ):
+        assert answers.next(timeout=_PATIENCE_S)
+        (group,) = groups(edge)
+    assert (group["name"], group["deliver"], group["fresh"]) == ("engine", "newest", not options)
+
+
 def _until(holds: Callable[[], object], said: object) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not holds():
@@ -353,7 +368,7 @@ def test_an_engine_waits_for_room_at_an_edge_that_is_full(edge: mez.Edge, tmp_pa
 def _heard(folder: Path, *reports: Report) -> list[str]:
     """What people are told when workers report this, twice."""
     out = io.StringIO()
-    work = Work("noop", "a/*", None, "engine", "cpu", None, None, "engine")
+    work = Work("noop", "a/*", None, "engine", "cpu", None, None, "engine", fresh=True)
     supervisor = Supervisor(work, len(reports), 5.0, folder, Teller(is_json=True, out=out))
     for _ in range(2):
         for post, report in zip(supervisor._crew.posts, reports, strict=True):

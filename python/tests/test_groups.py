@@ -1,31 +1,22 @@
 """Groups of readers in Python: what a loop says of its records, by itself and by hand."""
 
-import json
 import logging
 import pickle
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mez
-from tests.support import deliver, picture
-
-
-def _groups(edge: mez.Edge) -> list[dict[str, Any]]:
-    """What `mez groups --json` says."""
-    words = [str(Path(sys.executable).parent / "mez"), "groups", "--json", "--edge", f"unix://{edge.socket}"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    return [json.loads(line) for line in said.splitlines()]
+from tests.support import deliver, groups, picture
 
 
 def _account(edge: mez.Edge, name: str, value: int) -> dict[str, Any]:
     """The only group, once a part of its account has a value."""
     for _ in range(200):
-        (group,) = _groups(edge)
+        (group,) = groups(edge)
         if group["account"][name] == value:
             return group
     raise AssertionError(f"{name} is not {value}: {group}")
@@ -199,6 +190,8 @@ def test_frames_outside_groups_have_nothing_to_settle(edge: mez.Edge) -> None:
     [
         ({"ordered": "camera"}, "ordered"),
         ({"at_once": 2}, "at_once"),
+        ({"fresh": True}, "fresh"),
+        ({"group": "detect", "fresh": True, "deliver": "every"}, "group"),
         ({"tries": 3}, "tries"),
         ({"group": "a/b"}, "group"),
         ({"group": "detect", "tries": 0}, "tries"),

@@ -171,7 +171,8 @@ class Bench:
                 str(pictures.jpeg(self.folder, size.pixels, size_bytes))
                 for size_bytes in (size.request_bytes, size.response_bytes)
             )
-        engine = Engine(pattern="", edge="", compute_ms=compute_ms, answer=answer)
+        # As `mez engine run` takes frames.
+        engine = Engine(pattern="", edge="", compute_ms=compute_ms, answer=answer, group=ENGINES, fresh=True)
         return Asked(network=network, pictures=film, engine=engine, seconds=self.extent.seconds)
 
     def within(self, asked: Asked) -> Asked:
@@ -182,6 +183,9 @@ class Bench:
         film = Path(asked.pictures)
         engine = replace(
             asked.engine,
+            # A group takes a profile by its name at the edge only.
+            group=None,
+            fresh=False,
             latency_ms=max(UP_MS_MIN, (ON_TIME_MS - asked.engine.compute_ms) / 2),
             accuracy=FLOOR,
             profile=str(pictures.profile(self.folder, film)),
@@ -314,7 +318,7 @@ def _channels(bench: Bench) -> None:
         for quality in QUALITIES_QUICK if bench.run.quick else QUALITIES:
             arms[f"tokens q{quality}"] = replace(
                 plain,
-                engine=replace(plain.engine, quality=quality, every=True),
+                engine=replace(plain.engine, quality=quality, every=True, group=None, fresh=False),
                 answer_ms=TOKENS_ANSWER_MS,
                 quality=quality,
                 tokens=TOKENS,
@@ -367,7 +371,6 @@ def _kill(bench: Bench) -> None:
         told = bench.site.play(
             replace(
                 asked,
-                engine=replace(asked.engine, group=ENGINES),
                 seconds=KILL_AFTER_S + GAP_WITHIN_S,
                 devices=KILL_DEVICES,
                 engines=2,

@@ -31,7 +31,7 @@ class Worker:
         self._jpeg = b"" if plan.answer == PIXELS else Path(plan.answer).read_bytes()
         options: dict[str, Any] = {"profile": plan.profile} if plan.profile else {}
         if plan.group is not None:
-            options["group"] = plan.group
+            options |= {"group": plan.group, "fresh": plan.fresh}
         self._frames = mez.subscribe(
             plan.pattern,
             edge=plan.edge,

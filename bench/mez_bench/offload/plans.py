@@ -101,6 +101,8 @@ class Engine:
             it answers without decoding the frame.
         quality: JPEG quality of answers of pixels; `None`: as Mez chooses.
         group: Engines of one group share the frames; `None`: it works alone.
+        fresh: Whether it waits for the next frame where that comes sooner than the newest one is old, like
+            `mez engine run`. Only in a group.
         latency_ms: The latency bound of its subscription.
         accuracy: The accuracy floor of its subscription.
         profile: The file of the profile of its subscription.
@@ -113,6 +115,7 @@ class Engine:
     answer: str
     quality: int | None = None
     group: str | None = None
+    fresh: bool = False
     latency_ms: float | None = None
     accuracy: float | None = None
     profile: str | None = None

@@ -108,7 +108,9 @@ fn cells(group: &GroupSummary) -> [String; 12] {
 
 fn deliver(group: &GroupSummary) -> String {
     let deliver = if group.deliver == Deliver::Every { "every" } else { "newest" };
-    if group.ordered { format!("{deliver}, ordered") } else { deliver.into() }
+    let options = [("ordered", group.ordered), ("fresh", group.fresh)];
+    let given = options.into_iter().filter_map(|(name, given)| given.then_some(name));
+    std::iter::once(deliver).chain(given).collect::<Vec<_>>().join(", ")
 }
 
 fn place(group: &GroupSummary) -> &'static str {
@@ -206,6 +208,7 @@ fn to_json(group: &GroupSummary) -> Value {
         "cameras": group.cameras.as_str(),
         "deliver": if group.deliver == Deliver::Every { "every" } else { "newest" },
         "ordered": group.ordered,
+        "fresh": group.fresh,
         "again_after_ms": u64::try_from(group.again_after.as_millis()).unwrap_or(u64::MAX),
         "tries": group.tries,
         "open_max": group.open_max,

@@ -25,13 +25,13 @@ pub(crate) fn last_frame(
     Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
 }
 
-/// Options of a group, in this order: `name`, `at_once`, `settles_itself`, `ordered`, `again_after` in seconds, `tries`, `open_max`.
+/// Options of a group, in this order: `name`, `at_once`, `settles_itself`, `ordered`, `fresh`, `again_after` in seconds, `tries`, `open_max`.
 /// [`Membership`] explains them.
-pub(crate) type GroupArguments = (String, u32, bool, bool, Option<f64>, Option<u32>, Option<u32>);
+pub(crate) type GroupArguments = (String, u32, bool, bool, bool, Option<f64>, Option<u32>, Option<u32>);
 
 /// Converts the options of a group.
 pub(crate) fn membership(py: Python<'_>, group: GroupArguments) -> PyResult<Membership> {
-    let (name, at_once, settles_itself, ordered, again_after, tries, open_max) = group;
+    let (name, at_once, settles_itself, ordered, fresh, again_after, tries, open_max) = group;
     let name = name.parse().map_err(|failure: GroupNameError| error::argument(py, "group", failure))?;
     let again_after = again_after.map(|seconds| {
         Duration::try_from_secs_f64(seconds).map_err(|_| {
@@ -41,7 +41,7 @@ pub(crate) fn membership(py: Python<'_>, group: GroupArguments) -> PyResult<Memb
         })
     });
     let again_after = again_after.transpose()?;
-    Ok(Membership { name, ordered, again_after, tries, open_max, at_once, settles_itself })
+    Ok(Membership { name, ordered, fresh, again_after, tries, open_max, at_once, settles_itself })
 }
 
 /// A subscription's contract as Python gives it.

@@ -8,11 +8,12 @@ use mez_core::group::{End, Failure, GroupOptions, LostReason};
 use mez_core::rights::{Grant, Rights, Stance};
 use mez_testbed::scenario::shared;
 use mez_testbed::{
-    Action, Bug, CameraSpec, DiskSpec, EdgeId, EdgeSpec, Failure as Breach, GroupEvent, GroupId, GroupSpec,
-    Host, Mishaps, Moment, WorkerSpec, World, ms, secs,
+    Action, Bug, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec, Failure as Breach, GroupEvent, GroupId,
+    GroupSpec, Host, Mishaps, Moment, WorkerSpec, World, ms, secs,
 };
 
 const EDGE: EdgeId = EdgeId::FIRST;
+const FRESH: GroupOptions = GroupOptions { fresh: true, ..GroupOptions::NEWEST };
 
 /// Occasional failures of workers.
 const HUMAN: Mishaps = Mishaps {
@@ -101,6 +102,55 @@ fn a_slow_group_of_the_newest_stays_in_the_present() {
     let tally = tally(&world, group, 2);
     assert!(done(&tally) > 60 && done(&tally) < 140, "{}", done(&tally));
     assert_eq!(tally.ends.len(), done(&tally));
+}
+
+/// A worker that is slower than its camera gets younger records if it waits for fresh ones, and fewer.
+#[test]
+fn a_group_that_waits_for_fresh_records_gets_younger_ones() {
+    let ages_ms = |options: GroupOptions| {
+        let mut world = World::seeded(12);
+        world.camera("dock/cam1", CameraSpec::frames(10, 10_000));
+        let group = world.group(workers(options, 1, &WorkerSpec::steady(ms(110)..=ms(140))));
+        world.run(secs(60));
+        // Frames are captured ten times a second, and arrive soon after it.
+        let ages = world.group_events(group).iter().filter_map(|event| match event {
+            GroupEvent::Given { at, frame, .. } => {
+                Some(at.as_nanos() as f64 / 1e6 - 100.0 * frame.sequence.0 as f64)
+            }
+            _ => None,
+        });
+        ages.collect::<Vec<f64>>()
+    };
+    let (newest, fresh) = (ages_ms(GroupOptions::NEWEST), ages_ms(FRESH));
+    let mean = |ages: &[f64]| ages.iter().sum::<f64>() / ages.len() as f64;
+    let (old, young) = (mean(&newest), mean(&fresh));
+    assert!(young < old - 25.0, "{young:.1} ms, and {old:.1} ms without the wait");
+    let (few, many) = (fresh.len() as f64, newest.len() as f64);
+    assert!(few > 0.75 * many && few < many, "{few} and {many}");
+}
+
+/// A camera dies when its next record is waited for: the one that is there is given all the same (rule `patient`).
+#[test]
+fn a_wait_for_a_camera_that_is_gone_ends() {
+    let run = |bug: Option<Bug>| {
+        let mut world = World::seeded(13);
+        let camera = world.camera("dock/cam1", CameraSpec::frames(10, 10_000));
+        if let Some(bug) = bug {
+            world.plant(bug);
+        }
+        world.group(workers(FRESH, 1, &WorkerSpec::steady(ms(110)..=ms(140))));
+        for round in 1..=40 {
+            let at = Moment::START + secs(round) + ms(7 * round);
+            world.at(at, Action::KillCamera(camera));
+            world.at(at + ms(400), Action::StartCamera(camera, Counter::Kept));
+        }
+        world.try_run(secs(45))
+    };
+    if let Err(failure) = run(None) {
+        panic!("{failure}");
+    }
+    let failure = run(Some(Bug::WaitWithoutEnd)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "patient", "{failure}");
 }
 
 /// The record of a worker that dies before the work is done is given to another one within a second. If a worker dies after its work, this work is

@@ -101,6 +101,13 @@ def _add_work(command: argparse.ArgumentParser) -> None:
         "are sent, in fewer bytes, and the program that publishes the camera draws them (mez offload does; "
         "your own program: Answer.over) [engine]",
     )
+    command.add_argument(
+        "--fresh",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="if the engine is slower than a camera, wait for the next frame where it comes sooner than the "
+        "newest one is old: younger pictures, but fewer. --no-fresh: take the newest frame at once [--fresh]",
+    )
 
 
 def _work(options: argparse.Namespace) -> Work:
@@ -113,6 +120,7 @@ def _work(options: argparse.Namespace) -> Work:
         options.keys,
         options.latency_ms,
         options.draw,
+        options.fresh,
     )
 
 

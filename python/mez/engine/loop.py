@@ -166,6 +166,7 @@ def run(
     keys: StrPath | None = None,
     latency_ms: float | None = None,
     draw: Draw = "engine",
+    fresh: bool = True,
     end: Callable[[], bool] = lambda: False,
 ) -> Counts:
     """Run an engine in this process and thread: take the newest frame of each camera in turn, and answer it.
@@ -187,6 +188,8 @@ def run(
         draw: Who draws boxes and overlays over the frame. `"engine"`: this function, so that every answer is
             a picture. `"device"`: the program that publishes the camera, with `Answer.over`; they cross the
             link as they are, in fewer bytes.
+        fresh: As in `mez.subscribe`: an engine that is slower than its camera waits for the next frame if
+            that comes sooner than the newest one is old. Answers are then younger, and fewer.
         end: A function that is called after each frame, and ten times a second. If it returns true, the
             engine ends.
 
@@ -203,7 +206,7 @@ def run(
         raise invalid("draw", f'draw is {draw!r}; give "engine" or "device"')
     loaded = engines.load(engine, device) if isinstance(engine, str) else engine
     counts = Counts()
-    with subscribe(cameras, edge=edge, group=group, keys=keys, latency_ms=latency_ms) as frames:
+    with subscribe(cameras, edge=edge, group=group, fresh=fresh, keys=keys, latency_ms=latency_ms) as frames:
         Loop(loaded, counts, draw=draw).work(frames, end)
     counts.sent = frames.answer_counts.sent
     return counts

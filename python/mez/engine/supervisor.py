@@ -178,6 +178,7 @@ def _command(work: Work, hand: Path) -> list[str]:
     """The command line of a worker."""
     words = ["engine", "worker", work.engine, str(hand), "--cameras", work.cameras]
     words += ["--group", work.group, "--device", work.device, "--draw", work.draw]
+    words.append("--fresh" if work.fresh else "--no-fresh")
     for name, value in (("edge", work.edge), ("keys", work.keys), ("latency-ms", work.latency_ms)):
         if value is not None:
             words += [f"--{name}", os.fspath(value) if isinstance(value, os.PathLike) else str(value)]

@@ -38,6 +38,7 @@ class Work:
         keys: As for `mez.subscribe`.
         latency_ms: As for `mez.subscribe`.
         draw: Who draws boxes and overlays over the frame.
+        fresh: As for `mez.subscribe`.
     """
 
     engine: str
@@ -48,6 +49,7 @@ class Work:
     keys: StrPath | None
     latency_ms: float | None
     draw: Draw
+    fresh: bool
 
 
 class Worker:
@@ -92,6 +94,7 @@ class Worker:
                     work.cameras,
                     edge=work.edge,
                     group=work.group,
+                    fresh=work.fresh,
                     keys=work.keys,
                     latency_ms=work.latency_ms,
                     connect_timeout=DIAL_S,

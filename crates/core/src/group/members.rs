@@ -99,6 +99,7 @@ impl Asks {
             ("the contract", self.contract == other.contract),
             ("deliver", ours.deliver == theirs.deliver),
             ("ordered", ours.ordered == theirs.ordered),
+            ("fresh", ours.fresh == theirs.fresh),
             ("again_after", ours.again_after == theirs.again_after),
             ("away_max", ours.away_max == theirs.away_max),
             ("tries", ours.tries_max == theirs.tries_max),
@@ -299,6 +300,12 @@ mod tests {
             assert_eq!(told, Refused::Differs { name: "detect".parse().unwrap(), what });
         }
         assert_eq!(groups.admit(&ours, MemberId(1), &ordered), Ok(true), "alone, it may change its mind");
+
+        let newest = key("counter", "paint");
+        groups.admit(&newest, MemberId(3), &asks("dock/*", GroupOptions::NEWEST)).unwrap();
+        let fresh = asks("dock/*", GroupOptions { fresh: true, ..GroupOptions::NEWEST });
+        let told = groups.admit(&newest, MemberId(4), &fresh).unwrap_err();
+        assert_eq!(told, Refused::Differs { name: "paint".parse().unwrap(), what: "fresh" });
     }
 
     /// Members of one principal have the same rights. They learn one after the other that these rights have changed.

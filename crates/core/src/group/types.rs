@@ -28,6 +28,9 @@ pub struct GroupOptions {
     pub deliver: Deliver,
     /// Whether a camera's records are worked on one after the other. Default: no.
     pub ordered: bool,
+    /// Whether a free member waits for the next record of a camera if that comes sooner than the newest one is old. Applies only to
+    /// [`Deliver::Newest`]. Default: no.
+    pub fresh: bool,
     /// How long a member may work on a record before the record is given to another member. Applies only to [`Deliver::Every`]. Default: 30 s.
     pub again_after: Duration,
     /// How long a member whose connection was lost may take to come back before its records are given to others. Default: 1 s.
@@ -43,6 +46,7 @@ impl GroupOptions {
     pub const NEWEST: Self = Self {
         deliver: Deliver::Newest,
         ordered: false,
+        fresh: false,
         again_after: Duration::from_secs(30),
         away_max: Duration::from_secs(1),
         tries_max: 5,
@@ -62,6 +66,9 @@ impl GroupOptions {
     /// # Errors
     /// The invalid option, and its allowed values.
     pub fn validate(&self) -> Result<(), OptionsError> {
+        if self.fresh && self.deliver == Deliver::Every {
+            return Err(OptionsError::FreshOfEvery);
+        }
         if !AGAIN_AFTER.contains(&self.again_after) {
             return Err(OptionsError::AgainAfter(self.again_after));
         }
@@ -85,6 +92,9 @@ pub enum OptionsError {
     #[error("again_after is {0:?}; give a time from {min:?} to {max:?}, longer than the work on a record takes",
         min = AGAIN_AFTER.start(), max = AGAIN_AFTER.end())]
     AgainAfter(Duration),
+    /// [`GroupOptions::fresh`].
+    #[error("fresh is set in a group that gets every record; leave out fresh, or ask for the newest records")]
+    FreshOfEvery,
     /// [`GroupOptions::away_max`].
     #[error(
         "away_max is {0:?}; give at most {AWAY_MAX:?}: for this long, nobody works on the records of a lost member"

@@ -10,7 +10,7 @@ use super::ring::RingReader;
 use crate::chain::ChainId;
 use crate::frame::{FrameId, FrameMeta};
 use crate::reader_memory::LogShare;
-use crate::units::Timestamp;
+use crate::units::{Instant, Timestamp};
 
 /// A reader of a log, for any thread. Cheap to clone.
 #[derive(Clone)]
@@ -55,6 +55,11 @@ impl LogReader {
     /// The record at `index`, if it is held.
     pub fn get(&self, index: u64) -> Option<Record> {
         self.ring.get(index)
+    }
+
+    /// When the record at `index` was appended, if it is held ([`Record::arrived`]).
+    pub fn arrived(&self, index: u64) -> Option<Instant> {
+        self.ring.read(index, |record| record.arrived)
     }
 
     /// The newest record.

@@ -14,9 +14,12 @@
 //! A frame is chosen only when the application can take one, so it is the newest
 //! at that moment. Changes of the contract's state are reported between frames.
 
+mod fresh;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::fresh::Fresh;
 use crate::broker::edge::{CameraView, CaptureClock, EdgeBroker, SubscriptionId};
 use crate::contract::Contract;
 use crate::contract::monitor::TakenReport;
@@ -111,6 +114,8 @@ pub struct Session {
     named: Option<CameraName>,
     /// Whether a frame was given and its effect on the contract is still to be reported, before the next frame.
     contract_due: bool,
+    /// The wait for fresh frames, if the application prefers them.
+    fresh: Option<Fresh>,
     over: bool,
 }
 
@@ -121,7 +126,7 @@ impl Session {
         let subscription = Subscription::with_past(spec.span, spec.past)
             .resuming_after(spec.after.clone())
             .taking_chains(spec.present_chains());
-        Self { subscription, watch: None, clock, named: None, contract_due: false, over: false }
+        Self { subscription, watch: None, clock, named: None, contract_due: false, fresh: None, over: false }
     }
 
     /// A session at an edge. Its contract is watched unless it reads the past, whose
@@ -136,6 +141,13 @@ impl Session {
         let watch = if spec.wants_originals() { watch.map(ContractWatch::of_originals) } else { watch };
         let named = spec.cameras.as_camera().filter(|_| spec.span.begin.is_some());
         Self { watch, named, ..Self::new(clock, spec) }
+    }
+
+    /// Makes the application wait for the next frame if it comes sooner than the newest one is old. Only frames of the present that
+    /// are given as stills are waited for, and only if no other camera has a frame for the application, or is due to have one first.
+    #[must_use]
+    pub fn preferring_fresh(self) -> Self {
+        Self { fresh: Some(Fresh::default()), ..self }
     }
 
     // ---- what is known ------------------------------------------------------------------------------------
@@ -265,6 +277,9 @@ impl Session {
             return None;
         }
         loop {
+            if self.waits_for_fresh(now, known, &wants) {
+                return self.poll_contract(now, known);
+            }
             match self.subscription.next_of(self.clock.wall_at(now), &wants) {
                 Next::Frame(delivery) => {
                     if let Some(frame) = self.judge(now, delivery, known) {
@@ -307,12 +322,30 @@ impl Session {
         let ends = [
             self.subscription.span().ends_at(&self.clock),
             self.subscription.patience().map(|patience| self.clock.instant_at(patience)),
+            self.fresh.as_ref().and_then(Fresh::until),
         ];
         let ends = ends.into_iter().flatten().filter(|end| *end > looked);
         ends.chain(watches.then(|| looked + LOOK_INTERVAL)).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
+
+    /// Whether the application is to wait for a fresher frame than the one that is there.
+    fn waits_for_fresh(
+        &mut self,
+        now: Instant,
+        known: &impl KnownCameras,
+        wants: impl Fn(&CameraName) -> bool,
+    ) -> bool {
+        let Some(fresh) = &mut self.fresh else { return false };
+        let unread = self.subscription.only_unread(&wants);
+        let newest = unread.and_then(|(camera, log)| Some((camera, log, log.newest()?)));
+        let Some((camera, log, newest)) = newest else { return false };
+        let others = self.subscription.logs(&wants).filter(|(other, _)| *other != camera).map(|(_, log)| log);
+        let captured = known.times(camera, &newest).captured;
+        let late_at = self.watch.as_ref().zip(captured).and_then(|(watch, (at, _))| watch.hand_over_by(at));
+        fresh.look(now, (camera, newest.frame.meta.id), log, others, late_at).is_some()
+    }
 
     /// Judges a frame by the contract. `None` if the contract does not want it.
     fn judge(

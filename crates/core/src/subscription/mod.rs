@@ -140,6 +140,22 @@ impl Subscription {
         }
     }
 
+    /// The one camera that has an unread frame of the present for the application, with its log, among those for which `wants` is true. `None`
+    /// if no camera has one, if several have, or if a frame was chosen already. Only for cameras whose newest frame is given as a still.
+    pub fn only_unread(&self, wants: impl Fn(&CameraName) -> bool) -> Option<(&CameraName, &LogReader)> {
+        let mut wanted = self.feeds.iter().filter(|feed| wants(&feed.camera) && !feed.has_nothing());
+        let only = wanted.next().filter(|_| wanted.next().is_none())?;
+        Some((&only.camera, only.unread(self.span)?))
+    }
+
+    /// The logs of the cameras for which `wants` is true.
+    pub fn logs(
+        &self,
+        wants: impl Fn(&CameraName) -> bool,
+    ) -> impl Iterator<Item = (&CameraName, &LogReader)> {
+        self.feeds.iter().filter(move |feed| wants(&feed.camera)).map(|feed| (&feed.camera, feed.log()))
+    }
+
     /// How often the application was too slow for its chain and continued with stills.
     pub fn chains_lost(&self) -> u64 {
         self.feeds.iter().filter_map(|feed| feed.chains.as_ref()).map(ChainPlace::lost).sum()

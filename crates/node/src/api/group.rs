@@ -52,6 +52,7 @@ impl GroupAsk {
         let number = |given: Option<u32>, default: usize| given.map_or(default, |number| number as usize);
         let options = GroupOptions {
             ordered: request.ordered,
+            fresh: request.fresh,
             again_after: request
                 .again_after_ms
                 .map_or(base.again_after, |ms| Duration::from_millis(ms.into())),
@@ -194,6 +195,7 @@ mod tests {
             (pb::GroupRequest { member: vec![1; 15].into(), ..request() }, "group.member"),
             (pb::GroupRequest { life: vec![1; 3].into(), ..request() }, "group.life"),
             (pb::GroupRequest { tries: Some(0), ..request() }, "group"),
+            (pb::GroupRequest { fresh: true, ..request() }, "group"),
             (pb::GroupRequest { open_max: Some(10_001), ..request() }, "group"),
             (pb::GroupRequest { again_after_ms: Some(99), ..request() }, "group"),
             (

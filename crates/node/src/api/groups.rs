@@ -144,6 +144,7 @@ fn info(report: GroupReport, newest: &HashMap<CameraName, FrameId>) -> pb::Group
             Deliver::Every => pb::Deliver::Every,
         } as i32,
         ordered: options.ordered,
+        fresh: options.fresh,
         again_after_ms: ms(options.again_after),
         tries: small(options.tries_max),
         open_max: small(options.open_max),

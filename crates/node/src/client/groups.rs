@@ -21,6 +21,8 @@ pub struct GroupSummary {
     pub deliver: Deliver,
     /// Whether the records of a camera are processed one at a time, in order.
     pub ordered: bool,
+    /// Whether free members wait for the next record if that comes sooner than the newest one is old.
+    pub fresh: bool,
     /// How long a member may work on a record before it is given to another one.
     pub again_after: Duration,
     /// How often a record is given before it is a dead letter.
@@ -150,6 +152,7 @@ impl GroupSummary {
             cameras: info.pattern.parse().map_err(|_| "a pattern of cameras")?,
             deliver,
             ordered: info.ordered,
+            fresh: info.fresh,
             again_after: Duration::from_millis(info.again_after_ms.into()),
             tries: info.tries,
             open_max: info.open_max,

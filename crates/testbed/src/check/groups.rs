@@ -31,6 +31,9 @@ pub(crate) struct GroupSeen<'a> {
     pub(crate) open: usize,
     /// Whether a member is free.
     pub(crate) is_free: bool,
+    /// The newest record of each camera, and when it arrived, if the group waits for fresh records and its edge runs. Only records that
+    /// arrived since the group was opened, and of which no still has to be made.
+    pub(crate) newest: Vec<(CameraName, FrameId, Moment)>,
 }
 
 /// A member's report about a record.
@@ -184,6 +187,8 @@ impl Checks {
             format!("{frame} of {camera} was given, and {newest:?} was there")
         });
         let shared = self.shared(group);
+        // Whoever is free after this may not have been before.
+        shared.ready_since = None;
         shared.lanes.insert(camera.clone(), lane.map_or(*frame, |lane| lane.max(*frame)));
         let count = if is_again { &mut shared.account.given_again } else { &mut shared.account.given };
         *count += 1;
@@ -306,6 +311,19 @@ impl Checks {
             })
         });
         let forgotten = forgotten.map(|((camera, frame), fate)| format!("{frame} of {camera}: {fate:?}"));
+        // In an ordered group, a record may also wait for the one before it.
+        let may_take = options.fresh && !options.ordered && seen.is_free && seen.open < options.open_max;
+        shared.ready_since = may_take.then(|| shared.ready_since.unwrap_or(now));
+        let waits = shared.ready_since.and_then(|ready_since| {
+            seen.newest.iter().find(|(camera, frame, arrived)| {
+                let is_unread = shared.lanes.get(camera).is_none_or(|lane| frame > lane);
+                let began = ready_since.max(*arrived);
+                // The next record was due in less than the age. The wait ends when that is late by a quarter of the gap, which is less than twice the age.
+                is_unread && now.since(began) > began.since(*arrived) * 3 / 2 + CLOCK_ERROR
+            })
+        });
+        let waits =
+            waits.map(|(camera, frame, arrived)| format!("{frame} of {camera}, which came {arrived}"));
         let open = shared.open();
         let is_unsure = shared.is_unsure;
         let (mut told, mut known) = (seen.account.clone(), shared.account.clone());
@@ -317,6 +335,9 @@ impl Checks {
         let is_complete = seen.account.is_complete(seen.open);
         self.expect(forgotten.is_none(), "settled", || {
             format!("nobody works on {} since {}, and somebody is free", forgotten.unwrap_or_default(), now)
+        });
+        self.expect(waits.is_none(), "patient", || {
+            format!("nobody was given {} until {now}, and somebody is free", waits.unwrap_or_default())
         });
         self.expect(is_complete, "account", || format!("{:?} with {} open", seen.account, seen.open));
         self.expect(is_unsure || (told == known && open == seen.open), "account", || {

@@ -195,6 +195,8 @@ pub(super) struct Shared {
     pub(super) account: Account,
     /// Since when a member was free whenever the rules looked.
     pub(super) free_since: Option<Moment>,
+    /// Since when a member could be given a record whenever the rules looked, in a group that waits for fresh records.
+    pub(super) ready_since: Option<Moment>,
 }
 
 impl Shared {

@@ -46,6 +46,7 @@
 //! | `turns` | in an ordered group, one record of a camera is in work at a time | `groups.rs` |
 //! | `settled` | every record given to a member ends once: done by the member that reports it, a dead letter after the allowed number of tries, or lost for a true reason; until then it is given again within two seconds after its member's time is over, if a member is free | `groups.rs` |
 //! | `freshest` | a member of a group of the newest gets the newest record that the edge holds | `groups.rs` |
+//! | `patient` | a free member of a group that waits for fresh records waits for one and a half times the age of the newest record at most | `groups.rs` |
 //! | `place` | the place of a group never goes back, even over restarts, unless its members are told so; what was not synced before a power cut may come again | `groups.rs` |
 //! | `answers` | a member that acknowledges a record is told whether this settled it; a member settles no record that it was not given | `groups.rs` |
 //! | `account` | the account of a group is what its members saw | `groups.rs` |

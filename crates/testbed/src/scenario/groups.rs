@@ -24,6 +24,7 @@ fn group(random: &mut Random) -> GroupSpec {
     let every = !random.one_in(3);
     let options = GroupOptions {
         ordered: random.one_in(3),
+        fresh: !every && random.one_in(2),
         again_after: *random.pick(&[ms(100), ms(500), secs(2), secs(30)]),
         away_max: *random.pick(&[ms(0), ms(300), secs(1), secs(1)]),
         tries_max: *random.pick(&[1, 2, 5, 5]),

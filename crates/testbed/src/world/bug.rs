@@ -135,6 +135,8 @@ pub enum Bug {
     OrderForgotten,
     /// A group that asked for the newest records is given every record.
     EveryForNewest,
+    /// A group that waits for a fresh record waits until that comes, however long it takes.
+    WaitWithoutEnd,
     /// Every tenth acknowledgement is answered but not processed.
     DoneForgotten,
     /// A member can settle the records of other members.

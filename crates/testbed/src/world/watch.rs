@@ -59,7 +59,7 @@ impl View<'_> {
             edge.process.iter().for_each(|process| checks.watch_streams(process.run));
         }
         for group in self.groups {
-            group.watch(checks);
+            group.watch(&self.edges[group.spec.edge.0], checks);
         }
     }
 

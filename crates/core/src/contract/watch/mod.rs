@@ -292,6 +292,12 @@ impl ContractWatch {
         self.way.poll(now, self.contract.latency_bound?)
     }
 
+    /// When a frame must be handed over at the latest to be on time, as far as the way to the application is known. `None`: the contract has no
+    /// latency bound.
+    pub fn hand_over_by(&self, captured: Instant) -> Option<Instant> {
+        Some(captured + self.contract.latency_bound?.saturating_sub(self.way.known()))
+    }
+
     /// Notes that the application has taken every frame, and waits for the next.
     pub fn handle_waiting(&mut self, now: Instant) {
         for watched in self.cameras.values_mut().filter(|watched| watched.last.is_some()) {

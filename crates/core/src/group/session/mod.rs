@@ -236,6 +236,7 @@ impl GroupSession {
     ) {
         self.group.set_options(options);
         let session = Session::at_edge(clock, &spec, id, profile);
+        let session = if options.fresh { session.preferring_fresh() } else { session };
         self.reading = Some(Reading { id, spec, session });
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::broker::edge::CameraView;
+use crate::contract::Contract;
 use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Reference, Rung};
 use crate::group::End;
 use crate::log::{LogConfig, LogWriter, log};
@@ -20,8 +21,8 @@ const FIRST: Life = Life(1);
 struct Known;
 
 impl KnownCameras for Known {
-    fn times(&self, _: &CameraName, _: &Record) -> FrameTimes {
-        FrameTimes::default()
+    fn times(&self, _: &CameraName, record: &Record) -> FrameTimes {
+        FrameTimes { captured: Some((record.arrived, Duration::ZERO)), trace: None }
     }
 
     fn view(&self, _: &CameraName) -> Arc<CameraView> {
@@ -95,7 +96,13 @@ impl Edge {
     }
 
     fn append(&mut self, camera: u8, sequence: u64) {
-        self.logs[usize::from(camera) - 1].1.append_record(record(frame(sequence))).unwrap();
+        self.append_at(0, camera, sequence);
+    }
+
+    /// Appends a record that arrives at this millisecond.
+    fn append_at(&mut self, ms: u64, camera: u8, sequence: u64) {
+        let record = Record { arrived: at(ms), ..record(frame(sequence)) };
+        self.logs[usize::from(camera) - 1].1.append_record(record).unwrap();
     }
 
     /// The records that members get at a moment, as `camera/frame to member`, from an edge without a disk.
@@ -131,6 +138,11 @@ impl Edge {
                 }
             }
         }
+    }
+
+    /// [`Edge::given`], without what members are told of their contract.
+    fn records(&mut self, now: Instant) -> Vec<String> {
+        self.given(now).into_iter().filter(|output| output.contains(" to ")).collect()
     }
 
     fn ends(&mut self) -> Vec<(u64, End)> {
@@ -194,6 +206,68 @@ fn the_newest_wins_across_the_group() {
     assert_eq!(edge.given(at(3)), ["dock/cam1/8 to 2"]);
     assert_eq!(edge.group.skipped().total(), 3 + 3 + 4, "as for one application");
     assert!(!edge.group.join(A, Some(Life(9))).unwrap().survives, "a group of the newest has no place");
+}
+
+const FRESH: GroupOptions = GroupOptions { fresh: true, ..GroupOptions::NEWEST };
+
+/// A group that was given what cameras had each 100 ms, the last time at 410 ms, the second camera later by this many. Then the first one had a
+/// record at 510 ms.
+fn busy(cameras: u8, later: u64, contract: Contract) -> Edge {
+    let mut edge = Edge::open(GroupSession::new(at(0), FRESH, FIRST, true), cameras, 0);
+    edge.group.close();
+    edge.begin(at(0), SubscriptionSpec { contract, ..SubscriptionSpec::live("dock/*".parse().unwrap()) });
+    for sequence in 1..=4 {
+        for camera in 1..=cameras {
+            let delay = if camera == 2 { later } else { 0 };
+            edge.append_at(10 + 100 * sequence + delay, camera, sequence);
+        }
+    }
+    edge.group.ready(B, cameras.into()).unwrap();
+    assert_eq!(edge.records(at(415 + later)).len(), cameras.into());
+    edge.append_at(510, 1, 5);
+    edge
+}
+
+#[test]
+fn a_free_member_waits_for_a_fresh_record() {
+    let mut edge = busy(1, 0, Contract::default());
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.given(at(580)), [""; 0], "the next one is due at 610");
+    assert_eq!(edge.group.poll_timeout(at(580)), Some(at(635)));
+    edge.append_at(612, 1, 6);
+    assert_eq!(edge.given(at(612)), ["dock/cam1/6 to 1"]);
+    // The next one does not come.
+    edge.group.ready(B, 1).unwrap();
+    edge.append_at(710, 1, 7);
+    assert_eq!(edge.given(at(710)), ["dock/cam1/7 to 2"], "at once: nothing is younger");
+    edge.append_at(810, 1, 8);
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.given(at(880)), [""; 0]);
+    assert_eq!(edge.given(at(935)), ["dock/cam1/8 to 1"]);
+}
+
+#[test]
+fn nobody_waits_while_another_camera_has_a_record_or_is_due_first() {
+    let mut edge = busy(2, 60, Contract::default());
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.given(at(580)), ["dock/cam1/5 to 1"], "the second camera is due at 570");
+
+    let mut edge = busy(2, 120, Contract::default());
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.given(at(580)), [""; 0], "the second camera is due at 630");
+    edge.append_at(585, 2, 5);
+    assert_eq!(edge.given(at(585)).len(), 1, "both have one");
+}
+
+#[test]
+fn nobody_waits_until_a_record_is_late() {
+    let bound = |ms| Contract { latency_bound: Some(Duration::from_millis(ms)), ..Contract::default() };
+    let mut edge = busy(1, 0, bound(120));
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.records(at(580)), ["dock/cam1/5 to 1"]);
+    let mut edge = busy(1, 0, bound(130));
+    edge.group.ready(A, 1).unwrap();
+    assert_eq!(edge.records(at(580)), [""; 0]);
 }
 
 #[test]

@@ -175,6 +175,27 @@ impl Feed {
         feed
     }
 
+    /// The log in memory.
+    pub(super) fn log(&self) -> &LogReader {
+        &self.reader
+    }
+
+    /// Whether the present has nothing unread, and no frame was chosen.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.chooses_next() && self.live >= self.reader.held().end
+    }
+
+    /// The log, if its newest frame is what the application gets next, as a still.
+    pub(super) fn unread(&self, span: Span) -> Option<&LogReader> {
+        let of_stills = self.originals.is_none() && self.chains.is_none() && span.deliver == Deliver::Newest;
+        (self.chooses_next() && of_stills && self.live < self.reader.held().end).then_some(&self.reader)
+    }
+
+    /// Whether the next frame of the present is still to be chosen.
+    fn chooses_next(&self) -> bool {
+        self.is_live && !self.waits_for_past() && matches!(self.chosen, Chosen::None)
+    }
+
     /// The next delivery. `now` is the edge broker's wall clock.
     pub(super) fn next(&mut self, span: Span, begun: bool, now: Timestamp) -> Option<Delivery> {
         self.begun |= begun;

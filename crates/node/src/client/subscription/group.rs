@@ -22,6 +22,8 @@ pub struct Membership {
     pub name: GroupName,
     /// Whether the records of a camera are processed one at a time, in order. Default: no.
     pub ordered: bool,
+    /// Whether the program waits for the next record if that comes sooner than the newest one is old. Only for the newest records. Default: no.
+    pub fresh: bool,
     /// How long a member may work on a record before it is given to another member. Default: the edge's default, 30 s.
     pub again_after: Option<Duration>,
     /// How often a record is given before it is a dead letter. Default: the edge's default, 5.
@@ -38,7 +40,16 @@ impl Membership {
     /// One record at a time, which is done when the next one is requested.
     pub fn new(name: GroupName) -> Self {
         let (again_after, tries, open_max) = (None, None, None);
-        Self { name, ordered: false, again_after, tries, open_max, at_once: 1, settles_itself: true }
+        Self {
+            name,
+            ordered: false,
+            fresh: false,
+            again_after,
+            tries,
+            open_max,
+            at_once: 1,
+            settles_itself: true,
+        }
     }
 }
 
@@ -142,7 +153,7 @@ impl Member {
         state.at_once = at_once;
         drop(state);
         self.said.notify_waiters();
-        let Membership { name, ordered, again_after, tries, open_max, .. } = &self.asks;
+        let Membership { name, ordered, fresh, again_after, tries, open_max, .. } = &self.asks;
         pb::GroupRequest {
             name: name.to_string(),
             member: Bytes::copy_from_slice(&self.id),
@@ -153,6 +164,7 @@ impl Member {
             life,
             at_once,
             holds,
+            fresh: *fresh,
         }
     }
 

@@ -42,6 +42,8 @@ use crate::trace::What;
 
 /// Groups' decoders of frames on disk are numbered from here on. Applications' decoders have smaller numbers.
 const DISK_DECODERS: usize = 10_000;
+/// If one of this many last records needs others, the next record that is given may be a still that takes a while to make.
+const RECENT: u64 = 32;
 
 /// An event of a group's records, for stories.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,8 @@ pub(super) struct GroupHost {
     session: Option<GroupSession>,
     /// The edge's process that serves the group.
     run: u64,
+    /// When the group began to read.
+    opened: Moment,
     journal: Journal,
     workers: Vec<Worker>,
     /// The worker and the connection of each member, as far as the edge knows.
@@ -126,6 +130,7 @@ impl GroupHost {
             access,
             session: None,
             run: 0,
+            opened: Moment::START,
             journal: Journal::default(),
             workers,
             connected: BTreeMap::new(),
@@ -162,8 +167,8 @@ impl GroupHost {
         self.session.as_ref().map(|session| session.group().account())
     }
 
-    /// Shows the rules the group's account.
-    pub(super) fn watch(&self, checks: &mut Checks) {
+    /// Shows the rules the group's account, and the records that wait for a member.
+    pub(super) fn watch(&self, edge: &EdgeHost, checks: &mut Checks) {
         let Some(session) = &self.session else { return };
         let is_free = self.workers.iter().any(|worker| {
             let is_known = self.connected.get(&worker.id).map(|(_, connection)| *connection);
@@ -173,9 +178,31 @@ impl GroupHost {
         let seen = GroupSeen {
             account: session.group().account(),
             open: session.group().place().open_count(),
-            is_free: is_free && is_open,
+            is_free: is_free && is_open && !edge.is_frozen(),
+            newest: self.newest(edge),
         };
         checks.watch_group(self.index, &seen);
+    }
+
+    /// The newest record of each camera, and when it arrived, if the group waits for fresh records.
+    fn newest(&self, edge: &EdgeHost) -> Vec<(CameraName, FrameId, Moment)> {
+        let process = edge.process.as_ref().filter(|process| process.run == self.run);
+        let spec = self.session.as_ref().and_then(GroupSession::spec).filter(|_| self.spec.options.fresh);
+        let (Some(process), Some(spec)) = (process, spec) else { return Vec::new() };
+        let of_group = process.logs.iter().filter(|(camera, _)| spec.selects(camera));
+        let newest = of_group.filter_map(|(camera, log)| {
+            let record = log.newest()?;
+            let meta = &record.frame.meta;
+            let arrived = edge.clock.moment_of(record.arrived);
+            // A still of an earlier record may have been chosen, and not be made yet.
+            let held = log.held();
+            let last = held.end.saturating_sub(RECENT).max(held.start)..held.end;
+            let is_chained =
+                |index| log.get(index).is_some_and(|record| record.frame.meta.encoding.is_chained());
+            let is_given_so = !last.into_iter().any(is_chained) && !record.is_overtaken();
+            (is_given_so && arrived > self.opened).then(|| (camera.clone(), meta.id, arrived))
+        });
+        newest.collect()
     }
 
     // ---- the edge's process -------------------------------------------------------------------------------
@@ -244,6 +271,7 @@ impl GroupHost {
         let asked = spec.clone();
         let Some(session) = &mut self.session else { return false };
         session.open(clock, (id, spec.clone()), options, None);
+        self.opened = stage.now;
         let has = spec.after.iter().cloned().collect();
         let past = (spec.past.tier_max, spec.past.fill);
         stage.checks.subscribed(id, Reading::new(self.run, spec.span, past, (false, false), &has));
@@ -453,6 +481,9 @@ impl GroupHost {
     /// Sets the timer.
     fn arm(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
         let now: Instant = edge.clock.monotonic(stage.now);
+        if stage.bug == Some(Bug::WaitWithoutEnd) {
+            return;
+        }
         let Some(due) = self.session.as_ref().and_then(|session| session.poll_timeout(now)) else { return };
         let at = edge.clock.moment_of(due).max(stage.now + ms(1));
         if self.armed.is_none_or(|armed| at < armed) {

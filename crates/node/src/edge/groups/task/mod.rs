@@ -151,13 +151,14 @@ impl GroupTask {
         let (stopped, rung, mut timer) = (stopped(&mut stop), bell.wait(), Timer::new());
         tokio::pin!(stopped, rung);
         loop {
+            // A moment that passes while members are served is not missed.
+            let looked = monotonic_now();
             self.serve().await;
             if self.over {
                 return;
             }
             let at_ease = self.is_at_ease();
             bell.set_at_ease(at_ease);
-            let looked = monotonic_now();
             let retry = self.degraded.as_ref().map(|(_, at)| *at);
             let look =
                 (at_ease && self.session.group().place().open_count() > 0).then(|| looked + REPORTS_WAIT_MAX);
