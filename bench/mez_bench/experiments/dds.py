@@ -14,7 +14,7 @@ import numpy as np
 
 from mez.bridge.dds import library
 from mez.errors import MissingPackageError
-from mez_bench import kept_line
+from mez_bench import board, kept_line
 from mez_bench.arms import bars, in_turn
 from mez_bench.bursts import Burst, Driver
 from mez_bench.errors import ExperimentError
@@ -62,6 +62,18 @@ SHARE_SPAN: Final = (0.2, 0.9)
 
 PACED: Final = "paced"
 FLOODED: Final = "flooded"
+SAMPLES: Final = "samples"
+CONTRACT: Final = "contract"
+BOARD: Final = "board"
+PARTS: Final = (SAMPLES, CONTRACT, BOARD)
+ON_BOARD: Final = " (board)"
+"""Ends the name of an arm whose sender has the processor of a small board."""
+
+BOARD_ARMS: Final = (MEZ, CYCLONE)
+BOARD_PLANS: Final = ((PACED, 307_200), (FLOODED, 921_600))
+BOARD_SHARE_MAX: Final = 0.24
+"""The processor share of the Raspberry Pi 2 in the paper."""
+
 _NAMES: Final = {size: f"{size // 1000}kb" for size in BYTES}
 
 
@@ -132,6 +144,9 @@ def _run(run: Run) -> Outcome:
     except MissingPackageError as error:
         # The bridge would say so minutes from now.
         raise ExperimentError(f"{error}, or tools/setup --tests") from error
+    parts = run.parts(PARTS)
+    if BOARD in parts and (why := board.unavailable()):
+        raise ExperimentError(f"{why}; or leave out this part: --only {SAMPLES},{CONTRACT}")
     sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
     plans = [(PACED, size) for size in sizes] + [
         (FLOODED, size)
@@ -139,21 +154,41 @@ def _run(run: Run) -> Outcome:
         if size >= FLOODED_MIN_BYTES and not (run.quick and size < max(sizes))
     ]
     lines = kept_line.QUICK_LINES if run.quick else kept_line.LINES
-    run.expect(len(plans) * rounds * len(dds.ARMS) + 2 * len(lines))
+    steps = {
+        SAMPLES: len(plans) * rounds * len(dds.ARMS),
+        CONTRACT: 2 * len(lines),
+        BOARD: 1 + len(BOARD_PLANS) * rounds * len(BOARD_ARMS),
+    }
+    run.expect(sum(steps[part] for part in parts))
     payloads = {size: write_jpeg(run.folder, size, dds.SIZE) for size in sizes}
     casts: Casts = {}
     memory: dict[str, float] = {}
+    kept, small = [], None
     with line() as cable:
         # One arm at a time: on few processors, arms that run together would disturb each other.
-        for number in range(rounds):
+        for number in range(rounds if SAMPLES in parts else 0):
             for name in in_turn(dds.ARMS, number):
                 with run.apart():
                     _play(run, cable, name, plans, payloads, casts, memory)
-        kept = kept_line.rows(run, cable)
+        if CONTRACT in parts:
+            kept = kept_line.rows(run, cable)
+        if BOARD in parts:
+            small = board.calibrated()
+            run.step("this machine compared with a Raspberry Pi 2")
+            for number in range(rounds):
+                for name in in_turn(BOARD_ARMS, number):
+                    with board.quota(small.cores) as group, run.apart():
+                        _play(run, cable, name, BOARD_PLANS, payloads, casts, memory, group)
     outcome = _outcome(run, casts, memory, rounds)
-    outcome.rows += kept
-    outcome.tables.append(_kept_table(kept))
-    outcome.parameters |= {"latency_ms": kept_line.LATENCY_MS, "accuracy_floor": kept_line.FLOOR}
+    if SAMPLES in parts:
+        _judge(outcome, casts, memory)
+        outcome.plot = lambda drawing: _plot(drawing, casts)
+    if small is not None:
+        _judge_board(outcome, casts, small)
+    if kept:
+        outcome.rows += kept
+        outcome.tables.append(_kept_table(kept))
+        outcome.parameters |= {"latency_ms": kept_line.LATENCY_MS, "accuracy_floor": kept_line.FLOOR}
     return outcome
 
 
@@ -165,12 +200,16 @@ def _play(
     payloads: Mapping[int, Path],
     casts: Casts,
     memory: dict[str, float],
+    group: Path | None = None,
 ) -> None:
-    """Send all bursts of a round through one arm."""
+    """Send all bursts of a round through one arm. `group`: the control group of the process that sends."""
     cable.limit(LINE_BITS_PER_S)
     arm, driver = dds.start(run, cable, name), Driver()
     driver.subscriptions(arm.system, 1)
     driver.warm(arm.system, payloads[min(payloads)])
+    if group is not None:
+        (group / "cgroup.procs").write_text(str(arm.sender.pid))
+        name += ON_BOARD
     for pace, size in plans:
         casts.setdefault((pace, size, name), []).append(
             _cast(arm, driver, payloads[size], size, pace, SECONDS[run.quick])
@@ -218,9 +257,7 @@ def _outcome(run: Run, casts: Casts, memory: Mapping[str, float], rounds: int) -
         },
         rows=[_row(key, of) for key, of in casts.items()],
     )
-    _judge(outcome, casts, memory)
-    outcome.tables = [_table(outcome.rows)]
-    outcome.plot = lambda drawing: _plot(drawing, casts)
+    outcome.tables = [_table(outcome.rows)] if casts else []
     outcome.notes = [
         "a write: until the call of the library returns. Cyclone DDS and the bridge send within the call, "
         "and wait for the line; Mez's publisher puts the frame into its log, and its threads send",
@@ -261,6 +298,35 @@ def _judge(outcome: Outcome, casts: Casts, memory: Mapping[str, float]) -> None:
     outcome.parameters["write_ratio_cyclone_max_bytes"] = worst
     for name, value in memory.items():
         metrics[f"rss_mb_{name}"] = Interval.exactly(value)
+
+
+def _judge_board(outcome: Outcome, casts: Casts, small: board.Board) -> None:
+    """Judge the processor share of the board: while the line is flooded, of all its cores."""
+    metrics = outcome.metrics
+    for name, ending in ((MEZ, ""), (CYCLONE, "_cyclone")):
+        for (pace, size), of_size in zip(BOARD_PLANS, ("_307kb", ""), strict=True):
+            of = casts[pace, size, name + ON_BOARD]
+            shares = [np.array([_cpu_share(cast) / small.cores]) for cast in of]
+            metrics[f"cpu_share_pi{of_size}{ending}"] = interval(shares, median)
+        flooded = [np.array([cast.per_s]) for cast in casts[FLOODED, 921_600, name + ON_BOARD]]
+        metrics[f"samples_per_second_921kb_pi{ending}"] = interval(flooded, median)
+    outcome.targets.append(Target("cpu_share_pi", "<=", BOARD_SHARE_MAX))
+    outcome.parameters |= {
+        "board_cores_of_this_machine": small.cores,
+        "board_mips": board.PUBLISHED_MIPS,
+        "mips": small.mips,
+    }
+    outcome.notes.append(
+        f"board: the sender has {small.cores:.2f} cores of this machine, as the {board.CORES} cores of a "
+        "Raspberry Pi 2 by the benchmark of 7-Zip. cpu_share_pi counts all its cores; of one core, it is "
+        f"{board.CORES} times as much. Its processor has no instructions for AES, this one has"
+    )
+
+
+def _cpu_share(cast: Cast) -> float:
+    """Return the processor time per second of the sender, in cores of this machine."""
+    written_per_s = cast.per_s / cast.delivered
+    return cast.burst.cpu_ms_per_frame["publisher"] / 1e3 * written_per_s
 
 
 def _writes(of: Sequence[Cast]) -> list[Values]:
@@ -336,8 +402,8 @@ def _plot(drawing: Figure, casts: Casts) -> None:
 DDS: Final = Experiment(
     name="dds",
     summary="video samples on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
-    needs="root and iproute2, for two hosts; Cyclone DDS (tools/setup --tests); ffmpeg, the demo's video",
+    needs="root and iproute2, for two hosts; Cyclone DDS, 7-Zip (tools/setup --tests); ffmpeg, a video",
     seconds_quick=90,
-    seconds_full=1500,
+    seconds_full=1700,
     run=_run,
 )
