@@ -24,7 +24,10 @@ SUBJECTS: Final[Mapping[str, tuple[str, ...]]] = {
     "video": ("contracts",),
     "profile": ("contracts",),
     "app": ("contracts",),
-    "only": ("contracts", "groups", "sources", "breakdown", "kept", "page", "pipeline", "aitax", "offload"),
+    "only": (
+        *("contracts", "groups", "sources", "breakdown", "kept", "page", "pipeline", "aitax", "offload"),
+        "dds",
+    ),
     "plan": ("cost",),
     "rates": ("cost",),
 }

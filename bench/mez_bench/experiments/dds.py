@@ -145,6 +145,9 @@ def _run(run: Run) -> Outcome:
         # The bridge would say so minutes from now.
         raise ExperimentError(f"{error}, or tools/setup --tests") from error
     parts = run.parts(PARTS)
+    if run.quick and not run.subject.only:
+        # To compare this machine with the board takes longer than all the rest of a quick run.
+        parts = tuple(part for part in parts if part != BOARD)
     if BOARD in parts and (why := board.unavailable()):
         raise ExperimentError(f"{why}; or leave out this part: --only {SAMPLES},{CONTRACT}")
     sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
