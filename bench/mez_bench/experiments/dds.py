@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,8 +66,16 @@ PACED: Final = "paced"
 FLOODED: Final = "flooded"
 SAMPLES: Final = "samples"
 CONTRACT: Final = "contract"
+APART: Final = "apart"
 BOARD: Final = "board"
-PARTS: Final = (SAMPLES, CONTRACT, BOARD)
+PARTS: Final = (SAMPLES, CONTRACT, APART, BOARD)
+QUICK_PARTS: Final = (SAMPLES, CONTRACT)
+"""The parts of a quick run without `--only`."""
+
+IS_APART: Final = " (apart)"
+"""Ends the names of arms where Mez's caller and the threads that send have different processors."""
+
+APART_BYTES_MAX: Final = 100_000
 ON_BOARD: Final = " (board)"
 """Ends the name of an arm whose sender has the processor of a small board."""
 
@@ -146,8 +156,7 @@ def _run(run: Run) -> Outcome:
         raise ExperimentError(f"{error}, or tools/setup --tests") from error
     parts = run.parts(PARTS)
     if run.quick and not run.subject.only:
-        # To compare this machine with the board takes longer than all the rest of a quick run.
-        parts = tuple(part for part in parts if part != BOARD)
+        parts = QUICK_PARTS
     if BOARD in parts and (why := board.unavailable()):
         raise ExperimentError(f"{why}; or leave out this part: --only {SAMPLES},{CONTRACT}")
     sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
@@ -156,10 +165,12 @@ def _run(run: Run) -> Outcome:
         for size in sizes
         if size >= FLOODED_MIN_BYTES and not (run.quick and size < max(sizes))
     ]
+    small_plans = [(PACED, size) for size in sizes if size <= APART_BYTES_MAX]
     lines = kept_line.QUICK_LINES if run.quick else kept_line.LINES
     steps = {
         SAMPLES: len(plans) * rounds * len(dds.ARMS),
         CONTRACT: 2 * len(lines),
+        APART: len(small_plans) * rounds * 2,
         BOARD: 1 + len(BOARD_PLANS) * rounds * len(BOARD_ARMS),
     }
     run.expect(sum(steps[part] for part in parts))
@@ -175,17 +186,26 @@ def _run(run: Run) -> Outcome:
                     _play(run, cable, name, plans, payloads, casts, memory)
         if CONTRACT in parts:
             kept = kept_line.rows(run, cable)
+        for number in range(rounds if APART in parts else 0):
+            for name in in_turn((MEZ, CYCLONE), number):
+                with run.apart():
+                    settle = _part_threads if name == MEZ else None
+                    _play(run, cable, name + IS_APART, small_plans, payloads, casts, memory, settle)
         if BOARD in parts:
             small = board.calibrated()
             run.step("this machine compared with a Raspberry Pi 2")
             for number in range(rounds):
                 for name in in_turn(BOARD_ARMS, number):
                     with board.quota(small.cores) as group, run.apart():
-                        _play(run, cable, name, BOARD_PLANS, payloads, casts, memory, group)
+                        limit = partial(_limit, group)
+                        _play(run, cable, name + ON_BOARD, BOARD_PLANS, payloads, casts, memory, limit)
     outcome = _outcome(run, casts, memory, rounds)
     if SAMPLES in parts:
         _judge(outcome, casts, memory)
         outcome.plot = lambda drawing: _plot(drawing, casts)
+    if APART in parts:
+        ratios = _write_ratios(casts, MEZ + IS_APART, CYCLONE + IS_APART)
+        outcome.metrics["write_ratio_cyclone_max_apart"] = max(ratios.values(), key=lambda of: of.median)
     if small is not None:
         _judge_board(outcome, casts, small)
     if kept:
@@ -203,22 +223,39 @@ def _play(
     payloads: Mapping[int, Path],
     casts: Casts,
     memory: dict[str, float],
-    group: Path | None = None,
+    settle: Callable[[int], None] | None = None,
 ) -> None:
-    """Send all bursts of a round through one arm. `group`: the control group of the process that sends."""
+    """Send all bursts of a round through one arm. `settle` is called with the process that sends."""
     cable.limit(LINE_BITS_PER_S)
-    arm, driver = dds.start(run, cable, name), Driver()
+    arm, driver = dds.start(run, cable, name.split(" ")[0]), Driver()
     driver.subscriptions(arm.system, 1)
     driver.warm(arm.system, payloads[min(payloads)])
-    if group is not None:
-        (group / "cgroup.procs").write_text(str(arm.sender.pid))
-        name += ON_BOARD
+    if settle is not None:
+        settle(arm.sender.pid)
     for pace, size in plans:
         casts.setdefault((pace, size, name), []).append(
             _cast(arm, driver, payloads[size], size, pace, SECONDS[run.quick])
         )
         run.step(f"{name}, {pace}, {figure(size / 1000)} kB")
     memory[name] = max(memory.get(name, 0.0), arm.sender.memory()[1])
+
+
+def _limit(group: Path, pid: int) -> None:
+    """Put a process into a control group."""
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def _part_threads(pid: int) -> None:
+    """Bind the first thread of a process to one processor, and its other threads to another one.
+
+    Raises:
+        ExperimentError: There is one processor only.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) < 2:
+        raise ExperimentError(f"the part {APART} needs two processors")
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {processors[0 if int(thread.name) == pid else 1]})
 
 
 def _fps(pace: str, size: int) -> float:
@@ -273,6 +310,7 @@ def _outcome(run: Run, casts: Casts, memory: Mapping[str, float], rounds: int) -
         "not measured. DDS alone has samples of the same size as the camera's frames",
         "rss_mb: peak memory of the process that writes; with Mez it includes a log of "
         f"{figure(dds.LOG_BYTES / 1e6)} MB",
+        "apart: with Mez, the thread that calls and those that send are bound to different processors",
     ]
     return outcome
 
@@ -290,17 +328,13 @@ def _judge(outcome: Outcome, casts: Casts, memory: Mapping[str, float]) -> None:
             metrics[metric] = interval([np.array([value]) for value in values], median)
             if name == MEZ:
                 targets.append(Target(metric, ">=", bound))
-    ratios = {}
-    for pace, size, name in casts:
-        if (pace, name) == (PACED, MEZ):
-            mine, theirs = casts[pace, size, MEZ], casts[pace, size, CYCLONE]
-            ratios[size] = ratio_interval(_writes(mine), _writes(theirs), median)
+    ratios = _write_ratios(casts, MEZ, CYCLONE)
     worst = max(ratios, key=lambda size: ratios[size].median)
     metrics["write_ratio_cyclone_max"] = ratios[worst]
     targets.append(Target("write_ratio_cyclone_max", "<=", 1.0))
     outcome.parameters["write_ratio_cyclone_max_bytes"] = worst
-    for name, value in memory.items():
-        metrics[f"rss_mb_{name}"] = Interval.exactly(value)
+    for name in dds.ARMS:
+        metrics[f"rss_mb_{name}"] = Interval.exactly(memory[name])
 
 
 def _judge_board(outcome: Outcome, casts: Casts, small: board.Board) -> None:
@@ -330,6 +364,15 @@ def _cpu_share(cast: Cast) -> float:
     """Return the processor time per second of the sender, in cores of this machine."""
     written_per_s = cast.per_s / cast.delivered
     return cast.burst.cpu_ms_per_frame["publisher"] / 1e3 * written_per_s
+
+
+def _write_ratios(casts: Casts, arm: str, other: str) -> dict[int, Interval]:
+    """Return the ratio of the paced writes of two arms, for each size."""
+    return {
+        size: ratio_interval(_writes(of), _writes(casts[PACED, size, other]), median)
+        for (pace, size, name), of in casts.items()
+        if (pace, name) == (PACED, arm)
+    }
 
 
 def _writes(of: Sequence[Cast]) -> list[Values]:
@@ -407,6 +450,6 @@ DDS: Final = Experiment(
     summary="video samples on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
     needs="root and iproute2, for two hosts; Cyclone DDS, 7-Zip (tools/setup --tests); ffmpeg, a video",
     seconds_quick=90,
-    seconds_full=1700,
+    seconds_full=2000,
     run=_run,
 )

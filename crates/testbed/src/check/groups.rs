@@ -314,10 +314,17 @@ impl Checks {
         // In an ordered group, a record may also wait for the one before it.
         let may_take = options.fresh && !options.ordered && seen.is_free && seen.open < options.open_max;
         shared.ready_since = may_take.then(|| shared.ready_since.unwrap_or(now));
+        for (camera, frame, _) in &seen.newest {
+            // A record may be appended long after it arrived.
+            let since = shared.newest_since.entry(camera.clone()).or_insert((*frame, now));
+            if since.0 != *frame {
+                *since = (*frame, now);
+            }
+        }
         let waits = shared.ready_since.and_then(|ready_since| {
             seen.newest.iter().find(|(camera, frame, arrived)| {
                 let is_unread = shared.lanes.get(camera).is_none_or(|lane| frame > lane);
-                let began = ready_since.max(*arrived);
+                let began = shared.newest_since.get(camera).map_or(now, |(_, since)| ready_since.max(*since));
                 // The next record was due in less than the age. The wait ends when that is late by a quarter of the gap, which is less than twice the age.
                 is_unread && now.since(began) > began.since(*arrived) * 3 / 2 + CLOCK_ERROR
             })

@@ -197,6 +197,8 @@ pub(super) struct Shared {
     pub(super) free_since: Option<Moment>,
     /// Since when a member could be given a record whenever the rules looked, in a group that waits for fresh records.
     pub(super) ready_since: Option<Moment>,
+    /// The newest record of each camera in the edge's log, and since when it is there, in such a group.
+    pub(super) newest_since: BTreeMap<CameraName, (FrameId, Moment)>,
 }
 
 impl Shared {
