@@ -65,8 +65,8 @@ impl Fresh {
 /// Until when to wait for the frame after the newest one in `log`. `None`: not at all.
 ///
 /// A reader waits if the next frame is due sooner than the newest one is old, until it is late by a quarter of the gap. It does not wait if
-/// a frame of another camera is due first: it would take that one's place in turn. Nor if the newest frame is on time, and
-/// would be late after the wait.
+/// a frame of another camera is due first: that frame would end the wait, and the newest one would go out older still. Nor if the newest
+/// frame is on time, and would be late after the wait.
 fn wait<'a>(
     now: Instant,
     log: &LogReader,
