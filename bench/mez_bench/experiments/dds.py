@@ -157,8 +157,11 @@ def _run(run: Run) -> Outcome:
     parts = run.parts(PARTS)
     if run.quick and not run.subject.only:
         parts = QUICK_PARTS
+    # Otherwise these parts would fail after the long ones.
     if BOARD in parts and (why := board.unavailable()):
-        raise ExperimentError(f"{why}; or leave out this part: --only {SAMPLES},{CONTRACT}")
+        raise ExperimentError(f"{why}; or leave out the part {BOARD}: --only {SAMPLES},{CONTRACT},{APART}")
+    if APART in parts and len(os.sched_getaffinity(0)) < 2:
+        raise ExperimentError(f"the part {APART} needs two processors; leave it out with --only")
     sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
     plans = [(PACED, size) for size in sizes] + [
         (FLOODED, size)
@@ -246,14 +249,8 @@ def _limit(group: Path, pid: int) -> None:
 
 
 def _part_threads(pid: int) -> None:
-    """Bind the first thread of a process to one processor, and its other threads to another one.
-
-    Raises:
-        ExperimentError: There is one processor only.
-    """
+    """Bind the first thread of a process to one processor, and its other threads to another one."""
     processors = sorted(os.sched_getaffinity(0))
-    if len(processors) < 2:
-        raise ExperimentError(f"the part {APART} needs two processors")
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {processors[0 if int(thread.name) == pid else 1]})
 
@@ -448,7 +445,8 @@ def _plot(drawing: Figure, casts: Casts) -> None:
 DDS: Final = Experiment(
     name="dds",
     summary="video samples on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
-    needs="root and iproute2, for two hosts; Cyclone DDS, 7-Zip (tools/setup --tests); ffmpeg, a video",
+    needs="root and iproute2, for two hosts; two processors; Cyclone DDS, 7-Zip (tools/setup --tests); "
+    "ffmpeg, the demo's video",
     seconds_quick=90,
     seconds_full=2000,
     run=_run,

@@ -13,6 +13,7 @@
 //!
 //! A frame is chosen only when the application can take one, so it is the newest
 //! at that moment. Changes of the contract's state are reported between frames.
+//! A session that prefers fresh frames may first wait for the next one (`fresh.rs`).
 
 mod fresh;
 
