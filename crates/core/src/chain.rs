@@ -152,20 +152,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::frame::{ChainLink, ClockSource, Rung};
+    use crate::frame::ChainLink;
+    use crate::sample;
     use crate::units::Timestamp;
 
     fn meta(sequence: u64, encoding: Encoding, chain: ChainLink) -> FrameMeta {
         FrameMeta {
-            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(sequence),
-            clock_source: ClockSource::Broker,
-            width: 4,
-            height: 4,
-            published: (4, 4),
             encoding,
-            rung: Rung::original(),
             chain,
+            ..sample::meta(
+                FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+                Timestamp::from_nanos(sequence),
+            )
         }
     }
 

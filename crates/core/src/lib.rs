@@ -63,6 +63,8 @@ pub mod reader_memory;
 pub mod renewal;
 pub mod revocation;
 pub mod rights;
+#[cfg(test)]
+mod sample;
 pub mod session;
 pub mod setting;
 pub mod source;

@@ -85,31 +85,18 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence};
+    use crate::frame::{Epoch, Frame, Sequence};
     use crate::history::Tier;
-    use crate::units::{Instant, Timestamp};
+    use crate::sample;
+    use crate::units::Timestamp;
 
     fn record(sequence: u64, bytes: usize) -> Record {
-        let meta = FrameMeta {
-            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(sequence),
-            clock_source: ClockSource::Broker,
-            width: 1,
-            height: 1,
-            published: (1, 1),
-            encoding: Encoding::Jpeg,
-            rung: Rung::original(),
-            chain: ChainLink::still(Sequence(sequence)),
-        };
+        let meta = sample::meta(
+            FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            Timestamp::from_nanos(sequence),
+        );
         let frame = Frame { meta, payload: Bytes::from(vec![0; bytes]) };
-        Record {
-            frame,
-            skipped: [].into(),
-            quality: Quality::default(),
-            trace: None,
-            link_bytes: None,
-            arrived: Instant::ZERO,
-        }
+        sample::record(frame)
     }
 
     #[test]

@@ -100,33 +100,22 @@ impl ShortLogWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{
-        ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Quality, Reference, Rung, Sequence,
-    };
-    use crate::units::{Instant, Timestamp};
+    use crate::frame::{ChainLink, Encoding, Epoch, FrameMeta, Reference, Sequence};
+    use crate::sample;
+    use crate::units::Timestamp;
 
     fn record(sequence: u64, bytes: usize) -> Record {
         let reference = if sequence == 0 { Reference::Independent } else { Reference::Previous };
         let meta = FrameMeta {
-            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(sequence),
-            clock_source: ClockSource::Broker,
-            width: 4,
-            height: 4,
-            published: (4, 4),
             encoding: Encoding::H264,
-            rung: Rung::original(),
             chain: ChainLink { chain: Sequence(0), index: sequence as u32, reference },
+            ..sample::meta(
+                FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+                Timestamp::from_nanos(sequence),
+            )
         };
         let frame = Frame { meta, payload: vec![0; bytes].into() };
-        Record {
-            frame,
-            skipped: [].into(),
-            quality: Quality::default(),
-            trace: None,
-            link_bytes: None,
-            arrived: Instant::ZERO,
-        }
+        sample::record(frame)
     }
 
     /// The middle of a chain stays readable after its beginning was evicted, unlike in a log of stills: the

@@ -6,23 +6,20 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
-};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Sequence, SkipRange};
+use crate::sample;
 use crate::units::{Instant, Timestamp};
 
 fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
     Frame {
         meta: FrameMeta {
-            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(captured),
-            clock_source: ClockSource::Broker,
             width: 4,
             height: 2,
             published: (4, 2),
-            encoding: Encoding::Jpeg,
-            rung: Rung::original(),
-            chain: ChainLink::still(Sequence(sequence)),
+            ..sample::meta(
+                FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+                Timestamp::from_nanos(captured),
+            )
         },
         payload: Bytes::from(vec![sequence as u8; bytes]),
     }

@@ -126,13 +126,13 @@ fn newest_arrival(log: &LogReader) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use bytes::Bytes;
 
     use super::*;
-    use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence};
+    use crate::frame::{Epoch, Frame, Sequence};
     use crate::log::{LogConfig, LogWriter, Record, log};
+    use crate::sample;
     use crate::units::Timestamp;
 
     fn at(ms: u64) -> Instant {
@@ -144,26 +144,10 @@ mod tests {
         let (mut writer, reader) = log(LogConfig::default());
         for (sequence, arrived) in arrivals.iter().enumerate() {
             let sequence = Sequence(sequence as u64);
-            let meta = FrameMeta {
-                id: FrameId { epoch: Epoch(1), sequence },
-                captured: Timestamp::from_nanos(1 + sequence.0),
-                clock_source: ClockSource::Broker,
-                width: 1,
-                height: 1,
-                published: (1, 1),
-                encoding: Encoding::Jpeg,
-                rung: Rung::original(),
-                chain: ChainLink::still(sequence),
-            };
+            let meta =
+                sample::meta(FrameId { epoch: Epoch(1), sequence }, Timestamp::from_nanos(1 + sequence.0));
             let frame = Frame { meta, payload: Bytes::from_static(b"x") };
-            let record = Record {
-                frame,
-                skipped: Arc::default(),
-                arrived: at(*arrived),
-                quality: Quality::default(),
-                trace: None,
-                link_bytes: None,
-            };
+            let record = Record { arrived: at(*arrived), ..sample::record(frame) };
             writer.append_record(record).unwrap();
         }
         (writer, reader)

@@ -4,10 +4,9 @@ use bytes::Bytes;
 
 use super::*;
 use crate::contract::{ContractState, OnInfeasible};
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence,
-};
+use crate::frame::{Epoch, Frame, FrameId, Quality, Sequence};
 use crate::log::{LogConfig, LogWriter, log};
+use crate::sample;
 use crate::subscription::Deliver;
 use crate::trace::{CameraTrace, FrameTrace};
 
@@ -48,26 +47,10 @@ fn append_at(writer: &mut LogWriter, sequence: u64, logged: Instant) {
 
 fn append_record(writer: &mut LogWriter, sequence: u64, infeasible: bool, trace: Option<Arc<FrameTrace>>) {
     let id = FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
-    let meta = FrameMeta {
-        id,
-        captured: Timestamp::from_nanos(sequence * 100_000_000),
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
-        rung: Rung::original(),
-        chain: ChainLink::still(id.sequence),
-    };
+    let meta = sample::meta(id, Timestamp::from_nanos(sequence * 100_000_000));
     let quality = Quality { infeasible, ..Quality::default() };
-    let record = Record {
-        frame: Frame { meta, payload: Bytes::from_static(b"image") },
-        skipped: Arc::default(),
-        arrived: Instant::ZERO,
-        quality,
-        trace,
-        link_bytes: None,
-    };
+    let record =
+        Record { quality, trace, ..sample::record(Frame { meta, payload: Bytes::from_static(b"image") }) };
     writer.append_record(record).unwrap();
 }
 

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use super::*;
 use crate::broker::edge::CameraView;
 use crate::contract::Contract;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Reference, Rung};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, Reference};
 use crate::group::End;
 use crate::log::{LogConfig, LogWriter, log};
+use crate::sample;
 use crate::units::Timestamp;
 
 const WALL: ClockAnchor = ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::ZERO };
@@ -43,25 +44,8 @@ fn frame(sequence: u64) -> FrameId {
 }
 
 fn record(id: FrameId) -> Record {
-    let meta = FrameMeta {
-        id,
-        captured: Timestamp::from_nanos(1 + id.sequence.0),
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
-        rung: Rung::original(),
-        chain: ChainLink::still(id.sequence),
-    };
-    Record {
-        frame: Frame { meta, payload: Bytes::from(format!("frame {}", id.sequence.0)) },
-        skipped: Arc::default(),
-        arrived: Instant::ZERO,
-        quality: Quality::default(),
-        trace: None,
-        link_bytes: None,
-    }
+    let meta = sample::meta(id, Timestamp::from_nanos(1 + id.sequence.0));
+    sample::record(Frame { meta, payload: Bytes::from(format!("frame {}", id.sequence.0)) })
 }
 
 /// An edge with one group, and cameras with logs.

@@ -6,8 +6,9 @@ mod readers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::frame::{ClockSource, Epoch, Quality, Reference, Rung, Sequence};
+use crate::frame::{Epoch, Reference, Sequence};
 use crate::log::{LogConfig, LogWriter, log};
+use crate::sample;
 use crate::units::Timestamp;
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,24 +26,11 @@ pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> 
         reference: if index == 0 { Reference::Independent } else { Reference::Previous },
     };
     let meta = FrameMeta {
-        id: id(sequence),
-        captured: Timestamp::from_nanos(sequence + 1),
-        clock_source: ClockSource::Broker,
-        width: 4,
-        height: 4,
-        published: (4, 4),
         encoding: if chain.is_some() { Encoding::H264 } else { Encoding::Jpeg },
-        rung: Rung::original(),
         chain: chain.map_or(ChainLink::still(Sequence(sequence)), link),
+        ..sample::meta(id(sequence), Timestamp::from_nanos(sequence + 1))
     };
-    Record {
-        frame: Frame { meta, payload: vec![sequence as u8; bytes].into() },
-        skipped: [].into(),
-        quality: Quality::default(),
-        trace: None,
-        link_bytes: None,
-        arrived: Instant::ZERO,
-    }
+    sample::record(Frame { meta, payload: vec![sequence as u8; bytes].into() })
 }
 
 /// The same record in a chain in which every frame at a multiple of `every` refers to the frame `every` frames before it.

@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, FrameId, Quality, Reference, Rung, Sequence, SkipReason,
-};
+use crate::frame::{ChainLink, ClockSource, Encoding, FrameId, Reference, Rung, Sequence, SkipReason};
+use crate::sample;
 use crate::store::key::{KEY_BYTES, SALT_BYTES};
 
 fn keys() -> KeyRing {
@@ -60,14 +59,7 @@ prop_compose! {
                 ChainLink::still(sequence)
             },
         };
-        Record {
-            frame: Frame { meta, payload: payload.into() },
-            skipped: skipped.into(),
-            quality: Quality::default(),
-            trace: None,
-            link_bytes: None,
-            arrived: Instant::ZERO,
-        }
+        Record { skipped: skipped.into(), ..sample::record(Frame { meta, payload: payload.into() }) }
     }
 }
 
@@ -163,17 +155,7 @@ fn skipped_frames_beyond_the_limit_are_stored_as_one_range() {
         .map(|n| SkipRange { first: Sequence(2 * n), count: 1, reason: SkipReason::LinkBusy })
         .collect();
     let mut bytes = Vec::new();
-    let meta = FrameMeta {
-        id: FrameId { epoch: Epoch(3), sequence: Sequence(600) },
-        captured: Timestamp::MIN,
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
-        rung: Rung::original(),
-        chain: ChainLink::still(Sequence(600)),
-    };
+    let meta = sample::meta(FrameId { epoch: Epoch(3), sequence: Sequence(600) }, Timestamp::MIN);
     meta::encode(&meta, &ranges, &mut bytes);
     let (read, skipped) = meta::decode(Epoch(3), &bytes).unwrap();
     assert_eq!(read, meta);

@@ -2,13 +2,10 @@
 
 use super::super::chains::BEHIND_FRAMES_MAX;
 use super::super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
-    SkipReason,
-};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Sequence, SkipReason};
 use crate::history::Unanswered;
 use crate::log::{LogConfig, LogWriter, Record, log};
-use crate::units::Instant;
+use crate::sample;
 
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
 const H264: ChainKinds = ChainKinds::among(&[Encoding::H264]);
@@ -82,25 +79,15 @@ fn link(first: u64, sequence: u64) -> ChainLink {
 
 fn record(sequence: u64, encoding: Encoding, chain: ChainLink) -> Record {
     let meta = FrameMeta {
-        id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-        captured: Timestamp::from_nanos(sequence + 1),
-        clock_source: ClockSource::Broker,
-        width: 4,
-        height: 4,
-        published: (4, 4),
         encoding,
-        rung: Rung::original(),
         chain,
+        ..sample::meta(
+            FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            Timestamp::from_nanos(sequence + 1),
+        )
     };
     let frame = Frame { meta, payload: vec![0; 100].into() };
-    Record {
-        frame,
-        skipped: [].into(),
-        quality: Quality::default(),
-        trace: None,
-        link_bytes: None,
-        arrived: Instant::ZERO,
-    }
+    sample::record(frame)
 }
 
 use Encoding::{H264 as Chained, Jpeg};

@@ -7,11 +7,10 @@ use proptest::test_runner::TestCaseError;
 
 use super::super::types::END_GRACE;
 use super::super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipReason,
-};
+use crate::frame::{Epoch, Frame, FrameId, Sequence, SkipReason};
 use crate::history::Unanswered;
 use crate::log::{LogConfig, LogWriter, Record, log};
+use crate::sample;
 use crate::units::Instant;
 
 fn id(epoch: u64, sequence: u64) -> FrameId {
@@ -23,30 +22,13 @@ fn at(nanos: u64) -> Timestamp {
 }
 
 fn frame(id: FrameId, captured: Timestamp) -> Frame {
-    let meta = FrameMeta {
-        id,
-        captured,
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
-        rung: Rung::original(),
-        chain: ChainLink::still(id.sequence),
-    };
+    let meta = sample::meta(id, captured);
     Frame { meta, payload: Bytes::from_static(b"pixels") }
 }
 
 fn record(id: FrameId, captured: Timestamp) -> Record {
     let frame = frame(id, captured);
-    Record {
-        frame,
-        skipped: [].into(),
-        quality: Default::default(),
-        trace: None,
-        link_bytes: None,
-        arrived: Instant::ZERO,
-    }
+    sample::record(frame)
 }
 
 fn append(writer: &mut LogWriter, id: FrameId, captured: Timestamp) {

@@ -12,10 +12,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipRange, SkipReason,
-};
+use crate::frame::{Epoch, Frame, FrameId, Sequence, SkipRange, SkipReason};
 use crate::log::{LogConfig, LogWriter, log};
+use crate::sample;
 use crate::units::Instant;
 
 const LATER: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
@@ -32,17 +31,7 @@ fn append(
     skipped: &[(u64, u64, SkipReason)],
 ) {
     let frame = Frame {
-        meta: FrameMeta {
-            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
-            captured: at(captured),
-            clock_source: ClockSource::Broker,
-            width: 1,
-            height: 1,
-            published: (1, 1),
-            encoding: Encoding::Jpeg,
-            rung: Rung::original(),
-            chain: ChainLink::still(Sequence(sequence)),
-        },
+        meta: sample::meta(FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) }, at(captured)),
         payload: Bytes::from(vec![0; 500]),
     };
     let skipped: Arc<[SkipRange]> = skipped

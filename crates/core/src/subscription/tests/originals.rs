@@ -6,35 +6,24 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipCounts,
-    SkipRange, SkipReason,
-};
+use crate::frame::{Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipCounts, SkipRange, SkipReason};
 use crate::log::{LogConfig, LogWriter, Record, log};
-use crate::units::Instant;
+use crate::sample;
 
 const SMALL: &str = "jpeg/w32/q50/420";
 
 fn record(sequence: u64, rung: &str, skipped: &[(u64, u64, SkipReason)]) -> Record {
     let meta = FrameMeta {
-        id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-        captured: Timestamp::from_nanos(sequence),
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
         rung: Rung::new(rung).unwrap(),
-        chain: ChainLink::still(Sequence(sequence)),
+        ..sample::meta(
+            FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            Timestamp::from_nanos(sequence),
+        )
     };
     let range = |&(first, count, reason)| SkipRange { first: Sequence(first), count, reason };
     Record {
-        frame: Frame { meta, payload: Bytes::from_static(b"x") },
         skipped: skipped.iter().map(range).collect(),
-        quality: Default::default(),
-        trace: None,
-        link_bytes: None,
-        arrived: Instant::ZERO,
+        ..sample::record(Frame { meta, payload: Bytes::from_static(b"x") })
     }
 }
 

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipReason,
-};
+use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Sequence, SkipReason};
 use crate::log::{LogConfig, LogWriter, log};
+use crate::sample;
 use crate::store::{
     Bounds, KEY_BYTES, KeyRing, MasterKey, RecordStanding, Resume, Scanned, SegmentNumber, SegmentScan,
     Storage, StorageError, StorageErrorKind, StoreConfig, StoreReader, StoreWriter,
@@ -157,15 +156,9 @@ impl Rig {
             ChainLink::still(id.sequence)
         };
         let meta = FrameMeta {
-            id,
-            captured: Timestamp::from_nanos(self.now.as_nanos()),
-            clock_source: ClockSource::Broker,
-            width: 1,
-            height: 1,
-            published: (1, 1),
             encoding: if chained { Encoding::H264 } else { Encoding::Jpeg },
-            rung: Rung::original(),
             chain: self.chain,
+            ..sample::meta(id, Timestamp::from_nanos(self.now.as_nanos()))
         };
         let payload = Bytes::from(vec![id.sequence.0 as u8; bytes]);
         self.writer.append(Frame { meta: meta.clone(), payload }, [].into(), self.now).unwrap();

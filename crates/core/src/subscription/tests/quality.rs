@@ -7,34 +7,23 @@ use proptest::prelude::*;
 
 use super::super::types::END_GRACE;
 use super::super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence};
+use crate::frame::{Epoch, Frame, FrameId, FrameMeta, Rung, Sequence};
 use crate::log::{LogConfig, Record, log};
+use crate::sample;
 use crate::setting::Setting;
-use crate::units::Instant;
 
 const RUNGS: [&str; 4] = ["original", "jpeg/w32/q50/420", "jpeg/w64/q80/420", "h264/w64/q30"];
 
 fn record(sequence: u64, rung: &str) -> Record {
     let meta = FrameMeta {
-        id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
-        captured: Timestamp::from_nanos(sequence),
-        clock_source: ClockSource::Broker,
-        width: 1,
-        height: 1,
-        published: (1, 1),
-        encoding: Encoding::Jpeg,
         rung: Rung::new(rung).unwrap(),
-        chain: ChainLink::still(Sequence(sequence)),
+        ..sample::meta(
+            FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            Timestamp::from_nanos(sequence),
+        )
     };
     let frame = Frame { meta, payload: Bytes::from_static(b"x") };
-    Record {
-        frame,
-        skipped: [].into(),
-        quality: Default::default(),
-        trace: None,
-        link_bytes: None,
-        arrived: Instant::ZERO,
-    }
+    sample::record(frame)
 }
 
 /// The copies of one frame: the camera's, as it was published, and the edge's, at one of the rungs.

@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::broker::NUMBER_MAX;
-use crate::frame::{
-    ChainLink, ClockSource, Encoding, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
-};
+use crate::frame::{Encoding, Quality, Rung, Sequence, SkipRange, SkipReason};
+use crate::sample;
 use crate::subscription::{Deliver, Next, Span, Subscription};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Timestamp;
@@ -110,17 +109,10 @@ fn hello(camera: &str, epoch: u64, attempt: u64, started: u64) -> Hello {
 
 pub(super) fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRange>) -> FrameHeader {
     FrameHeader {
-        meta: FrameMeta {
-            id: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
-            captured: Timestamp::from_nanos(sequence.saturating_add(1_000)),
-            clock_source: ClockSource::Broker,
-            width: 4,
-            height: 4,
-            published: (4, 4),
-            encoding: Encoding::Jpeg,
-            rung: Rung::original(),
-            chain: ChainLink::still(Sequence(sequence)),
-        },
+        meta: sample::meta(
+            FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+            Timestamp::from_nanos(sequence.saturating_add(1_000)),
+        ),
         payload_bytes: bytes,
         sent: Instant::ZERO,
         expected_accuracy: None,
