@@ -302,6 +302,7 @@ fn other_messages() -> Vec<(&'static str, Message)> {
         ("abilities", Message::Abilities(Abilities::ALL)),
         ("renewal-request", Message::RenewalRequest(vec![0x0a, 0x00].into())),
         ("renewal-answer", Message::RenewalAnswer(vec![0x20, 0x01].into())),
+        ("rest", Message::Rest),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
         (
             "inquiry",

@@ -40,7 +40,8 @@ class CameraInfo:
 
     Attributes:
         camera: The name of the camera or stream.
-        connected: Whether it is connected and has sent something within the last 750 ms.
+        connected: Whether it is connected and has sent something within the last 750 ms (1.75 s if nobody
+            wants its frames).
         identity: Its identity: `spiffe://SITE/camera/NAME`.
         derived_from: For a derived stream: its sources. Empty for a camera. The `identity` of a derived
             stream is that of its publisher, in the form of grants (`app/counter`).

@@ -36,7 +36,7 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "state",
         head: "STATE",
-        about: "connected: it has sent something within the last 750 ms; absent: it has not",
+        about: "connected: it has sent something within the last 750 ms (1.75 s if nobody wants its frames); absent: it has not",
         rank: 1,
         cell: |row| if row.camera.connected { "connected".into() } else { "absent".into() },
     },

@@ -10,7 +10,7 @@ use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, SURVEY_
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
     DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PEER_SILENCE_MAX,
-    PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL,
+    PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL, REST_PING_INTERVAL, REST_SILENCE_MAX,
 };
 use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::contract::{Contract, OnInfeasible};
@@ -252,6 +252,7 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
         ("abilities", Message::Abilities(Abilities::ALL)),
         ("renewal-request", Message::RenewalRequest(vec![0x0a, 0x00].into())),
         ("renewal-answer", Message::RenewalAnswer(vec![0x20, 0x01].into())),
+        ("rest", Message::Rest),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
         ("answer-request", Message::AnswerRequest(AnswerRequest { bound: Some(Duration::from_millis(150)) })),
         ("answer-account", Message::AnswerAccount(AnswerAccount { since: 1, answered: 100, skipped })),
@@ -441,7 +442,9 @@ fn limits_and_times_are_those_of_the_code() {
     let times = rows("## Times");
     for (name, value) in [
         ("PING_INTERVAL", PING_INTERVAL),
+        ("REST_PING_INTERVAL", REST_PING_INTERVAL),
         ("PEER_SILENCE_MAX", PEER_SILENCE_MAX),
+        ("REST_SILENCE_MAX", REST_SILENCE_MAX),
         ("REDIAL_INTERVAL", REDIAL_INTERVAL),
         ("DIAL_TIME_MAX", DIAL_TIME_MAX),
         ("REFUSED_INTERVAL", REFUSED_INTERVAL),

@@ -78,6 +78,7 @@ impl World {
                 let result = ReplyResult::Detections(Bytes::new());
                 Message::Reply { frame, application: "a".into(), result }
             }
+            3 if c & 6 == 6 => Message::Rest,
             3 => Message::Refresh { frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame) },
             4 if c & 3 == 3 => Message::Share(share(c >> 2)),
             4 => Message::DiskStatus(DiskStatus::default()),

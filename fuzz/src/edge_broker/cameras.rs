@@ -275,6 +275,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             offset: pick(&NUMBERS, c >> 2) as u32,
         }),
         15 => Message::ProfilePart(ProfilePart { hash: [c; 32], total: 1, offset: 0, bytes: vec![c].into() }),
+        16 if c & 1 == 0 => Message::Rest,
         16 => Message::Refresh { frame },
         19 => Message::NegotiationResult(NegotiationResult {
             revision: u64::from(c >> 5),

@@ -1199,7 +1199,7 @@ export interface components {
             derived_from: string[];
             /** @description For a derived stream: how many programs publish it now. Null: this is a camera. */
             publishers: number | null;
-            /** @description Whether it is connected and has sent something within the last 750 ms. */
+            /** @description Whether it is connected and has sent something within the last 750 ms (1.75 s if nobody wants its frames). */
             connected: boolean;
             /** @description `spiffe://SITE/camera/NAME`. For a derived stream: the identity of its publisher. */
             identity: string;

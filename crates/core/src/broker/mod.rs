@@ -36,8 +36,12 @@ pub struct EdgeIndex(pub usize);
 pub const NUMBER_MAX: u64 = u64::MAX >> 1;
 /// How often each side sends a ping.
 pub const PING_INTERVAL: Duration = Duration::from_millis(250);
+/// How often each side sends a ping on a resting link: its path is measured, nobody wants frames of its camera, and the last ping was answered.
+pub const REST_PING_INTERVAL: Duration = Duration::from_secs(1);
 /// After this long without a message from the edge, the camera dials again, and keeps the old connection meanwhile.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_millis(750);
+/// The same on a resting link: after an answered ping, the next one comes later.
+pub const REST_SILENCE_MAX: Duration = REST_PING_INTERVAL.saturating_add(PEER_SILENCE_MAX);
 /// How often the camera dials while no connection of it works.
 pub const REDIAL_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest time for one attempt to connect. The driver then ends the attempt. Attempts run in parallel, so a slow one delays no other.

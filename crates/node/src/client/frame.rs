@@ -201,7 +201,7 @@ pub struct ContractStanding {
 pub struct CameraSummary {
     /// The camera.
     pub camera: CameraName,
-    /// Whether the camera is connected and sent something within the last 750 ms.
+    /// Whether the camera is connected and sent something within the last 750 ms (1.75 s if nobody wants its frames).
     pub connected: bool,
     /// The camera's identity.
     pub identity: String,

@@ -204,10 +204,11 @@ impl CameraBroker {
                 self.outputs.extend(link.handle_ping(now, message));
             }
             Message::Demand(demand) => {
-                if let Some(change) = link.take_demand(demand).filter(|_| is_active) {
+                if let Some(change) = link.take_demand(now, demand).filter(|_| is_active) {
                     self.outputs.extend(self.live.handle_demand(now, link, &mut self.adapter, change));
                 }
             }
+            Message::Rest => link.handle_rest(),
             Message::Report(report) => self.live.handle_report(now, link, &mut self.adapter, report),
             Message::Reply { frame, application, result } => {
                 self.outputs.push_back(CameraOutput::Reply { frame, application, result });

@@ -10,7 +10,7 @@ use super::report::CameraReport;
 use super::traffic::TrafficMeter;
 use super::types::{DERIVED_BYTES_MAX, DERIVED_MAX, EdgeConfig, EdgeOutput, Forgotten};
 use crate::answers::Outlet;
-use crate::broker::{LinkId, PEER_SILENCE_MAX};
+use crate::broker::LinkId;
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
 use crate::log::{RECORD_OVERHEAD_BYTES_MAX, Record};
@@ -22,8 +22,8 @@ use crate::units::{ClockAnchor, Instant};
 pub(super) struct Camera {
     /// Its present connection.
     pub(super) link: Option<LinkId>,
-    /// Whether nothing was heard on the present connection for [`PEER_SILENCE_MAX`].
-    pub(super) silent: bool,
+    /// If nothing was heard on the present connection for too long ([`Connection::silent_from`]): when it was last heard.
+    silent: Option<Instant>,
     /// When the last connection was last heard, once it is over.
     pub(super) gone: Option<Instant>,
     pub(super) identity: String,
@@ -53,7 +53,12 @@ impl Camera {
     /// Whether the camera is connected and not silent, or the derived stream has a publisher.
     pub(super) fn is_heard(&self) -> bool {
         let is_published = self.derived.as_ref().is_some_and(|derived| derived.publishers > 0);
-        self.link.is_some() && !self.silent || is_published
+        self.link.is_some() && !self.is_silent() || is_published
+    }
+
+    /// Whether the camera is connected and nothing was heard of it for too long.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.is_some()
     }
 
     /// What is known of the camera, for the caller that forgets it.
@@ -73,7 +78,7 @@ impl Camera {
         debug_assert!(self.link.is_none(), "a camera has two connections");
         debug_assert!(self.derived.is_none(), "a camera takes the name of a derived stream");
         debug_assert!(start.0 >= self.newest_start.0, "an older start takes the place of a newer one");
-        (self.link, self.silent) = (Some(link), false);
+        (self.link, self.silent) = (Some(link), None);
         (self.identity, self.newest_start) = (identity, start);
         self.report.handle_taken_in();
         self.answers.handle_taken_in(start, attempt);
@@ -81,7 +86,7 @@ impl Camera {
 
     /// The camera's connection is gone. `heard` is when it was last heard.
     pub(super) fn handle_gone(&mut self, heard: Instant) {
-        (self.link, self.silent, self.gone) = (None, false, Some(heard));
+        (self.link, self.silent, self.gone) = (None, None, Some(heard));
         self.report.handle_gone();
         self.traffic.handle_gone();
         self.answers.handle_closed();
@@ -178,7 +183,7 @@ impl Cameras {
         let share = self.share_among(parts, self.parts() + parts);
         let camera = Camera {
             link: None,
-            silent: false,
+            silent: None,
             gone: None,
             identity: identity.into(),
             newest_start: start,
@@ -206,18 +211,36 @@ impl Cameras {
         self.share_out();
     }
 
+    /// When a camera becomes silent, or should have been noted as heard again.
+    pub(super) fn silence_due(&self, connections: &Connections) -> Option<Instant> {
+        let due = |camera: &Camera| {
+            let link = connections.get(camera.link?)?;
+            match camera.silent {
+                None => Some(link.silent_from()),
+                Some(at) => (link.heard > at).then_some(link.heard),
+            }
+        };
+        self.known.values().filter_map(due).min()
+    }
+
     /// Notes which cameras have become silent, or are heard again.
     pub(super) fn handle_timeout(&mut self, now: Instant, connections: &Connections) -> Vec<EdgeOutput> {
         let mut outputs = Vec::new();
         for (name, camera) in &mut self.known {
-            let heard = camera.link.and_then(|link| connections.get(link)).map(|link| link.heard);
-            let silent = heard.is_some_and(|heard| now.saturating_since(heard) > PEER_SILENCE_MAX);
-            if silent != camera.silent {
-                camera.silent = silent;
-                let reason = silent.then(|| "no message from the camera for 750 ms".into());
-                outputs.push(EdgeOutput::CameraChanged { camera: name.clone(), up: !silent, reason });
-                outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
+            let Some(link) = camera.link.and_then(|link| connections.get(link)) else { continue };
+            // A silent camera stays silent until it is heard, even if a longer silence is allowed now.
+            let silent = match camera.silent {
+                None => now >= link.silent_from(),
+                Some(at) => link.heard <= at,
+            };
+            if silent == camera.is_silent() {
+                continue;
             }
+            camera.silent = silent.then_some(link.heard);
+            let lasts = now.saturating_since(link.heard).as_millis();
+            let reason = silent.then(|| format!("no message from the camera for {lasts} ms"));
+            outputs.push(EdgeOutput::CameraChanged { camera: name.clone(), up: !silent, reason });
+            outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
         }
         outputs
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::types::{CaptureClock, EdgeOutput, Peer};
-use crate::broker::{LinkId, PING_INTERVAL};
+use crate::broker::{LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REST_PING_INTERVAL, REST_SILENCE_MAX};
 use crate::clock::{ClockEstimator, Exchange};
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
@@ -73,11 +73,28 @@ pub(super) struct Connection {
     /// When bytes of a frame last arrived. Before the first frame: when the connection was made.
     carried: Instant,
     silence: Option<Silence>,
+    /// When the last ping went.
+    pinged: Instant,
+    /// When the next ping goes, unless the connection rests.
     ping_due: Instant,
+    wanted: Wanted,
     pub(super) clock: ClockEstimator,
     /// How many pongs arrived while no frame was arriving.
     answers: u32,
     pub(super) arrivals: Arrivals,
+}
+
+/// Whether somebody wants frames of a connection's camera.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Nobody. The camera was told so, and may ping less often.
+    No,
+    /// Somebody. No ping has followed the demand yet.
+    Demanded,
+    /// Somebody. This was the first ping behind the demand.
+    Asked(Instant),
+    /// Somebody. The camera has the demand, because it has answered a later ping.
+    Yes,
 }
 
 /// A connection on which messages can still be sent to a camera.
@@ -94,6 +111,31 @@ impl Connection {
         debug_assert!(self.session.is_none(), "a connection is taken in twice");
         self.session = Some(session);
         self.ping_due = now;
+    }
+
+    /// Somebody wants frames of the camera now, or nobody does any more. Returns the message that lets the camera rest.
+    fn handle_wanted(&mut self, is_wanted: bool) -> Option<EdgeOutput> {
+        match (is_wanted, self.wanted) {
+            (true, Wanted::No) => self.wanted = Wanted::Demanded,
+            (true, _) => {}
+            (false, _) => self.wanted = Wanted::No,
+        }
+        (!is_wanted).then_some(EdgeOutput::Send { link: self.id, message: Message::Rest })
+    }
+
+    /// When the camera counts as silent, if nothing more is heard. A camera that nobody wants pings less often.
+    pub(super) fn silent_from(&self) -> Instant {
+        let from = match self.wanted {
+            Wanted::Yes => self.heard + PEER_SILENCE_MAX,
+            Wanted::No | Wanted::Demanded => self.heard + REST_SILENCE_MAX,
+            // Its answer has to come back.
+            Wanted::Asked(asked) => {
+                let way = self.clock.round_trip_time_min().unwrap_or_default();
+                self.heard.max(asked + way) + PEER_SILENCE_MAX
+            }
+        };
+        // Silence must exceed its limit.
+        from + Duration::from_nanos(1)
     }
 
     /// A ping or a pong arrived. Returns the answer to a ping.
@@ -179,6 +221,9 @@ impl Connection {
     /// The camera has answered a ping.
     pub(super) fn handle_answer(&mut self, exchange: Exchange) {
         self.clock.record(exchange);
+        if matches!(self.wanted, Wanted::Asked(asked) if exchange.t1 >= asked) {
+            self.wanted = Wanted::Yes;
+        }
         if self.carried <= exchange.t1 && self.arrivals.is_empty() {
             self.answers = self.answers.saturating_add(1);
         }
@@ -197,7 +242,16 @@ impl Connection {
 
     /// When the connection must be pinged, or closed because it has not said which camera it is.
     fn due(&self) -> Instant {
-        if self.session.is_some() { self.ping_due } else { self.opened + HELLO_TIME_MAX }
+        if self.session.is_some() { self.ping_due() } else { self.opened + HELLO_TIME_MAX }
+    }
+
+    /// When the next ping goes. If nobody wants frames, it goes later, if the camera was heard since the last one.
+    fn ping_due(&self) -> Instant {
+        let is_measured = self.answers >= ANSWERS_MIN && self.arrivals.is_empty();
+        match matches!(self.wanted, Wanted::No) && is_measured && self.heard >= self.pinged {
+            true => self.ping_due + (REST_PING_INTERVAL - PING_INTERVAL),
+            false => self.ping_due,
+        }
     }
 }
 
@@ -252,7 +306,9 @@ impl Connections {
             heard: now,
             carried: now,
             silence: None,
+            pinged: now,
             ping_due: now,
+            wanted: Wanted::Yes,
             clock: ClockEstimator::default(),
             answers: 0,
             arrivals: Arrivals::default(),
@@ -263,13 +319,21 @@ impl Connections {
         None
     }
 
+    /// Somebody wants frames of a connection's camera now, or nobody does any more.
+    pub(super) fn handle_wanted(&mut self, link: LinkId, is_wanted: bool) -> Option<EdgeOutput> {
+        self.links.get_mut(&link)?.handle_wanted(is_wanted)
+    }
+
     /// Returns the pings that are due, and the connections that are given up.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Due {
         let (mut outputs, mut given_up) = (Vec::new(), Vec::new());
         for (&id, link) in &mut self.links {
             given_up.extend(link.is_given_up(now).map(|reason| (id, reason)));
-            if link.session.is_some() && now >= link.ping_due {
-                link.ping_due = now + PING_INTERVAL;
+            if link.session.is_some() && now >= link.ping_due() {
+                (link.pinged, link.ping_due) = (now, now + PING_INTERVAL);
+                if matches!(link.wanted, Wanted::Demanded) {
+                    link.wanted = Wanted::Asked(now);
+                }
                 outputs.push(EdgeOutput::Send { link: id, message: Message::Ping { t1: now } });
             }
         }

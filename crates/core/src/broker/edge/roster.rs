@@ -68,12 +68,13 @@ impl Roster {
         Some((camera, link.and_then(Connection::way)))
     }
 
-    /// When something is due for connections, for channels, for stale frames, or for chains that readers wait for.
+    /// When something is due for connections, silent cameras, channels, stale frames, or chains that readers wait for.
     pub(super) fn due(&self) -> Option<Instant> {
         let replicas = || self.cameras.iter().map(|(_, camera)| &camera.replica);
         let joins = replicas().filter_map(Replica::join_due);
         let stale = replicas().filter_map(Replica::stale_due);
-        joins.chain(stale).chain(self.connections.due()).chain(self.shares.due()).min()
+        let silence = self.cameras.silence_due(&self.connections);
+        joins.chain(stale).chain(silence).chain(self.connections.due()).chain(self.shares.due()).min()
     }
 
     /// The message that carries an application's result to a camera.
@@ -178,9 +179,16 @@ impl Roster {
         {
             let is_wanted = !demand.contracts.is_empty();
             outputs.push(EdgeOutput::Send { link, message: Message::Demand(demand.clone()) });
+            outputs.extend(self.connections.handle_wanted(link, is_wanted));
             outputs.extend(self.shares.handle_demand(name, link, is_wanted));
         }
         outputs
+    }
+
+    /// A camera has just connected. If nobody wants frames, it may rest.
+    pub(super) fn let_rest(&mut self, name: &CameraName) -> Option<EdgeOutput> {
+        let camera = self.cameras.get(name).filter(|camera| !camera.report.is_wanted())?;
+        self.connections.handle_wanted(camera.link?, false)
     }
 
     /// A subscription has lost its chain of a camera.

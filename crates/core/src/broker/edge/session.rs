@@ -102,6 +102,7 @@ impl Sessions {
         outputs.push(EdgeOutput::Started { camera: camera.clone(), link: id, epoch, anchor });
         outputs.push(EdgeOutput::CameraChanged { camera: camera.clone(), up: true, reason: None });
         outputs.extend(applications.ask(roster, &camera));
+        outputs.extend(roster.let_rest(&camera));
         outputs
     }
 

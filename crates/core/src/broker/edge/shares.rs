@@ -193,7 +193,7 @@ impl Shares {
             let Some(camera) = cameras.get(name) else { continue };
             let Some(link) = camera.link else { continue };
             match &member.claim {
-                Some(claim) if !camera.silent => {
+                Some(claim) if !camera.is_silent() => {
                     claiming.push((name.clone(), link, claim.clone(), camera.report.priority()));
                 }
                 _ => others.push((name.clone(), link)),

@@ -429,7 +429,7 @@ pub struct CameraCounters {
 pub struct CameraInfo {
     /// The camera.
     pub camera: CameraName,
-    /// Whether the camera is connected and was heard within the last 750 ms.
+    /// Whether the camera is connected and was heard within the last 750 ms (1.75 s if nobody wants its frames).
     pub connected: bool,
     /// The identity of the camera's connection.
     pub identity: String,

@@ -66,6 +66,9 @@ pub enum Message {
     },
     /// Edge to camera: what the applications want.
     Demand(Demand),
+    /// Edge to camera, after [`Message::Welcome`] or a [`Message::Demand`] without contracts: nobody wants frames, so both sides may ping less
+    /// often. The next demand with contracts ends this.
+    Rest,
     /// Edge to camera: how a frame is arriving. Camera to edge: how an answer is arriving.
     Report(Report),
     /// Camera to edge, about once a second: what the camera is doing.
@@ -226,6 +229,7 @@ impl Message {
             Self::NegotiationResult(_) => 18 | OPTIONAL,
             Self::Share(_) => 19 | OPTIONAL,
             Self::SourceReport(_) => 20 | OPTIONAL,
+            Self::Rest => 21 | OPTIONAL,
             Self::Refresh { .. } => 24 | OPTIONAL,
             Self::Abilities(_) => 25 | OPTIONAL,
             Self::RenewalRequest(_) => 26 | OPTIONAL,
@@ -255,6 +259,7 @@ impl Message {
             Self::Ping { t1 } => out.instant(*t1),
             Self::Pong { t1, t2, t3 } => [t1, t2, t3].into_iter().for_each(|stamp| out.instant(*stamp)),
             Self::Demand(demand) => demand.encode(out),
+            Self::Rest => {}
             Self::Report(report) => report.encode(out),
             Self::Status(status) => status.encode(out),
             Self::DiskStatus(status) => status.encode(out),
@@ -314,6 +319,7 @@ impl Message {
             0x92 => Self::NegotiationResult(NegotiationResult::decode(r)?),
             0x93 => Self::Share(Share::decode(r)?),
             0x94 => Self::SourceReport(SourceReport::decode(r)?),
+            0x95 => Self::Rest,
             0x98 => Self::Refresh { frame: r.frame_id()? },
             0x99 => Self::Abilities(Abilities::decode(r)?),
             0x9a => Self::RenewalRequest(decode_renewal(r)?),

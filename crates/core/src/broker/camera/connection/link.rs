@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::broker::camera::types::CameraOutput;
-use crate::broker::{EdgeIndex, LinkId};
+use crate::broker::{
+    EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REST_PING_INTERVAL, REST_SILENCE_MAX,
+};
 use crate::clock::{ClockEstimator, Exchange};
 use crate::controller::Arrival;
 use crate::frame::FrameId;
@@ -27,6 +29,9 @@ const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
+/// How often a ping is sent during an outage. No frame is sent meanwhile, so the answer tells that the link is
+/// back.
+const OUTAGE_PING_INTERVAL: Duration = Duration::from_millis(100);
 /// How many pongs are needed before the path counts as measured: the pings of two seconds.
 /// Only pongs while no frame is on its way count, because a ping waits behind a frame.
 const ANSWERS_MIN: u32 = 8;
@@ -41,8 +46,12 @@ pub(crate) struct EdgeLink {
     pub(crate) welcomed: bool,
     /// When a message of the edge last came; before the first, when the connection was made.
     pub(crate) heard: Instant,
-    /// When the next ping goes.
-    pub(super) ping_due: Instant,
+    /// When the last ping went.
+    pinged: Instant,
+    /// When the next ping goes, unless the link rests.
+    ping_due: Instant,
+    /// Whether the edge has said that nobody wants frames, since the last demand with contracts.
+    unwanted: bool,
     /// The estimate of the edge's clock relative to ours.
     pub(crate) clock: ClockEstimator,
     /// How many pings the edge has answered while no frame was on its way.
@@ -106,7 +115,9 @@ impl EdgeLink {
             edge,
             welcomed: false,
             heard: now,
+            pinged: now,
             ping_due: now,
+            unwanted: false,
             clock: ClockEstimator::default(),
             answers: 0,
             demand: Demand::default(),
@@ -139,10 +150,46 @@ impl EdgeLink {
         None
     }
 
+    /// Sends a ping, if one is due.
+    pub(super) fn ping(&mut self, now: Instant) -> Option<CameraOutput> {
+        self.note_pause(now);
+        if now < self.ping_due() {
+            return None;
+        }
+        self.pinged = now;
+        self.ping_due = now + if self.is_out() { OUTAGE_PING_INTERVAL } else { PING_INTERVAL };
+        Some(CameraOutput::Send { link: self.id, message: Message::Ping { t1: now } })
+    }
+
+    /// When the next ping goes. On a resting link it goes later, if the edge was heard since the last one.
+    pub(super) fn ping_due(&self) -> Instant {
+        match self.is_resting() && self.heard >= self.pinged {
+            true => self.ping_due + (REST_PING_INTERVAL - PING_INTERVAL),
+            false => self.ping_due,
+        }
+    }
+
+    /// The longest silence of a working edge.
+    pub(crate) fn silence_max(&self) -> Duration {
+        // A rest ends with a message of the edge, so the shorter limit never finds an older silence.
+        if self.is_resting() { REST_SILENCE_MAX } else { PEER_SILENCE_MAX }
+    }
+
+    /// The edge says that nobody wants frames.
+    pub(crate) fn handle_rest(&mut self) {
+        // An edge does not say this while its demand has contracts. If one did, the rest would never end.
+        self.unwanted = self.demand.contracts.is_empty();
+    }
+
+    /// Whether the link rests: nobody wants frames, none is on its way, and the path works and is measured.
+    fn is_resting(&self) -> bool {
+        self.unwanted && self.answers >= ANSWERS_MIN && !self.is_out() && self.in_flight().next().is_none()
+    }
+
     /// Checks whether this process has just paused, as when its host has no processor to spare. A ping is
     /// then overdue, and what is known of the link is old.
     pub(crate) fn note_pause(&mut self, now: Instant) {
-        if now.saturating_since(self.ping_due) > SAID_WITHIN {
+        if now.saturating_since(self.ping_due()) > SAID_WITHIN {
             self.went_on = now;
         }
     }
@@ -216,12 +263,16 @@ impl EdgeLink {
     }
 
     /// The edge sends a demand. Returns `None` if it is older than the known one.
-    pub(crate) fn take_demand(&mut self, demand: Demand) -> Option<DemandChange> {
+    pub(crate) fn take_demand(&mut self, now: Instant, demand: Demand) -> Option<DemandChange> {
         if demand.revision <= self.demand.revision {
             return None;
         }
         let (wanted, wants) = (!self.demand.contracts.is_empty(), !demand.contracts.is_empty());
         self.demand = demand;
+        if wants && std::mem::take(&mut self.unwanted) {
+            // Not overdue: that would look like a pause of this process.
+            self.ping_due = now;
+        }
         self.kept_bound = None;
         Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
     }

@@ -13,7 +13,7 @@ pub(super) use self::link::{DemandChange, EdgeLink};
 use self::own_epochs::OwnEpochs;
 use self::welcome::{Judgement, judge};
 use super::types::CameraOutput;
-use crate::broker::{EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL};
+use crate::broker::{EdgeIndex, LinkId, REDIAL_INTERVAL, REFUSED_INTERVAL};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
@@ -22,10 +22,6 @@ use crate::wire::{Abilities, Demand, Hello, Message, RefuseCode, VERSION, Welcom
 /// How long the edge may take to answer a connection's first message. It answers at once, so 3 s are many
 /// round trips, and time to repeat lost packets.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
-
-/// How often a ping is sent during an outage. No frame is sent meanwhile, so the answer tells that the link is
-/// back.
-const OUTAGE_PING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the camera tells every edge about itself.
 pub(super) struct Identity {
@@ -113,8 +109,8 @@ impl Connections {
     /// When the edge counts as silent, unless another byte comes from it.
     fn silent_from(&self) -> Instant {
         // Plus one nanosecond, because silence must exceed its limit.
-        let limit = PEER_SILENCE_MAX + Duration::from_nanos(1);
-        self.links.iter().map(|link| link.heard + limit).max().unwrap_or(Instant::ZERO)
+        let from = |link: &EdgeLink| link.heard + link.silence_max() + Duration::from_nanos(1);
+        self.links.iter().map(from).max().unwrap_or(Instant::ZERO)
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
@@ -249,15 +245,7 @@ impl Connections {
 
     /// The pings that are due.
     pub(super) fn ping(&mut self, now: Instant) -> Vec<CameraOutput> {
-        let mut pings = Vec::new();
-        for link in &mut self.links {
-            link.note_pause(now);
-            if now >= link.ping_due {
-                link.ping_due = now + if link.is_out() { OUTAGE_PING_INTERVAL } else { PING_INTERVAL };
-                pings.push(CameraOutput::Send { link: link.id, message: Message::Ping { t1: now } });
-            }
-        }
-        pings
+        self.links.iter_mut().filter_map(|link| link.ping(now)).collect()
     }
 
     /// When the next dial or ping is due, or a transfer counts as stalled.
@@ -267,6 +255,6 @@ impl Connections {
             due = due.min(self.dialler.return_due().unwrap_or(due));
             due = due.min(link.stall_due().unwrap_or(due));
         }
-        self.links.iter().map(|link| link.ping_due).fold(due, Instant::min)
+        self.links.iter().map(EdgeLink::ping_due).fold(due, Instant::min)
     }
 }

@@ -21,7 +21,7 @@ use super::adapt::{Adapter, EncodePlan, Own, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transform, Transformed};
-use crate::broker::{LinkId, PEER_SILENCE_MAX};
+use crate::broker::LinkId;
 use crate::contract::Joint;
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, Quality, Sequence, SkipReason};
 use crate::log::Record;
@@ -108,7 +108,7 @@ impl Live {
     ) -> SkipReason {
         match link {
             None => SkipReason::LinkDown,
-            Some(link) if now.saturating_since(link.heard) > PEER_SILENCE_MAX => SkipReason::LinkDown,
+            Some(link) if now.saturating_since(link.heard) > link.silence_max() => SkipReason::LinkDown,
             Some(link) if link.demand.contracts.is_empty() => SkipReason::NotWanted,
             Some(link) if link.is_out() => SkipReason::Stalled,
             Some(link) if self.frame_skip.leaves_out(frame, link) => SkipReason::LeftOut,

@@ -11,6 +11,7 @@ mod history;
 mod knobs;
 mod negotiation;
 mod random;
+mod rest;
 mod settling;
 mod share;
 mod source;

@@ -51,6 +51,7 @@ fn any_edge_message() -> impl Strategy<Value = Message> {
         }),
         1 => code.prop_map(|code| Message::Refuse { code, text: String::new() }),
         2 => instant().prop_map(|t1| Message::Ping { t1 }),
+        1 => Just(Message::Rest),
         2 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
         8 => (0u64..9, contracts).prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
         8 => (any_frame(), 0u32..40, any::<bool>(), instant()).prop_map(|(frame, bytes, complete, at)| {

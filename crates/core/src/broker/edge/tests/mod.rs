@@ -6,6 +6,7 @@ mod forget;
 mod inquiry;
 mod looking_on;
 mod past;
+mod rest;
 mod shares;
 mod silence;
 mod source;

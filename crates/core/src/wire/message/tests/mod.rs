@@ -182,6 +182,7 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_id().prop_map(|frame| Message::Refresh { frame }),
+        Just(Message::Rest),
         proptest::option::of(1..u64::MAX).prop_map(|bound| {
             Message::AnswerRequest(AnswerRequest { bound: bound.map(Duration::from_nanos) })
         }),
