@@ -24,14 +24,14 @@ ANSWER_MS = 200.0
 
 AnswerKind: TypeAlias = Literal["picture", "overlay", "boxes"]
 
-# Epoch, sequence, capture time, kind, width and height, payload, boxes, seconds since the capture by stage,
-# number of answers skipped before this one by reason.
+# Epoch, sequence, capture time, kind, width and height as coded and as shown, payload, boxes, seconds since
+# the capture by stage, number of answers skipped before this one by reason.
 _Parts: TypeAlias = tuple[
     int,
     int,
     int,
     AnswerKind,
-    tuple[int, int],
+    list[tuple[int, int]],
     bytes,
     tuple[tuple[int, int], list[_detections.Parts]] | None,
     list[tuple[str, float]],
@@ -49,11 +49,12 @@ class Answer:
         captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC.
         kind: What the answer is. `"picture"`: a picture to show in place of the frame. `"overlay"`: a picture
             with alpha to draw over the frame. `"boxes"`: boxes to draw over the frame.
-        width: Width of the picture or the overlay, in pixels. It may differ from the frame's. Of boxes: the
-            width of the frame as it was published.
+        width: Width of the picture as the application made it, or of the overlay, in pixels. It may differ
+            from the frame's. Of boxes: the width of the frame as it was published.
         height: The height, as `width`.
         payload: The answer as it came: the bytes of a JPEG, of the PNG of an overlay, or of a message
-            `Detections` of `mez.proto`.
+            `Detections` of `mez.proto`. On a slow link, a JPEG may have a half or a quarter of `width` and
+            `height`; `image` has all of them.
         ms: When the frame and its answer passed each stage, in milliseconds since the capture, in order.
             `up`: the edge had the frame. `made`: the edge had the answer. `sent`: the first byte of the
             answer left the edge. `arriving` and `arrived`: the first and the last byte were here. `taken`:
@@ -67,6 +68,7 @@ class Answer:
 
     __slots__ = (
         "_boxes",
+        "_coded",
         "_pixels",
         "_taken",
         "captured_ns",
@@ -80,9 +82,11 @@ class Answer:
     )
 
     def __init__(self, parts: _Parts, taken: float) -> None:
-        epoch, sequence, self.captured_ns, self.kind, size, self.payload, self._boxes, stages, skipped = parts
+        epoch, sequence, self.captured_ns, self.kind, sizes, self.payload, self._boxes, stages, skipped = (
+            parts
+        )
         self.frame = FrameId(epoch, sequence)
-        self.width, self.height = size
+        self._coded, (self.width, self.height) = sizes
         self.ms: dict[str, float] = {name: seconds * 1e3 for name, seconds in stages}
         self.skipped: Mapping[str, int] = dict(skipped)
         self._pixels: NDArray[np.uint8] | None = None
@@ -169,8 +173,13 @@ class Answer:
 
             if self.height * self.width > _native.PIXELS_MAX:
                 raise ImageError(f"this answer claims {self.width}x{self.height} pixels, which is too many")
-            pixels = np.empty((self.height, self.width, channels), np.uint8)
+            width, height = self._coded
+            pixels = np.empty((height, width, channels), np.uint8)
             decode(self.payload, pixels)
+            if self._coded != (self.width, self.height):
+                shown = np.empty((self.height, self.width, channels), np.uint8)
+                _native.resize_into(pixels, shown)
+                pixels = shown
             self._pixels = pixels
             self._decoded()
         return self._pixels

@@ -85,7 +85,7 @@ _AnswerParts: TypeAlias = tuple[
     int,
     int,
     Literal["picture", "overlay", "boxes"],
-    tuple[int, int],
+    list[tuple[int, int]],
     bytes,
     _Detections | None,
     list[tuple[str, float]],

@@ -67,6 +67,7 @@ fn made(bytes: usize) -> GivenAnswer {
         kind: AnswerKind::Picture,
         payload: Bytes::from(vec![9; bytes]),
         size: (32, 24),
+        shown: (64, 48),
         replaced: 0,
     }
 }

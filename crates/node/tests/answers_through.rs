@@ -92,6 +92,7 @@ impl Rig {
             kind: AnswerKind::Picture,
             payload: vec![9; bytes].into(),
             size: (32, 24),
+            shown: (32, 24),
             replaced: 0,
         };
         self.edge.answer(camera_name(), frame, made).await.unwrap()

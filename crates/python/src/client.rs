@@ -262,9 +262,7 @@ impl Client {
     /// Sends a picture that was made of a frame back to its camera: pixels, coded so that they can be there in time, or the bytes of a JPEG or of an
     /// overlay. Does not wait for the edge. Raises if the edge has said that it takes no answers to that camera from this program.
     fn answer(&self, camera: &str, epoch: u64, sequence: u64, image: &Bound<'_, PyAny>) -> PyResult<()> {
-        let coded = |camera: &CameraName, bytes_max| {
-            self.answers.picture(image, camera, bytes_max).map(AnswerContent::Coded)
-        };
+        let coded = |camera: &CameraName, bytes_max| self.answers.picture(image, camera, bytes_max);
         self.answer_with(image.py(), camera, (epoch, sequence), coded)
     }
 

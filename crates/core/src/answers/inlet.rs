@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::outlet::UNCONFIRMED_ANSWERS_MAX;
 use super::types::{ANSWER_BYTES_MAX, AnswerKind, AnswerTimes, Answered};
 use crate::clock::ClockEstimate;
-use crate::frame::{Encoding, Epoch, FrameId};
+use crate::frame::{Encoding, Epoch, FrameId, FrameMeta};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{AnswerAccount, AnswerSkips, FrameHeader, Report};
@@ -16,6 +16,9 @@ use crate::wire::{AnswerAccount, AnswerSkips, FrameHeader, Report};
 pub const ARRIVING_ANSWERS_MAX: usize = UNCONFIRMED_ANSWERS_MAX + 1;
 /// The most accounts of edges that are remembered. A camera has one edge at a time; an edge that it returns to continues its account.
 pub const ACCOUNTS_MAX: usize = 8;
+
+/// By how much the sides of a picture are divided at most, if it is made smaller for the way to the camera.
+pub const SMALLER_MAX: u32 = 8;
 
 /// Why an answer is refused when its header comes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +121,7 @@ impl Inlet {
             kind,
             width: meta.width,
             height: meta.height,
+            shown: shown(kind, meta),
             payload,
             times,
         };
@@ -145,6 +149,14 @@ impl Inlet {
         self.accounts.iter().for_each(|account| all.add_all(&account.skipped));
         all
     }
+}
+
+/// The size in which an answer is shown. An edge that claims an absurd one is not believed.
+fn shown(kind: AnswerKind, FrameMeta { width, height, published, .. }: &FrameMeta) -> (u32, u32) {
+    let is_sound = |coded: u32, shown: u32| (coded..=coded.saturating_mul(SMALLER_MAX)).contains(&shown);
+    let is_believed =
+        kind == AnswerKind::Picture && is_sound(*width, published.0) && is_sound(*height, published.1);
+    if is_believed { *published } else { (*width, *height) }
 }
 
 /// Reads the stages of an answer. The edge stamped them as a sender: `Published` is when it had the frame, `Encoded` when it had the answer.

@@ -19,7 +19,7 @@ mod outlet;
 mod types;
 
 pub use self::answer_box::AnswerBox;
-pub use self::inlet::{ACCOUNTS_MAX, ARRIVING_ANSWERS_MAX, AnswerRefused, Inlet};
+pub use self::inlet::{ACCOUNTS_MAX, ARRIVING_ANSWERS_MAX, AnswerRefused, Inlet, SMALLER_MAX};
 pub use self::outlet::{Outlet, UNCONFIRMED_ANSWERS_MAX};
 pub use self::types::{ANSWER_BYTES_MAX, AnswerKind, AnswerTimes, Answered, MadeAnswer, OutletStep, Room};
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::downlink::Downlink;
+use super::downlink::{Downlink, TELLING_BYTES_MIN};
 use super::types::{MadeAnswer, OutletStep, Room};
 use crate::frame::{Epoch, FrameId};
 use crate::units::{ClockAnchor, Instant};
@@ -19,13 +19,30 @@ const TELL_INTERVAL: Duration = Duration::from_millis(100);
 const GIVEN_UP_MAX: usize = 16;
 /// The share of the path's capacity until the deadline that an answer may use. The rest is for variation.
 const ROOM_SHARE: f64 = 0.8;
+/// The share of what the path carries between two answers that an answer may use. With more, each answer would wait for those before it.
+const SUSTAINED_SHARE: f64 = 0.75;
+/// An answer that arrived within this part of an interval shows that the path keeps up with answers of its size.
+const KEPT_UP: f64 = 0.9;
+/// The budget may be larger than the largest answer with which the path keeps up, by this factor.
+const GROWTH: f64 = 1.1;
+/// A confirmation that has been absent for this long, beyond the usual time, limits the rate.
+const ABSENT_MIN: Duration = Duration::from_millis(20);
+/// Longer times to carry an answer count as this.
+const CARRIED_MAX: Duration = Duration::from_secs(10);
+/// How many intervals between answers, and times of confirmations, are remembered.
+const REMEMBERED_MAX: usize = 8;
+/// A longer interval counts as this: it was a pause.
+const INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How many intervals are needed before they count.
+const INTERVALS_MIN: usize = 3;
 /// An answer may always have this many bytes: with fewer, it would be no picture.
 const ROOM_BYTES_MIN: u32 = 2 << 10;
 
 /// The answers to the frames of one camera, on their way from the edge to the camera.
 ///
-/// The newest answer wins: at most one waits, and at most one has unsent bytes. An answer is given up once
-/// it is older than the publisher's bound, or once it is known to become too old while a newer answer waits.
+/// The newest answer wins: at most one waits, and at most one has unsent bytes. An answer also waits while those ahead of it
+/// would make it too late. An answer is given up once it is older than the publisher's bound, or once it is known to become
+/// too old while a newer answer waits.
 #[derive(Debug, Default)]
 pub struct Outlet {
     /// The start of the camera whose answers are counted.
@@ -53,6 +70,16 @@ pub struct Outlet {
     path: Duration,
     /// The age of the last answer's frame when the answer was given.
     age: Option<Duration>,
+    /// When the newest confirmed answer had arrived.
+    arrived: Option<Instant>,
+    /// How long the last confirmations took to come back.
+    returned: VecDeque<Duration>,
+    /// The bytes of the largest recent answer with which the path kept up.
+    kept_up: u64,
+    /// When an application last gave an answer.
+    given: Option<Instant>,
+    /// The last intervals between answers of applications.
+    intervals: VecDeque<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +137,7 @@ impl Outlet {
             self.skipped.add(reason, 1);
         } else {
             self.newest = Some(frame);
+            self.note_given(now);
             if self.waiting.replace(answer).is_some() {
                 self.skipped.add(AnswerSkip::Replaced, 1);
             }
@@ -157,7 +185,18 @@ impl Outlet {
         if let Some((known, reset)) = self.take(frame) {
             self.confirmed += 1;
             steps.extend(reset);
-            let took = arrived.unwrap_or(now).min(now).saturating_since(known.begun);
+            let arrived = arrived.unwrap_or(now).min(now);
+            self.arrived = self.arrived.max(Some(arrived));
+            if self.returned.len() == REMEMBERED_MAX {
+                self.returned.pop_front();
+            }
+            self.returned.push_back(now.saturating_since(arrived));
+            let took = arrived.saturating_since(known.begun);
+            let keeps_up =
+                self.interval().is_some_and(|interval| took <= self.path + interval.mul_f64(KEPT_UP));
+            // Larger ones are forgotten slowly.
+            let faded = self.kept_up - self.kept_up / REMEMBERED_MAX as u64;
+            self.kept_up = if keeps_up { faded.max(known.bytes) } else { faded };
             self.downlink.note(now, known.bytes, took.saturating_sub(self.path));
         } else if let Some(place) = self.given_up.iter().position(|(known, _)| *known == frame)
             && let Some((_, reason)) = self.given_up.remove(place)
@@ -188,6 +227,8 @@ impl Outlet {
         self.skipped.add(AnswerSkip::Unconfirmed, self.unconfirmed.drain(..).len() as u64);
         self.given_up.clear();
         self.downlink.clear();
+        (self.arrived, self.kept_up) = (None, 0);
+        self.returned.clear();
         (self.bound, self.told) = (None, None);
         self.assert_counted();
     }
@@ -229,11 +270,70 @@ impl Outlet {
     /// What an application may send next.
     fn room(&self, now: Instant) -> Room {
         let bytes = || {
-            let left = self.bound?.saturating_sub(self.age? + self.path);
-            let carried = self.downlink.rate(now)? * left.as_secs_f64() * ROOM_SHARE;
-            Some((carried as u32).max(ROOM_BYTES_MIN))
+            let rate = self.rate(now)?;
+            let interval = self.interval();
+            // How long the path still carries earlier answers when the next one is given.
+            let ahead = interval.map(|interval| self.free_at(rate).saturating_since(now + interval));
+            let left = self.bound?.saturating_sub(self.age? + self.path + ahead.unwrap_or_default());
+            let carried = rate * left.as_secs_f64() * ROOM_SHARE;
+            let sustained = interval.map(|interval| {
+                let share = rate * interval.as_secs_f64() * SUSTAINED_SHARE;
+                // The rate of small answers contains the delays of the path. So the budget may grow beyond it while the path keeps up.
+                share.max(self.kept_up as f64 * GROWTH)
+            });
+            Some((carried.min(sustained.unwrap_or(f64::INFINITY)) as u32).max(ROOM_BYTES_MIN))
         };
         Room { bound: self.bound, bytes: bytes() }
+    }
+
+    /// How many bytes the path carries per second: what the last answers say, and at most what the absence of the oldest confirmation says.
+    fn rate(&self, now: Instant) -> Option<f64> {
+        let at_most = || {
+            let oldest = self.unconfirmed.front().filter(|oldest| oldest.bytes >= TELLING_BYTES_MIN)?;
+            let begun = self.arrived.map_or(oldest.begun, |arrived| arrived.max(oldest.begun));
+            // Confirmations may wait behind the camera's frames.
+            let back = self.returned.iter().max().copied().unwrap_or(self.path);
+            let took = now.saturating_since(begun).checked_sub(self.path + back)?;
+            (took >= ABSENT_MIN).then(|| oldest.bytes as f64 / took.as_secs_f64())
+        };
+        let known = self.downlink.rate(now);
+        known.into_iter().chain(at_most()).reduce(f64::min)
+    }
+
+    /// When the path has carried what was given to it, at this rate.
+    fn free_at(&self, rate: f64) -> Instant {
+        let carry = |free: Instant, sent: &OnItsWay| free.max(sent.begun) + carried_in(sent.bytes, rate);
+        self.unconfirmed.iter().chain(&self.sending).fold(Instant::ZERO, carry)
+    }
+
+    /// Whether to send this answer now. If the answers ahead of it would make it late, it waits: a newer one may take its place, and the path
+    /// carries what it has.
+    fn may_go(&self, now: Instant, answer: &MadeAnswer) -> bool {
+        let is_held = || {
+            let (rate, captured) = (self.rate(now)?, answer.captured?);
+            let free = self.free_at(rate);
+            // If nothing is ahead of it, waiting does not help.
+            Some(
+                free > now
+                    && free + carried_in(answer.payload.len() as u64, rate) > self.deadline(captured)?,
+            )
+        };
+        self.unconfirmed.is_empty() || !is_held().unwrap_or(false)
+    }
+
+    fn note_given(&mut self, now: Instant) {
+        if let Some(last) = self.given.replace(now) {
+            if self.intervals.len() == REMEMBERED_MAX {
+                self.intervals.pop_front();
+            }
+            self.intervals.push_back(now.saturating_since(last).min(INTERVAL_MAX));
+        }
+    }
+
+    /// The mean of the last intervals between answers. `None`: there were too few.
+    fn interval(&self) -> Option<Duration> {
+        let count = self.intervals.len();
+        (count >= INTERVALS_MIN).then(|| self.intervals.iter().sum::<Duration>() / count as u32)
     }
 
     fn deadline(&self, captured: Instant) -> Option<Instant> {
@@ -248,8 +348,7 @@ impl Outlet {
     fn will_be_late(&self, now: Instant, sending: &OnItsWay) -> bool {
         let left = || {
             let deadline = self.deadline(sending.captured)?;
-            let needs = Duration::try_from_secs_f64(sending.unsent as f64 / self.downlink.rate(now)?).ok()?;
-            Some(now + needs > deadline)
+            Some(now + carried_in(sending.unsent, self.rate(now)?) > deadline)
         };
         left().unwrap_or(false)
     }
@@ -258,10 +357,15 @@ impl Outlet {
     fn pump(&mut self, now: Instant) -> Vec<OutletStep> {
         let mut steps = Vec::new();
         if let Some(sending) = self.sending {
-            if self.is_late(now, sending.captured) {
-                steps.extend(self.give_up(AnswerSkip::Late));
-            } else if self.waiting.is_some() && self.will_be_late(now, &sending) {
-                steps.extend(self.give_up(AnswerSkip::Replaced));
+            let is_late = self.is_late(now, sending.captured);
+            if is_late || self.waiting.is_some() && self.will_be_late(now, &sending) {
+                // It is never confirmed, but what has left of it measures the path.
+                self.downlink.note_left(
+                    now,
+                    sending.bytes - sending.unsent,
+                    now.saturating_since(sending.begun),
+                );
+                steps.extend(self.give_up(if is_late { AnswerSkip::Late } else { AnswerSkip::Replaced }));
             }
         }
         let waiting = self.waiting.as_ref().and_then(|answer| answer.captured);
@@ -276,6 +380,7 @@ impl Outlet {
         }
         if self.sending.is_none()
             && self.unconfirmed.len() < UNCONFIRMED_ANSWERS_MAX
+            && self.waiting.as_ref().is_some_and(|answer| self.may_go(now, answer))
             && let Some(mut answer) = self.waiting.take()
         {
             let (frame, bytes) = (answer.frame(), answer.payload.len() as u64);
@@ -330,4 +435,9 @@ impl Outlet {
             "an answer is counted twice, or not at all"
         );
     }
+}
+
+/// How long the path carries this many bytes.
+fn carried_in(bytes: u64, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(bytes as f64 / rate).map_or(CARRIED_MAX, |time| time.min(CARRIED_MAX))
 }

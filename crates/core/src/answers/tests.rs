@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::ClockEstimate;
-use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Rung, Sequence};
+use crate::frame::{Encoding, Epoch, FrameId, FrameMeta, Sequence};
+use crate::sample;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::{AnswerAccount, AnswerSkip, AnswerSkips, FrameHeader, Report};
@@ -32,15 +33,10 @@ fn answer(sequence: u64, captured: Instant, bytes: usize) -> MadeAnswer {
     trace.stamp(Stage::Published, captured + PATH);
     trace.stamp(Stage::Encoded, captured + PATH * 2);
     let meta = FrameMeta {
-        id,
-        captured: ANCHOR.wall_at(captured),
-        clock_source: ClockSource::Broker,
         width: 64,
         height: 48,
         published: (64, 48),
-        encoding: Encoding::Jpeg,
-        rung: Rung::original(),
-        chain: ChainLink::still(id.sequence),
+        ..sample::meta(id, ANCHOR.wall_at(captured))
     };
     let header = FrameHeader {
         meta,
@@ -127,6 +123,100 @@ fn the_way_to_the_camera_says_how_much_an_answer_may_have() {
     assert!(matches!(steps[0], OutletStep::Reset(id) if id == frame(2)), "{steps:?}");
     assert_eq!(sent(&steps), [3]);
     assert_eq!(outlet.counts().2.get(AnswerSkip::Replaced), 1);
+}
+
+/// At 100 kB/s and 20 answers a second, each may have less than 5 kB. With the 7.2 kB that a single one may have, each would wait for those before it.
+#[test]
+fn answers_leave_room_for_those_behind_them() {
+    let mut outlet = outlet();
+    let mut rooms = Vec::new();
+    for number in 1..=8 {
+        let now = 50 * number;
+        let (room, _) = outlet.handle_answer(at(now), answer(number, at(now - 5), 4_200), PATH);
+        rooms.push(room.bytes);
+        outlet.handle_sent(at(now + 20), frame(number));
+        outlet.handle_confirmed(at(now + 47), frame(number), Some(at(now + 47)));
+    }
+    assert_eq!(rooms[..4], [None, Some(7_200), Some(7_200), Some(3_750)]);
+    assert_eq!(rooms[7], Some(4_620), "the path keeps up with 4.2 kB");
+}
+
+/// Each answer takes 25 ms longer than its bytes, as on a radio that sleeps. That does not make the budget smaller and smaller.
+#[test]
+fn delays_of_the_path_are_not_taken_for_a_low_rate_for_ever() {
+    let mut outlet = outlet();
+    let mut bytes = 5_000;
+    for number in 1..=300 {
+        let now = 33 * number;
+        let (room, _) = outlet.handle_answer(at(now), answer(number, at(now - 5), bytes), PATH);
+        let arrived = at(now) + PATH + Duration::from_micros(25_000 + bytes as u64 / 10);
+        outlet.handle_sent(at(now + 1), frame(number));
+        outlet.handle_confirmed(arrived, frame(number), Some(arrived));
+        bytes = room.bytes.map_or(5_000, |bytes| bytes as usize);
+    }
+    assert!(bytes > 30_000, "10 MB/s carry more than {bytes} bytes in a few milliseconds");
+}
+
+/// The rate falls while an answer is on its way, and its confirmation does not come. Those behind it would be late. They wait, and the newest goes as
+/// soon as it can be in time.
+#[test]
+fn answers_do_not_queue_behind_one_that_the_path_is_slow_with() {
+    let mut outlet = outlet();
+    outlet.handle_answer(at(10), answer(1, at(0), 10_000), PATH);
+    outlet.handle_sent(at(11), frame(1));
+    outlet.handle_confirmed(at(25), frame(1), Some(at(25)));
+    let mut begun = Vec::new();
+    for number in 2..=6 {
+        let now = 30 * number;
+        let (_, steps) = outlet.handle_answer(at(now), answer(number, at(now - 20), 10_000), PATH);
+        begun.extend(sent(&steps));
+        outlet.handle_sent(at(now + 1), frame(number));
+    }
+    assert_eq!(
+        begun,
+        [2, 3],
+        "after 60 ms without a confirmation, 10 kB take 40 ms or more, and two are ahead"
+    );
+    assert_eq!(outlet.counts().2.get(AnswerSkip::Replaced), 2);
+    outlet.handle_confirmed(at(185), frame(2), Some(at(185)));
+    let steps = outlet.handle_confirmed(at(190), frame(3), Some(at(190)));
+    assert_eq!(sent(&steps), [6]);
+}
+
+/// Answers that are given up are never confirmed. What has left of them shows that the path has become slower.
+#[test]
+fn answers_that_are_given_up_measure_the_path_too() {
+    let mut outlet = outlet();
+    outlet.handle_answer(at(10), answer(1, at(0), 10_000), PATH);
+    outlet.handle_sent(at(18), frame(1));
+    outlet.handle_confirmed(at(25), frame(1), Some(at(25)));
+    for number in 2..=3 {
+        let begun = 200 * number;
+        let (room, _) = outlet.handle_answer(at(begun), answer(number, at(begun), 40_000), PATH);
+        assert_eq!(room.bytes.is_some_and(|bytes| bytes > 50_000), number == 2, "{room:?}");
+        outlet.handle_unsent(at(begun + 85), frame(number), 34_000);
+        outlet.handle_timeout(at(begun + 105));
+    }
+    assert_eq!(outlet.counts().2.get(AnswerSkip::Late), 2);
+    let (room, _) = outlet.handle_answer(at(1_000), answer(4, at(1_000), 1_000), PATH);
+    assert_eq!(room.bytes, Some(4_342), "0.8 x 57 kB/s x 95 ms");
+}
+
+/// Devices show a picture in the size that the application made, unless an edge claims an absurd one.
+#[test]
+fn a_smaller_picture_says_in_which_size_it_is_shown() {
+    let shown = |published: (u32, u32)| {
+        let mut inlet = Inlet::default();
+        let mut header = answer(1, at(0), 1).header;
+        header.meta.published = published;
+        inlet.handle_header(at(9), (1, Epoch(1)), header).unwrap();
+        let done = inlet.handle_complete(at(9), (1, frame(1)), Bytes::from_static(b"x"), (ANCHOR, None));
+        done.unwrap().1.unwrap().shown
+    };
+    assert_eq!([(64, 48), (256, 192), (512, 384)].map(shown), [(64, 48), (256, 192), (512, 384)]);
+    for absurd in [(0, 0), (32, 24), (640, 48), (u32::MAX, u32::MAX)] {
+        assert_eq!(shown(absurd), (64, 48), "{absurd:?}");
+    }
 }
 
 #[test]

@@ -117,6 +117,8 @@ pub struct Answered {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
+    /// Width and height of a picture as the application made it. It is shown in this size, also if it was made smaller for the way to the camera.
+    pub shown: (u32, u32),
     /// The answer, coded as its kind is. Only its number of bytes has been checked: the checks of the edge are not trusted here.
     pub payload: Bytes,
     /// When the answer passed each stage.

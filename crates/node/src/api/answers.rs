@@ -183,7 +183,7 @@ impl Skipped {
 
 /// An answer as a message without its payload, and the payload.
 fn message(answered: Answered) -> (pb::Answer, Bytes) {
-    let Answered { frame, captured, kind, width, height, payload, times } = answered;
+    let Answered { frame, captured, kind, width, height, shown, payload, times } = answered;
     let stages = [
         (AnswerStage::Up, times.up),
         (AnswerStage::Made, times.made),
@@ -202,6 +202,8 @@ fn message(answered: Answered) -> (pb::Answer, Bytes) {
         captured_monotonic_ns: times.captured.as_nanos(),
         width,
         height,
+        shown_width: shown.0,
+        shown_height: shown.1,
         content_type: kind.content_type().into(),
         stages: stages.into_iter().filter_map(since).collect(),
         payload: Bytes::new(),
@@ -236,6 +238,8 @@ pub(crate) fn answered(answer: pb::Answer, captured: Option<Instant>, now: Insta
         kind,
         width: answer.width,
         height: answer.height,
+        // An older broker does not say it.
+        shown: (answer.shown_width.max(answer.width), answer.shown_height.max(answer.height)),
         payload: answer.payload,
         times,
     })
@@ -299,6 +303,7 @@ mod tests {
             kind: AnswerKind::Overlay,
             width: 32,
             height: 24,
+            shown: (64, 48),
             payload: Bytes::from_static(b"picture"),
             times,
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::answers::AnswerKind;
+use mez_core::answers::{AnswerKind, SMALLER_MAX};
 use mez_core::broker::edge::GivenAnswer;
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::contract::Contract;
@@ -311,6 +311,22 @@ impl From<PublishError> for ApiError {
     }
 }
 
+/// The size in which an answer of this size is shown. `said`: what the application says, 0 for nothing.
+fn shown(kind: AnswerKind, size: (u32, u32), said: (u32, u32)) -> Result<(u32, u32), ApiError> {
+    if kind != AnswerKind::Picture || said == (0, 0) {
+        return Ok(size);
+    }
+    let is_sound = |coded: u32, shown: u32| (coded..=coded.saturating_mul(SMALLER_MAX)).contains(&shown);
+    if is_sound(size.0, said.0) && is_sound(size.1, said.1) {
+        return Ok(said);
+    }
+    let message = format!(
+        "a JPEG of {}x{} pixels cannot be shown in {}x{}: give no size, or one to {SMALLER_MAX} times its own",
+        size.0, size.1, said.0, said.1
+    );
+    Err(ApiError::invalid("published_width", "SIZE", message))
+}
+
 /// Checks an answer. Pixels are not decoded. Boxes are converted to pixels of the frame as it was published.
 pub(super) fn given_answer(request: pb::AnswerRequest) -> Result<GivenAnswer, ApiError> {
     use pb::answer_request::Content;
@@ -319,13 +335,14 @@ pub(super) fn given_answer(request: pb::AnswerRequest) -> Result<GivenAnswer, Ap
         Some(Content::Detections(detections)) => {
             let size = (published_width, published_height);
             let payload = ReplyContent::published(detections, size)?.into_result().bytes().clone();
-            return Ok(GivenAnswer { kind: AnswerKind::Boxes, payload, size, replaced });
+            return Ok(GivenAnswer { kind: AnswerKind::Boxes, payload, size, shown: size, replaced });
         }
         Some(Content::Payload(payload)) => payload,
         None => Bytes::new(),
     };
     let (kind, size) = answer_kind(&coded)?;
-    Ok(GivenAnswer { kind, payload: coded, size, replaced })
+    let shown = shown(kind, size, (published_width, published_height))?;
+    Ok(GivenAnswer { kind, payload: coded, size, shown, replaced })
 }
 
 #[cfg(test)]

@@ -241,7 +241,9 @@ impl Driver {
             CameraEvent::AnswerComplete(link, frame, payload) => {
                 self.broker.handle_answer_complete(now, link, frame, payload);
             }
-            CameraEvent::AnswerCancelled(link, frame) => self.broker.handle_answer_cancelled(link, frame),
+            CameraEvent::AnswerCancelled(link, frame) => {
+                self.broker.handle_answer_cancelled(now, link, frame);
+            }
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
                 // A connection that had worked is reported by `LinkChanged`. This connection never worked.

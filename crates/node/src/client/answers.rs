@@ -38,6 +38,8 @@ pub struct AnswerError {
 pub enum AnswerContent {
     /// A whole JPEG: a picture. Or a whole PNG with alpha: an overlay.
     Coded(Bytes),
+    /// A whole JPEG of a picture that was made smaller for the way to the camera, and the width and height in which it is shown.
+    Smaller(Bytes, (u32, u32)),
     /// Boxes to draw over the frame.
     Boxes {
         /// The boxes.
@@ -48,13 +50,17 @@ pub enum AnswerContent {
 }
 
 impl AnswerContent {
-    /// The form for the edge, with the size of the frame as it was published if boxes need it.
+    /// The form for the edge. With the size of the frame as it was published, if boxes need it; or with that in which a picture is shown.
     fn into_message(self) -> Result<(pb::answer_request::Content, (u32, u32)), AnswerError> {
         use pb::answer_request::Content;
         let (content, published, bytes) = match self {
             Self::Coded(bytes) => {
                 let size = bytes.len();
                 (Content::Payload(bytes), (0, 0), size)
+            }
+            Self::Smaller(bytes, shown) => {
+                let size = bytes.len();
+                (Content::Payload(bytes), shown, size)
             }
             Self::Boxes { detections, published } => {
                 let message = detections.into_message();

@@ -76,6 +76,9 @@ use crate::source::SourceState;
 use crate::units::Instant;
 use crate::wire::{Demand, DiskStatus, FrameHeader, Message, RefuseCode, Welcome};
 
+/// Behind an answer of this many bytes or more, reports of the edge may be late.
+const HOLDING_BYTES_MIN: u32 = 4 << 10;
+
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
     /// What the driver must do, oldest first.
@@ -356,20 +359,30 @@ impl CameraBroker {
         header: Box<FrameHeader>,
     ) -> Result<(), AnswerRefused> {
         let epoch = (self.link() == Some(link)).then(|| self.live.epoch());
+        let is_large = header.payload_bytes >= HOLDING_BYTES_MIN;
         let (taken, refused) = self.answers.handle_header(now, (link, epoch), header);
         self.outputs.extend(refused);
+        if let (true, Some(known)) = (is_large && taken.is_ok(), self.connections.get_mut(link)) {
+            known.answer_begins(now);
+        }
         taken
     }
 
     /// The payload of an answer has arrived completely.
     pub fn handle_answer_complete(&mut self, now: Instant, link: LinkId, frame: FrameId, payload: Bytes) {
         let clock = self.clock(now);
+        if let Some(known) = self.connections.get_mut(link) {
+            known.answer_ends(now);
+        }
         self.outputs.extend(self.answers.handle_complete(now, (link, frame), payload, clock));
     }
 
     /// The rest of the payload of an answer will not come.
-    pub fn handle_answer_cancelled(&mut self, link: LinkId, frame: FrameId) {
+    pub fn handle_answer_cancelled(&mut self, now: Instant, link: LinkId, frame: FrameId) {
         self.answers.handle_cancelled(link, frame);
+        if let Some(known) = self.connections.get_mut(link) {
+            known.answer_ends(now);
+        }
     }
 
     /// The last byte of a frame of the past has left.

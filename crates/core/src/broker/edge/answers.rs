@@ -25,7 +25,7 @@ impl EdgeBroker {
         now: Instant,
         name: &CameraName,
         frame: FrameId,
-        GivenAnswer { kind, payload, size, replaced }: GivenAnswer,
+        GivenAnswer { kind, payload, size, shown, replaced }: GivenAnswer,
     ) -> Result<Room, AnswerError> {
         let bytes = payload.len();
         if bytes > ANSWER_BYTES_MAX as usize {
@@ -51,7 +51,7 @@ impl EdgeBroker {
         let record = camera.replica.reader().get_frame(frame).filter(|_| is_present);
         let (room, steps) = match record {
             Some(record) => {
-                let answer = answer(now, link, &record, (kind, payload, size));
+                let answer = answer(now, link, &record, (kind, payload), (size, shown));
                 let path = link.clock.estimate(now).map(|clock| clock.round_trip_time / 2);
                 camera.answers.handle_answer(now, answer, path.unwrap_or_default())
             }
@@ -115,7 +115,8 @@ fn answer(
     now: Instant,
     link: &Connection,
     Record { frame, trace, arrived, .. }: &Record,
-    (kind, payload, (width, height)): (AnswerKind, Bytes, (u32, u32)),
+    (kind, payload): (AnswerKind, Bytes),
+    ((width, height), shown): ((u32, u32), (u32, u32)),
 ) -> MadeAnswer {
     let FrameMeta { id, captured, clock_source, .. } = frame.meta;
     let mut stamps = CameraTrace::default();
@@ -128,7 +129,7 @@ fn answer(
         clock_source,
         width,
         height,
-        published: (width, height),
+        published: shown,
         encoding: kind.encoding(),
         rung: Rung::original(),
         chain: ChainLink::still(id.sequence),

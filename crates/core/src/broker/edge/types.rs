@@ -328,6 +328,8 @@ pub struct GivenAnswer {
     pub payload: Bytes,
     /// Width and height in pixels. Of boxes: those of the picture that their coordinates are in.
     pub size: (u32, u32),
+    /// Width and height in which a picture is shown. They differ from `size` if the picture was made smaller for the way to the camera.
+    pub shown: (u32, u32),
     /// How many answers to this camera the application itself replaced by newer ones since its last answer.
     pub replaced: u32,
 }

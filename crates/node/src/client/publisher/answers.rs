@@ -323,6 +323,7 @@ mod tests {
             kind: AnswerKind::Picture,
             width: 1,
             height: 1,
+            shown: (1, 1),
             payload: Bytes::from_static(b"x"),
             times,
         }))

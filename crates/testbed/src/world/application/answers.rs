@@ -65,7 +65,8 @@ impl Application {
             return;
         }
         let MadeAnswer { camera, frame, captured, payload } = made;
-        let picture = GivenAnswer { kind: AnswerKind::Picture, payload, size: PIXELS, replaced };
+        let picture =
+            GivenAnswer { kind: AnswerKind::Picture, payload, size: PIXELS, shown: PIXELS, replaced };
         self.answers_accepted += u64::from(edge.take_answer(&camera, (frame, captured), picture, stage));
     }
 }

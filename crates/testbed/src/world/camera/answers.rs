@@ -82,12 +82,13 @@ impl CameraHost {
         frame: FrameId,
         stage: &mut Stage<'_>,
     ) -> bool {
+        let now = self.clock.monotonic(stage.now);
         let Some(process) = &mut self.process else { return false };
         let known = process.end_answer(connection, frame);
         if known {
             let (camera, link) = (self.index, connection);
             stage.trace.record(stage.now, What::AnswerCancelled { camera, link, frame });
-            process.broker.handle_answer_cancelled(connection, frame);
+            process.broker.handle_answer_cancelled(now, connection, frame);
         }
         known
     }

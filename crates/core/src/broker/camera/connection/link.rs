@@ -27,6 +27,8 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 /// How long the longest usual pause is remembered.
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
+/// While an answer arrives, a transfer may go without progress for this many times as long: the reports wait behind the answer in the network.
+const ANSWER_STALLS: u32 = 4;
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
 /// How often a ping is sent during an outage. No frame is sent meanwhile, so the answer tells that the link is
@@ -81,6 +83,8 @@ pub(crate) struct EdgeLink {
     /// timer does (RFC 6298, section 5.5), until a frame arrives that was not given up. So even on a link that is
     /// slower than expected, a frame gets through in the end.
     stalls: u32,
+    /// Until when no transfer counts as stalled, because reports wait behind an answer.
+    held_until: Instant,
     /// Since when the link is in an outage; `None` if it is not.
     out_since: Option<Instant>,
     /// When this process last resumed after a pause.
@@ -132,6 +136,7 @@ impl EdgeLink {
             progress: now,
             usual_gap: (Duration::ZERO, now),
             stalls: 0,
+            held_until: now,
             out_since: None,
             went_on: now,
         }
@@ -327,7 +332,9 @@ impl EdgeLink {
             None => return false,
         }
         let gap = now.saturating_since(self.progress).min(USUAL_GAP_MAX);
-        if gap >= self.usual_gap.0 || now.saturating_since(self.usual_gap.1) > USUAL_GAP_WINDOW {
+        let is_longest = gap >= self.usual_gap.0 || now.saturating_since(self.usual_gap.1) > USUAL_GAP_WINDOW;
+        // A report that waited behind an answer says nothing about the way to the edge.
+        if is_longest && now > self.held_until {
             self.usual_gap = (gap, now);
         }
         self.progress = now;
@@ -383,7 +390,17 @@ impl EdgeLink {
     /// When the frames on their way count as stalled, unless bytes arrive before.
     pub(crate) fn stall_due(&self) -> Option<Instant> {
         self.in_flight().next()?;
-        Some(self.progress + self.stall_limit())
+        Some((self.progress + self.stall_limit()).max(self.held_until))
+    }
+
+    /// An answer begins to arrive. Reports that the edge sends now come after its last byte.
+    pub(crate) fn answer_begins(&mut self, now: Instant) {
+        self.held_until = now + (self.stall_limit() * ANSWER_STALLS).min(STALL_MAX);
+    }
+
+    /// An answer has arrived, or its rest will not come. If the way to the edge does not work, the edge soon has nothing to answer.
+    pub(crate) fn answer_ends(&mut self, now: Instant) {
+        self.held_until = self.held_until.min(now + self.stall_limit());
     }
 
     /// Gives up all frames on their way, because nothing arrived for too long. They are stale, and when the
@@ -461,6 +478,29 @@ mod tests {
             assert!(link.reported(at(begun + 90), whole(number, at(begun + 90))));
         }
         assert_eq!(given_up, [frame(0)]);
+    }
+
+    /// The rate falls while an answer arrives. Reports come only behind it, so their absence says nothing about the frames.
+    #[test]
+    fn reports_that_wait_behind_an_answer_are_no_outage() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let frame = |number| FrameId { epoch: Epoch(1), sequence: Sequence(number) };
+        let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), at(0));
+        link.kept_bound = Some(Duration::from_millis(40));
+        link.answered(at(8), Exchange { t1: at(0), t2: at(4), t3: at(4), t4: at(8) });
+        link.begin(at(100), frame(1), 2_000);
+        link.sent(frame(1));
+        assert_eq!(link.stall_due(), Some(at(160)), "1.5 bounds");
+        link.answer_begins(at(110));
+        assert_eq!(link.stall_due(), Some(at(350)));
+        link.answer_ends(at(240));
+        assert_eq!(link.stall_due(), Some(at(300)));
+        // Nothing is on its way any more.
+        link.reported(
+            at(250),
+            Report::Complete { frame: frame(1), bytes: 2_000, first: at(120), last: at(120) },
+        );
+        assert_eq!(link.stall_due(), None);
     }
 
     /// A ping that waits behind a keyframe says nothing about the path.
