@@ -33,6 +33,7 @@ from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.pipeline import PIPELINE
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.rights import RIGHTS
+from mez_bench.experiments.scaling import SCALING
 from mez_bench.experiments.search import SEARCH
 from mez_bench.experiments.seek import SEEK
 from mez_bench.experiments.shares import SHARES
@@ -77,6 +78,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         ACCELERATION,
         AITAX,
         PIPELINE,
+        SCALING,
         OFFLOAD,
         COST,
     )

@@ -525,7 +525,7 @@ def _notes() -> list[str]:
         f"on time: answers within {ON_TIME_MS:g} ms, of all captured frames",
         "own bytes, and Mez on changing channels: the engine's latency bound is half of the time that the "
         f"compute leaves of {ON_TIME_MS:g} ms, its accuracy floor is an SSIM of {FLOOR:g}; rungs are JPEG "
-        "of 3 widths and 4 qualities",
+        "of 3 widths and 4 qualities, and H.264 of 3 widths and 4 quantisers",
         "tokens: at most two frames of fixed JPEG quality in flight, over Mez's own transport; the next "
         "captured frame takes a free token; on each channel the best quality counts",
         "one machine runs devices, edge, engines and links; links: "

@@ -105,8 +105,8 @@ def _add_work(command: argparse.ArgumentParser) -> None:
         "--fresh",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="an engine that is slower than a camera waits for the next frame if that will come soon: pictures "
-        "are younger, but fewer. --no-fresh: it takes the newest frame at once [--fresh]",
+        help="an engine that is slower than a camera waits for the next frame if that will come soon: "
+        "pictures are younger, but fewer. --no-fresh: it takes the newest frame at once [--fresh]",
     )
 
 
