@@ -101,13 +101,13 @@ def profile(folder: Path, film_path: Path) -> Path:
             stream = _native.Stream(name)
             sizes, likeness = [], []
             for number, picture in enumerate(pictures):
-                coded = stream.encode(published[number], number * FRAME_NS)
-                sizes.append(coded.size_bytes)
+                made = stream.encode(published[number], number * FRAME_NS)
+                sizes.append(made.size_bytes)
                 if number % (PICTURES // PROFILED):
-                    stream.pass_over(coded)
+                    stream.pass_over(made)
                     continue
-                shown = np.empty((coded.height, coded.width, 3), np.uint8)
-                stream.decode_into(coded, shown)
+                shown = np.empty((made.height, made.width, 3), np.uint8)
+                stream.decode_into(made, shown)
                 likeness.append(ssim(picture, cv2.resize(shown, (width, height))))
             p05, p50, p95 = np.percentile(sizes, [5, 50, 95])
             rungs.append(

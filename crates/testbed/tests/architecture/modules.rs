@@ -47,6 +47,8 @@ const MODULES: &[(&str, &[&str])] = &[
     ("contract", &["frame", "units", "profile"]),
     // Kept frames.
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
+    // For tests of all modules.
+    ("sample", &["frame", "log", "units"]),
     ("ancestors", &["frame", "log"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("stills", &["chain", "frame", "history", "log", "trace", "units"]),
