@@ -16,7 +16,7 @@ from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Experiment, Outcome
 from mez_bench.footage import demo_video
 from mez_bench.report import columns, figure
-from mez_bench.run import Run
+from mez_bench.run import ROOT, Run
 from mez_bench.stage_work import STAGES, Plan
 from mez_bench.stats import Values, interval, mean, median, ratio_interval
 
@@ -85,7 +85,11 @@ def _play(run: Run, stage: str, parts: Sequence[Sequence[int]], seconds: float) 
     with run.apart():
         children = []
         for part in parts:
-            child = run.children.start(stage, [sys.executable, "-m", "mez_bench.stage_work"])
+            child = run.children.start(
+                stage,
+                [sys.executable, "-P", "-m", "mez_bench.stage_work"],
+                {"PYTHONPATH": str(ROOT / "bench")},
+            )
             child.tell(json.dumps(asdict(Plan(stage, part, str(demo_video())))))
             children.append(child)
         for child in children:
